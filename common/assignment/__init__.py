@@ -1,0 +1,1 @@
+"""Which member runs which task: plan, model, assignor. Pure functions of records."""

@@ -1,0 +1,188 @@
+"""What a member tells the leader, and what the leader tells a member.
+
+*Guarantees*: frozen values. `encode` and `decode` are each other's inverse for every value, and compact: tasks are
+grouped by sub-topology, defaults are left out. Unknown keys, which a newer version may have added, are ignored.
+*Assumes*: partition `p` of a topic belongs to task `p` of a sub-topology, as in Kafka Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from milestones.common.records import TaskId, TopicPartition
+
+VERSION = 1
+"""The version of the user data that this code writes."""
+MIN_VERSION = 1
+"""The oldest version that this code still understands."""
+
+
+class UserDataError(ValueError):
+    """User data of a member that can't be understood: says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One member as the leader sees it.
+
+    `capacity` is its number of processing threads. `active` and `standby` are the tasks it owns *now*: nobody else
+    gets an active one before it joins without it. `lags` counts records behind the changelogs' ends, by task; 0 and
+    up for each task whose state it has. `generation` is the group's generation under which it owns them, -1 if none.
+    `profile` is `profile_of` of what it sent: the leader echoes it.
+    """
+
+    process_id: str
+    stage: str
+    capacity: int
+    topics: tuple[str, ...]
+    fingerprint: str
+    version: int = VERSION
+    instance_id: str | None = None
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    generation: int = -1
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one member runs until the next rebalance.
+
+    `partitions` has the input partitions of each of its tasks. `followup`: this member or another must release
+    tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to every member it concerns.
+    `profile`: the `Subscription.profile` for which this was made; None when unknown.
+    """
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    warmup: frozenset[TaskId] = frozenset()
+    partitions: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
+    followup: bool = False
+    error: str | None = None
+    profile: str | None = None
+
+
+def profile_of(subscription: Subscription) -> str:
+    """A short digest of what a member *is*, not of what it has: when it changes, it needs a new assignment."""
+    s = subscription
+    tags = sorted(s.client_tags.items())
+    what = [s.version, s.process_id, s.stage, s.capacity, sorted(s.topics), s.fingerprint, tags]
+    return sha256(orjson.dumps(what)).hexdigest()[:12]
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """The user data of a JoinGroup. Topics and generation aren't in it: Kafka has fields for them."""
+    s = subscription
+    if s.capacity < 1:
+        raise ValueError(f"capacity is {s.capacity}: a member has at least one thread")
+    return orjson.dumps({
+        "v": s.version, "process": s.process_id, "stage": s.stage, "capacity": s.capacity,
+        "topology": s.fingerprint, "profile": profile_of(s),
+        **_present(active=_group(s.active), standby=_group(s.standby), tags=dict(s.client_tags),
+                   lags=_group_lags(s.lags), instance=s.instance_id),
+    })  # fmt: skip
+
+
+def decode_subscription(data: bytes | None, topics: Iterable[str], generation: int = -1) -> Subscription:
+    """The inverse of `encode_subscription`; `UserDataError` when it is none of ours, or too old."""
+    raw = _load(data)
+    try:
+        return Subscription(
+            version=int(raw["v"]), process_id=str(raw["process"]), stage=str(raw["stage"]),
+            capacity=max(int(raw["capacity"]), 1), topics=tuple(topics), fingerprint=str(raw["topology"]),
+            instance_id=raw.get("instance"), active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
+            lags=_ungroup_lags(raw.get("lags")), client_tags=dict(raw.get("tags") or {}), generation=generation,
+            profile=raw.get("profile"),
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserDataError(f"its user data lacks or garbles {error}: is it a member of another program?") from error
+
+
+def encode_assignment(assignment: Assignment) -> bytes:
+    """The user data of a SyncGroup for one member."""
+    a = assignment
+    topics: dict[str, dict[str, list[int]]] = {}
+    for task in sorted(a.partitions):
+        for topic, partition in a.partitions[task]:
+            topics.setdefault(str(task.subtopology), {}).setdefault(topic, []).append(partition)
+    return orjson.dumps({
+        "v": VERSION,
+        **_present(active=_group(a.active), standby=_group(a.standby), warmup=_group(a.warmup), topics=topics,
+                   followup=a.followup, error=a.error, profile=a.profile),
+    })  # fmt: skip
+
+
+def decode_assignment(data: bytes | None) -> Assignment:
+    """The inverse of `encode_assignment`; nothing at all is an empty assignment. `UserDataError` as above."""
+    if not data:
+        return Assignment()
+    raw = _load(data)
+    try:
+        partitions: dict[TaskId, tuple[TopicPartition, ...]] = {}
+        for sub, topics in (raw.get("topics") or {}).items():
+            for topic, numbers in topics.items():
+                for number in numbers:
+                    task = TaskId(int(sub), int(number))
+                    partitions[task] = (*partitions.get(task, ()), TopicPartition(str(topic), int(number)))
+        return Assignment(
+            active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
+            warmup=_ungroup(raw.get("warmup")), partitions=partitions, followup=bool(raw.get("followup")),
+            error=raw.get("error"), profile=raw.get("profile"),
+        )  # fmt: skip
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserDataError(f"the leader's assignment is garbled: {error}") from error
+
+
+def refused(reason: str, subscription: Subscription | None = None) -> Assignment:
+    """An assignment that only says why there is none."""
+    empty = Assignment(error=reason)
+    return empty if subscription is None else replace(empty, profile=subscription.profile)
+
+
+def _load(data: bytes | None) -> dict[str, Any]:
+    try:
+        raw = orjson.loads(data or b"")
+        version = int(raw["v"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserDataError("its user data isn't ours: another program uses the same group id") from error
+    if version < MIN_VERSION:
+        raise UserDataError(
+            f"it speaks version {version} of the group's user data, this one understands {MIN_VERSION} and newer: "
+            "upgrade that member through a release between the two, or stop it before this one starts"
+        )
+    return dict(raw)
+
+
+def _present(**values: object) -> dict[str, object]:
+    return {key: value for key, value in values.items() if value}
+
+
+def _group(tasks: Iterable[TaskId]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for task in sorted(tasks):
+        grouped.setdefault(str(task.subtopology), []).append(task.partition)
+    return grouped
+
+
+def _ungroup(raw: Mapping[str, list[int]] | None) -> frozenset[TaskId]:
+    return frozenset(TaskId(int(sub), int(number)) for sub, numbers in (raw or {}).items() for number in numbers)
+
+
+def _group_lags(lags: Mapping[TaskId, int]) -> dict[str, dict[str, int]]:
+    grouped: dict[str, dict[str, int]] = {}
+    for task in sorted(lags):
+        grouped.setdefault(str(task.subtopology), {})[str(task.partition)] = lags[task]
+    return grouped
+
+
+def _ungroup_lags(raw: Mapping[str, Mapping[str, int]] | None) -> dict[TaskId, int]:
+    return {
+        TaskId(int(sub), int(number)): int(lag) for sub, lags in (raw or {}).items() for number, lag in lags.items()
+    }

@@ -1,0 +1,180 @@
+"""From sub-topologies and partition counts to tasks. Pure.
+
+*Guarantees*: the same input gives the same plan, whatever the order of mappings. Rules are Kafka Streams': a task
+per partition of the largest source topic; a repartition topic without a count takes the largest of its upstream
+source topics', through chains of repartition topics; co-partitioned repartition topics are coerced to one count.
+What is wrong is collected, never raised: the leader tells every member.
+*Assumes*: `partitions` has at least the topics that the sub-topologies name, and all that their patterns may match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol
+
+import orjson
+
+from milestones.common.records import TaskId, TopicPartition
+
+
+class RepartitionTopicLike(Protocol):
+    @property
+    def partitions(self) -> int | None: ...
+
+
+class SubTopologyLike(Protocol):
+    """What the plan needs to know of a `SubTopology`."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def source_topics(self) -> tuple[str, ...]: ...
+    @property
+    def source_patterns(self) -> tuple[str, ...]: ...
+    @property
+    def sink_topics(self) -> tuple[str, ...]: ...
+    @property
+    def repartition_topics(self) -> Mapping[str, RepartitionTopicLike]: ...
+    @property
+    def stores(self) -> Sequence[object]: ...
+    @property
+    def changelogs(self) -> Mapping[str, str]: ...
+    @property
+    def copartition_groups(self) -> tuple[frozenset[str], ...]: ...
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """All tasks of an application, and the internal topics they need.
+
+    `tasks` has the input partitions of each task, by topic name. `changelog_counts` leaves out source topics that
+    serve as changelogs. `missing_topics` are source topics that don't exist; `problems` everything else that is wrong.
+    """
+
+    tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
+    stateful: frozenset[TaskId]
+    repartition_counts: Mapping[str, int]
+    changelog_counts: Mapping[str, int]
+    missing_topics: frozenset[str]
+    problems: tuple[str, ...]
+    fingerprint: str
+
+    @property
+    def error(self) -> str | None:
+        """Why nothing can run, for a user; None when all is well."""
+        reasons = list(self.problems)
+        if self.missing_topics:
+            names = ", ".join(sorted(self.missing_topics))
+            reasons.insert(0, f"source topics don't exist: {names}; create them, then start again")
+        return "; ".join(reasons) or None
+
+
+def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str, int]) -> TaskPlan:
+    """The tasks of these sub-topologies, given the partition counts of the topics that exist (at least 1 each).
+
+    Counts that `partitions` has for repartition topics are ignored: the plan says what they must be.
+    """
+    subs = sorted(subtopologies, key=lambda sub: sub.id)
+    owned = {topic: spec.partitions for sub in subs for topic, spec in sub.repartition_topics.items()}
+    external = {topic: count for topic, count in partitions.items() if topic not in owned}
+    sources = {sub.id: _sources(sub, external) for sub in subs}
+    missing = {topic for topics in sources.values() for topic in topics if topic not in external | owned}
+
+    repartition_counts, problems = _repartition_counts(subs, sources, owned, external)
+    if not missing:
+        for sub in subs:
+            for group in sub.copartition_groups:
+                problems += _copartition(group, owned, external, repartition_counts)
+
+    counts = external | repartition_counts
+    tasks: dict[TaskId, tuple[TopicPartition, ...]] = {}
+    changelog_counts: dict[str, int] = {}
+    for sub in subs:
+        known = [(topic, counts[topic]) for topic in sources[sub.id] if topic in counts]
+        size = max((count for _, count in known), default=0)
+        for number in range(size):
+            tasks[TaskId(sub.id, number)] = tuple(TopicPartition(t, number) for t, count in known if number < count)
+        for topic in sub.changelogs.values():
+            if topic not in sources[sub.id] and size:
+                changelog_counts[topic] = max(size, changelog_counts.get(topic, 0))
+    keeps_state = {sub.id for sub in subs if sub.stores}
+    return TaskPlan(
+        tasks=tasks,
+        stateful=frozenset(task for task in tasks if task.subtopology in keeps_state),
+        repartition_counts=repartition_counts,
+        changelog_counts=changelog_counts,
+        missing_topics=frozenset(missing),
+        problems=tuple(problems),
+        fingerprint=fingerprint(subs),
+    )
+
+
+def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
+    """A short digest of what decides about tasks and their state: equal ones may share a group (rolling upgrade)."""
+    shape = [
+        [
+            sub.id, sorted(sub.source_topics), sorted(sub.source_patterns), sorted(sub.changelogs.items()),
+            sorted((topic, spec.partitions or 0) for topic, spec in sub.repartition_topics.items()),
+            sorted(sorted(group) for group in sub.copartition_groups),
+        ]
+        for sub in sorted(subtopologies, key=lambda sub: sub.id)
+    ]  # fmt: skip
+    return sha256(orjson.dumps(shape)).hexdigest()[:12]
+
+
+def _sources(sub: SubTopologyLike, external: Mapping[str, int]) -> tuple[str, ...]:
+    """All source topics, those that its patterns match included."""
+    patterns = [re.compile(pattern) for pattern in sub.source_patterns]
+    matched = (topic for topic in external if any(pattern.fullmatch(topic) for pattern in patterns))
+    return tuple(sorted({*sub.source_topics, *matched}))
+
+
+def _repartition_counts(
+    subs: Sequence[SubTopologyLike],
+    sources: Mapping[int, tuple[str, ...]],
+    owned: Mapping[str, int | None],
+    external: Mapping[str, int],
+) -> tuple[dict[str, int], list[str]]:
+    """The count of each repartition topic: its own, else the largest of the topics upstream of it."""
+    known = {topic: count for topic, count in owned.items() if count is not None}
+    upstream = {
+        topic: {source for sub in subs if topic in sub.sink_topics for source in sources[sub.id]} for topic in owned
+    }
+    open_topics = sorted(set(owned) - set(known))
+    while open_topics:
+        counts = {**external, **known}
+        # A topic waits until all upstream of it is known; only in a cycle, where none is, some of it has to do.
+        ready = [topic for topic in open_topics if upstream[topic] and upstream[topic] <= counts.keys()]
+        ready = ready or [topic for topic in open_topics if upstream[topic] & counts.keys()]
+        if not ready:
+            names = ", ".join(open_topics)
+            reason = (
+                f"no partition count for the repartition topics {names}: nothing upstream of them exists; create the "
+                "source topics, or give the repartition a number of partitions"
+            )
+            return known, [reason]
+        for topic in ready:
+            known[topic] = max(counts[source] for source in upstream[topic] if source in counts)
+        open_topics = [topic for topic in open_topics if topic not in known]
+    return known, []
+
+
+def _copartition(
+    group: frozenset[str], owned: Mapping[str, int | None], external: Mapping[str, int], counts: dict[str, int]
+) -> list[str]:
+    """Give the repartition topics of a group one count; the reasons why that can't be."""
+    ours = sorted(topic for topic in group if topic in counts)
+    others = {topic: external[topic] for topic in sorted(group) if topic in external}
+    fixed = {topic: count for topic in ours if (count := owned[topic]) is not None}
+    wanted = others or fixed
+    target = next(iter(wanted.values())) if wanted else max((counts[topic] for topic in ours), default=0)
+    clash = {topic: count for topic, count in {**others, **fixed}.items() if count != target}
+    if clash:
+        listing = ", ".join(f"{topic} ({count})" for topic, count in sorted({**others, **fixed}.items()))
+        reason = "topics that are joined or share a processor need equal partition counts"
+        return [f"{reason}: {listing}; repartition one side to the other's count"]
+    counts.update((topic, target) for topic in ours)
+    return []

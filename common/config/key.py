@@ -1,0 +1,111 @@
+"""One config key, and what is said about values that can't be used.
+
+*Guarantees*: a `ConfigKey` in a class body is a typed, read-only attribute of its instances.
+*Assumes*: the owner keeps its values in `_values`, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
+
+from milestones.common.config.kinds import Kind
+from milestones.common.errors import ConfigError
+
+T = TypeVar("T")
+Importance = Literal["high", "medium", "low"]
+
+SECRETS = frozenset({"password", "pem", "secret", "token", "jaas"})
+"""A key with one of these words in its name holds a secret."""
+
+
+class HasValues(Protocol):
+    """What a class with `ConfigKey`s has."""
+
+    _values: Mapping[str, Any]
+
+
+class Required:
+    """The default of a key that has none."""
+
+
+REQUIRED: Final = Required()
+
+
+@dataclass(frozen=True)
+class Derived(Generic[T]):
+    """A default that follows from other values: `of(values)`, and `text` for the documentation."""
+
+    of: Callable[[Mapping[str, Any]], T]
+    text: str
+
+
+class ConfigKey(Generic[T]):
+    """A row of the table: what a key is called, what it takes, what it means.
+
+    `stage`: the first stage in which it has an effect. `waits_for`: what must be built before any value but the
+    default means something; until then other values are refused. `settle`: turns a name into what it stands for,
+    once all other values are known.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        kind: Kind[T],
+        default: T | Derived[T] | Required,
+        *,
+        importance: Importance,
+        doc: str,
+        stage: str = "baseline",
+        waits_for: str | None = None,
+        settle: Callable[[T, Mapping[str, Any]], T] | None = None,
+    ) -> None:
+        self.kind, self.default, self.importance, self.doc = kind, default, importance, doc
+        self.stage, self.waits_for, self.settle = stage, waits_for, settle
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> ConfigKey[T]: ...
+    @overload
+    def __get__(self, instance: HasValues, owner: type) -> T: ...
+    def __get__(self, instance: HasValues | None, owner: type) -> ConfigKey[T] | T:
+        if instance is None:
+            return self
+        value: T = instance._values[self.name]
+        return value
+
+    def __set__(self, instance: HasValues, value: T) -> None:
+        raise AttributeError(f"config {self.name} can't be changed; make another config with config.replace(...)")
+
+    def parse(self, value: object) -> T:
+        """`value` as this key's type; `ValueError` with the reason when it can't be."""
+        parsed = self.kind.parse(value)
+        if self.waits_for is not None and parsed != self.default:
+            raise ValueError(f"needs {self.waits_for}, which this version doesn't have: leave it at {self.default!r}")
+        return parsed
+
+
+class ConfigErrors(ConfigError):
+    """Several config values that can't be used, each with its reason; `errors` has them one by one."""
+
+    def __init__(self, errors: Iterable[ConfigError]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        super().__init__(first.key, first.value, first.reason)
+        self.args = (f"{len(self.errors)} config values can't be used:\n" + "\n".join(f"- {e}" for e in self.errors),)
+
+
+def raise_all(errors: list[ConfigError]) -> None:
+    """Nothing, the one error, or all of them in one `ConfigErrors`."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+
+
+def shown(name: str, value: object) -> object:
+    """`value` as it may be printed: passwords, keys and tokens are hidden."""
+    secret = SECRETS.intersection(name.replace(".", "_").split("_"))
+    return "***" if secret and value is not None else value

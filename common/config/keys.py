@@ -1,0 +1,385 @@
+"""The table of config keys: names, types, ranges and defaults are Kafka Streams', in snake case.
+
+*Guarantees*: one row per key; nothing else in the package knows a key's default.
+*Assumes*: durations are milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from milestones.common.config.handlers import LOG_AND_CONTINUE, LOG_AND_FAIL, RETRY_OR_FAIL, built_in
+from milestones.common.config.key import REQUIRED, ConfigKey, Derived
+from milestones.common.config.kinds import (
+    EXTRACTOR,
+    EXTRACTORS,
+    NAMES,
+    PAIRS,
+    PATH,
+    SERDE,
+    SERVERS,
+    STAGE,
+    TEXT,
+    choice,
+    handler,
+    integer,
+    legal_name,
+    optional,
+)
+
+AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
+STANDBYS = "standby tasks and warm-ups"
+MIB = 1024 * 1024
+
+
+def _commit_interval(values: Mapping[str, Any]) -> int:
+    return 100 if values["processing_guarantee"] == EXACTLY_ONCE_V2 else 30_000
+
+
+def _state_dir(_: Mapping[str, Any]) -> str:
+    return str(Path(tempfile.gettempdir()) / "milestones")
+
+
+class ApplicationKeys:
+    """What the application is and how it processes."""
+
+    _values: Mapping[str, Any]
+
+    application_id = ConfigKey(
+        legal_name("an application id"),
+        REQUIRED,
+        importance="high",
+        doc="Names the application: its consumer group, the prefix of its internal topics, its state directory. "
+        "Instances with the same id share the work.",
+    )
+    bootstrap_servers = ConfigKey(
+        SERVERS,
+        REQUIRED,
+        importance="high",
+        doc="Brokers to ask for the rest of the cluster. As a list, or as text with commas.",
+    )
+    milestones = ConfigKey(
+        STAGE,
+        frozenset({"baseline"}),
+        importance="high",
+        doc="Which runtime executes the topology: a stage (`m3` means it and all before it) or single flags. "
+        "`milestones stages` lists what this version has.",
+    )
+    processing_guarantee = ConfigKey(
+        choice(
+            AT_LEAST_ONCE,
+            EXACTLY_ONCE_V2,
+            hints={
+                "exactly_once": "exactly_once was removed from Kafka Streams: use exactly_once_v2",
+                "exactly_once_beta": "exactly_once_beta is called exactly_once_v2 today",
+            },
+        ),
+        AT_LEAST_ONCE,
+        importance="medium",
+        doc="What a failure may do to results: repeat some (`at_least_once`), or nothing at all "
+        "(`exactly_once_v2`: outputs, state and input offsets are committed in one Kafka transaction).",
+    )
+    num_stream_threads = ConfigKey(
+        integer(at_least=1),
+        1,
+        importance="medium",
+        doc="Stream threads of this instance. Each one has its own clients and its share of the tasks.",
+    )
+    client_id = ConfigKey(
+        optional(legal_name("a client id")),
+        Derived(lambda _: None, "`<application_id>-<process id>`"),
+        importance="medium",
+        doc="Prefix of the names of threads and clients, as brokers and metrics show them.",
+    )
+    commit_interval_ms = ConfigKey(
+        integer(at_least=0),
+        Derived(_commit_interval, "30000, or 100 under `exactly_once_v2`"),
+        importance="low",
+        doc="Time between two commits. Under `exactly_once_v2` nobody sees an output before its commit.",
+    )
+    poll_ms = ConfigKey(
+        integer(at_least=0),
+        100,
+        importance="low",
+        doc="The longest wait for input when there is nothing else to do.",
+    )
+    max_poll_records = ConfigKey(
+        integer(at_least=1, at_most=1_000_000),
+        1000,
+        importance="low",
+        doc="Records taken from the client in one call. Kafka Streams has it as `consumer.max.poll.records`.",
+    )
+    max_task_idle_ms = ConfigKey(
+        integer(at_least=-1),
+        0,
+        importance="medium",
+        doc="How long a task with several input partitions waits for new records on an empty one, so that it takes "
+        "records in timestamp order. 0: only until what the brokers already have was fetched. -1: never waits.",
+    )
+    task_timeout_ms = ConfigKey(
+        integer(at_least=0),
+        300_000,
+        importance="medium",
+        doc="How long calls to Kafka are repeated after passing errors, before the task fails.",
+    )
+    auto_offset_reset = ConfigKey(
+        choice("earliest", "latest", "none"),
+        "earliest",
+        importance="medium",
+        doc="Where to begin on an input partition that has no committed offset, or whose offset is gone. `none` "
+        "fails. A source may have its own. Kafka Streams has it as `consumer.auto.offset.reset`.",
+    )
+    default_key_serde = ConfigKey(
+        optional(SERDE),
+        None,
+        importance="medium",
+        doc="Serde of keys wherever the topology names none.",
+    )
+    default_value_serde = ConfigKey(
+        optional(SERDE),
+        None,
+        importance="medium",
+        doc="Serde of values wherever the topology names none.",
+    )
+    default_timestamp_extractor = ConfigKey(
+        optional(EXTRACTOR),
+        Derived(lambda _: None, f"`{EXTRACTORS[0]}`"),
+        importance="medium",
+        doc="Where a record's time comes from, for sources that name no extractor: the record's own timestamp, and "
+        "what to do when that is negative. Unset (None), the key and value needn't be read for it.",
+    )
+    deserialization_exception_handler = ConfigKey(
+        handler("a deserialization exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),
+        LOG_AND_FAIL,
+        settle=built_in,
+        importance="medium",
+        doc="What happens to an input record whose key or value can't be read. A callable takes `(context, error)` "
+        "and returns a `Response` (`common/topology/handlers.py`).",
+    )
+    processing_exception_handler = ConfigKey(
+        handler("a processing exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),
+        LOG_AND_FAIL,
+        settle=built_in,
+        importance="medium",
+        doc="What happens to a record for which the user's code raised. Its partial effects are dropped either way.",
+    )
+    production_exception_handler = ConfigKey(
+        handler("a production exception handler", RETRY_OR_FAIL, LOG_AND_FAIL, LOG_AND_CONTINUE),
+        RETRY_OR_FAIL,
+        settle=built_in,
+        importance="medium",
+        doc="What happens to an output that can't be serialised, or that Kafka refuses.",
+    )
+    errors_dead_letter_queue_topic_name = ConfigKey(
+        optional(legal_name("a topic name")),
+        None,
+        importance="medium",
+        doc="Topic to which the built-in handlers write the bytes of a failed record, with headers that say what "
+        "happened (KIP-1034). The topic must exist.",
+    )
+
+
+class StateKeys:
+    """Where state lives, and how much memory it may take."""
+
+    _values: Mapping[str, Any]
+
+    state_dir = ConfigKey(
+        PATH,
+        Derived(_state_dir, "`milestones` in the system's directory for temporary files"),
+        importance="high",
+        doc="Directory of local state; each application has its own below it. Put it on a disk that survives a "
+        "restart: what is lost is restored from the changelogs.",
+    )
+    state_cleanup_delay_ms = ConfigKey(
+        integer(at_least=0),
+        600_000,
+        importance="low",
+        doc="How long the state of a task that moved away is kept, in case it comes back.",
+    )
+    statestore_cache_max_bytes = ConfigKey(
+        integer(at_least=0),
+        0,
+        importance="medium",
+        doc="Memory for caches in front of stores, shared by all threads. 0: every update is emitted; above, an "
+        "aggregation emits the last update per key and commit. Kafka Streams' default is 10 MiB.",
+    )
+    statestore_uncommitted_max_bytes = ConfigKey(
+        integer(at_least=-1),
+        64 * MIB,
+        importance="medium",
+        doc="State written since the last commit, in bytes of memory; reaching it asks for an early commit "
+        "(KIP-892). -1: no bound.",
+    )
+    buffered_records_per_partition = ConfigKey(
+        integer(at_least=1),
+        1000,
+        importance="low",
+        doc="Records that wait in a task's input buffer, per partition, before fetching of it pauses.",
+    )
+    input_buffer_max_bytes = ConfigKey(
+        integer(at_least=1),
+        512 * MIB,
+        importance="medium",
+        doc="Bytes of keys and values that wait in the input buffers of all tasks of this instance (KIP-770).",
+    )
+    rocksdb_engine = ConfigKey(
+        choice("rocksdict", "rocksdb"),
+        "rocksdict",
+        importance="low",
+        doc="Python binding of RocksDB: `rocksdict`, or `rocksdb` (extra `milestones[rocksdb]`).",
+    )
+    rocksdb_block_cache_bytes = ConfigKey(
+        integer(at_least=0),
+        50 * MIB,
+        importance="low",
+        doc="RocksDB's cache of blocks, indexes and filters, one for all persistent stores (Kafka Streams has one of "
+        "this size per store).",
+    )
+    rocksdb_write_buffer_bytes = ConfigKey(
+        integer(at_least=64 * 1024),
+        16 * MIB,
+        importance="low",
+        doc="Size of one memtable of a persistent store.",
+    )
+    rocksdb_max_write_buffers = ConfigKey(
+        integer(at_least=2),
+        3,
+        importance="low",
+        doc="Memtables of a persistent store, the one being written included.",
+    )
+    num_standby_replicas = ConfigKey(
+        integer(at_least=0),
+        0,
+        importance="high",
+        doc="Copies of each stateful task's state that other instances keep warm.",
+        waits_for=STANDBYS,
+    )
+    max_warmup_replicas = ConfigKey(
+        integer(at_least=1),
+        2,
+        importance="medium",
+        doc="Tasks that may warm up at once on instances that are to take them over.",
+        waits_for=STANDBYS,
+    )
+    acceptable_recovery_lag = ConfigKey(
+        integer(at_least=0),
+        10_000,
+        importance="medium",
+        doc="Changelog records that an instance may lag behind and still count as caught up.",
+        waits_for=STANDBYS,
+    )
+    client_tags = ConfigKey(
+        PAIRS,
+        dict[str, str](),
+        importance="low",
+        doc="Where this instance runs, such as `{zone = 'a'}`: at most 5 tags, names up to 20 and values up to 30 "
+        "characters long.",
+        waits_for=STANDBYS,
+    )
+    rack_aware_assignment_tags = ConfigKey(
+        NAMES,
+        (),
+        importance="medium",
+        doc="Tags over whose values standbys are spread.",
+        waits_for=STANDBYS,
+    )
+
+
+class KafkaKeys:
+    """Group, transactions, internal topics, metrics."""
+
+    _values: Mapping[str, Any]
+
+    replication_factor = ConfigKey(
+        integer(at_least=-1),
+        -1,
+        importance="medium",
+        doc="Replicas of internal topics. -1: the brokers' default.",
+    )
+    repartition_purge_interval_ms = ConfigKey(
+        integer(at_least=0),
+        30_000,
+        importance="low",
+        doc="Time between two deletions of records that were processed from repartition topics.",
+    )
+    group_instance_id = ConfigKey(
+        optional(legal_name("a group instance id")),
+        None,
+        importance="medium",
+        doc="Makes members static: an instance that returns within `session_timeout_ms` finds its tasks unmoved. "
+        "Unique per instance; each thread adds its number.",
+    )
+    request_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        40_000,
+        importance="low",
+        doc="How long one call to Kafka may take, before it counts as failed and is repeated (see `task_timeout_ms`).",
+    )
+    session_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        45_000,
+        importance="medium",
+        doc="A member not heard of for so long is dead to its group. The broker has bounds of its own (6 s to 30 min "
+        "by default); below 10 s a long call that keeps Python's lock may end a live member.",
+    )
+    heartbeat_interval_ms = ConfigKey(
+        integer(at_least=1),
+        3_000,
+        importance="low",
+        doc="Time between two heartbeats; a third of `session_timeout_ms` or less is sound.",
+    )
+    max_poll_interval_ms = ConfigKey(
+        integer(at_least=1),
+        300_000,
+        importance="medium",
+        doc="A thread that doesn't come back to its loop for so long leaves the group; also the time a rebalance "
+        "waits for its members.",
+    )
+    transaction_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        10_000,
+        importance="medium",
+        doc="The broker aborts a transaction that is open for longer. Only under `exactly_once_v2`.",
+    )
+    metrics_recording_level = ConfigKey(
+        choice("INFO", "DEBUG", "TRACE"),
+        "INFO",
+        importance="low",
+        doc="How much is measured; `DEBUG` adds metrics of nodes and stores.",
+    )
+    metrics_sample_window_ms = ConfigKey(
+        integer(at_least=1000),
+        30_000,
+        importance="low",
+        doc="The time over which rates, averages and maxima are taken.",
+    )
+    metrics_host = ConfigKey(
+        TEXT,
+        "127.0.0.1",
+        importance="low",
+        doc="Address on which `metrics_port` listens.",
+    )
+    metrics_port = ConfigKey(
+        optional(integer(at_least=0, at_most=65535)),
+        None,
+        importance="low",
+        doc="Port of an HTTP endpoint for Prometheus; 0 takes a free one. Without it there is none.",
+    )
+
+
+class Keys(ApplicationKeys, StateKeys, KafkaKeys):
+    """All keys, as typed attributes of a config."""
+
+    _values: Mapping[str, Any]
+
+
+KEYS: Mapping[str, ConfigKey[Any]] = {
+    name: key
+    for group in (ApplicationKeys, StateKeys, KafkaKeys)
+    for name, key in vars(group).items()
+    if isinstance(key, ConfigKey)
+}

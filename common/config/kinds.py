@@ -1,0 +1,218 @@
+"""What a config value may be: one `Kind` per type and range.
+
+*Guarantees*: a parser returns a value of its type or raises `ValueError` with a reason that reads after
+`config key=value: `; text, as the environment gives it, is accepted wherever it can be understood.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka accepts as a topic name; ids that become part of one, or of a path, keep to it as well."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """How a value is read (`parse`) and how the documentation calls it (`text`)."""
+
+    parse: Callable[[object], T]
+    text: str
+
+
+def integer(at_least: int | None = None, at_most: int | None = None) -> Kind[int]:
+    """A whole number within bounds; text of digits (`30_000` too) is read as one."""
+    limits = [f"at least {at_least}"] * (at_least is not None) + [f"at most {at_most}"] * (at_most is not None)
+    wanted = " ".join(["an integer", " and ".join(limits)]).strip()
+
+    def parse(value: object) -> int:
+        number = _whole(value)
+        if number is None or (at_least is not None and number < at_least) or (at_most is not None and number > at_most):
+            raise ValueError(f"must be {wanted}")
+        return number
+
+    return Kind(parse, wanted.removeprefix("an "))
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value.strip())
+        except ValueError:
+            return None
+    return None
+
+
+def choice(*options: str, hints: Mapping[str, str] | None = None) -> Kind[str]:
+    """One of the given words, in any case; `hints` answer words that others use."""
+    by_lower = {option.lower(): option for option in options}
+
+    def parse(value: object) -> str:
+        word = value.strip().lower() if isinstance(value, str) else None
+        if word in by_lower:
+            return by_lower[word]
+        hint = (hints or {}).get(word or "", "")
+        raise ValueError(f"must be one of {', '.join(options)}" + (f"; {hint}" if hint else ""))
+
+    return Kind(parse, " \\| ".join(f"`{option}`" for option in options))
+
+
+def legal_name(what: str) -> Kind[str]:
+    """Text that Kafka accepts as a name: ASCII letters, digits, `.`, `_`, `-`, at most 249 of them."""
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and LEGAL_NAME.fullmatch(value) and value not in (".", ".."):
+            return value
+        raise ValueError(f"{what} consists of 1 to 249 of the characters a-z A-Z 0-9 . _ - and isn't . or ..")
+
+    return Kind(parse, "string (`a-z A-Z 0-9 . _ -`)")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError("must be text that isn't empty")
+
+
+def _path(value: object) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(text, str) and text.strip() and "\0" not in text:
+        return text
+    raise ValueError("must be the path of a directory")
+
+
+def _servers(value: object) -> str:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not items:
+        raise ValueError("must be host:port, or several of them (a list, or text with commas)")
+    servers = [item.strip() if isinstance(item, str) else "" for item in items]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or re.search(r"[\s/]", host) or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError(f"{server!r} isn't host:port, such as localhost:9092")
+    return ",".join(servers)
+
+
+def _words(value: object) -> frozenset[str]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in items):
+        raise ValueError('must be a stage ("m3") or names of flags (a list, a set, or text with commas)')
+    return frozenset(item.strip() for item in items if item.strip())
+
+
+def _names(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of names, or text with commas")
+    return tuple(item.strip() for item in items if item.strip())
+
+
+def _pairs(value: object) -> Mapping[str, str]:
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(equals and name.strip() for name, equals, _ in parts):
+            raise ValueError("as text it is name=value,name=value")
+        return {name.strip(): item.strip() for name, _, item in parts}
+    if isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        return dict(value)
+    raise ValueError("must be a mapping of text to text, or name=value,name=value")
+
+
+TEXT = Kind(_text, "string")
+PATH = Kind(_path, "path")
+SERVERS = Kind(_servers, "host:port list")
+STAGE = Kind(_words, "stage, or list of flags")
+NAMES = Kind(_names, "list of strings")
+PAIRS = Kind(_pairs, "table of strings")
+
+
+def optional(kind: Kind[T]) -> Kind[T | None]:
+    """`kind`, or None."""
+
+    def parse(value: object) -> T | None:
+        return None if value is None else kind.parse(value)
+
+    return Kind(parse, kind.text)
+
+
+def imported(text: str) -> Any:
+    """The object that `module:attribute` names; `ValueError` when there is none."""
+    module, _, path = text.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for attribute in path.split("."):
+            found = getattr(found, attribute)
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise ValueError(f"can't be imported: {type(error).__name__}: {error}") from error
+    return found
+
+
+def handler(what: str, *names: str) -> Kind[Any]:
+    """The name of a built-in handler, or a callable of the user, or `module:attribute` naming one."""
+
+    def parse(value: object) -> Any:
+        if isinstance(value, str) and value.strip().lower() in names:
+            return value.strip().lower()
+        return _function(value, f"{what} is one of {', '.join(names)}, or a callable, or module:attribute")
+
+    return Kind(parse, " \\| ".join(f"`{name}`" for name in names) + " \\| `module:attribute` \\| callable")
+
+
+def _function(value: object, wanted: str) -> Any:
+    found = imported(value.strip()) if isinstance(value, str) and ":" in value else value
+    if not callable(found):
+        raise ValueError(wanted)
+    return found
+
+
+def _extractor(value: object) -> Any:
+    from milestones.common.topology import timestamps  # here, so that a config alone doesn't load the topology
+
+    if isinstance(value, str) and value.strip().lower() in EXTRACTORS:
+        return getattr(timestamps, value.strip().lower())
+    return _function(value, f"must be one of {', '.join(EXTRACTORS)}, or a callable, or module:attribute")
+
+
+EXTRACTORS = (
+    "fail_on_invalid_timestamp",
+    "log_and_skip_on_invalid_timestamp",
+    "use_partition_time_on_invalid_timestamp",
+    "wallclock_timestamp_extractor",
+)
+EXTRACTOR = Kind(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
+
+
+def _serde(value: object) -> Any:
+    from milestones.common import serdes  # a serde needs no config, so the import goes this way only
+
+    found = value
+    if isinstance(value, str):
+        known = sorted(n.lower() for n, item in vars(serdes).items() if n.isupper() and _is_serde(item))
+        word = value.strip()
+        if ":" in word:
+            found = imported(word)
+        elif word.lower() in known:
+            found = getattr(serdes, word.upper())
+        else:
+            raise ValueError(f"no serde of that name; built in are {', '.join(known)}; or give module:attribute")
+    if not _is_serde(found):
+        raise ValueError("a serde has the methods serialize and deserialize; make an instance if this is its class")
+    return found
+
+
+def _is_serde(value: object) -> bool:
+    methods = (getattr(value, "serialize", None), getattr(value, "deserialize", None))
+    return not isinstance(value, type) and all(callable(method) for method in methods)
+
+
+SERDE = Kind(_serde, "serde, its name, or `module:attribute`")

@@ -1,0 +1,251 @@
+"""Settings that go on to librdkafka and to internal topics, and those that the runtime keeps for itself.
+
+*Guarantees*: a setting that librdkafka doesn't know, doesn't accept, or would ignore is an error that names it; so
+is one that the runtime controls.
+*Assumes*: librdkafka's own names have dots and no underscores.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from milestones.common.config.key import shown
+from milestones.common.errors import ConfigError
+
+PREFIXES: Mapping[str, frozenset[str]] = {
+    "main_consumer_": frozenset({"main_consumer"}),
+    "restore_consumer_": frozenset({"restore_consumer"}),
+    "consumer_": frozenset({"main_consumer", "restore_consumer"}),
+    "producer_": frozenset({"producer"}),
+    "admin_": frozenset({"admin"}),
+    "topic_": frozenset(),
+}
+"""What a key with this prefix goes to; a longer prefix is looked for first, and wins."""
+
+SECURITY = ("security_protocol", "sasl_", "ssl_")
+"""Keys that begin so go to every client, the group member included."""
+
+_NOT_OURS = {
+    "bootstrap.servers": "set bootstrap_servers",
+    "metadata.broker.list": "set bootstrap_servers",
+    "client.id": "set client_id: each client's name is derived from it",
+    "logger": "client logs go to the logger milestones.librdkafka",
+}
+_CONSUMER = {
+    "allow.auto.create.topics": "a missing source topic is an error",
+    "auto.commit.interval.ms": "the runtime commits: set commit_interval_ms",
+    "auto.offset.reset": "the runtime resets, per source: set auto_offset_reset",
+    "enable.auto.commit": "the runtime commits, together with outputs and state",
+    "enable.auto.offset.store": "the runtime commits, together with outputs and state",
+    "enable.partition.eof": "the runtime needs to see the ends of partitions",
+    "group.id": "it is application_id",
+    "group.instance.id": "set group_instance_id",
+    "group.protocol": "the runtime is a group member of its own, of the classic protocol",
+    "group.remote.assignor": "the runtime assigns tasks itself",
+    "heartbeat.interval.ms": "set heartbeat_interval_ms",
+    "max.poll.interval.ms": "set max_poll_interval_ms",
+    "max.poll.records": "set max_poll_records",
+    "partition.assignment.strategy": "the runtime assigns tasks itself",
+    "session.timeout.ms": "set session_timeout_ms",
+}
+_PRODUCER = {
+    "acks": "the runtime waits for all in-sync replicas",
+    "delivery.report.only.error": "the runtime reads delivery reports",
+    "enable.idempotence": "the runtime's producers are idempotent, else order and exactly once are lost",
+    "partitioner": "a record without a partition goes where Kafka's own partitioner puts its key",
+    "request.required.acks": "the runtime waits for all in-sync replicas",
+    "transaction.timeout.ms": "set transaction_timeout_ms",
+    "transactional.id": "the runtime names its transactions itself",
+}
+CONTROLLED: Mapping[str, Mapping[str, str]] = {
+    "main_consumer": _NOT_OURS | _CONSUMER,
+    "restore_consumer": _NOT_OURS
+    | _CONSUMER
+    | {"isolation.level": "state is restored from committed records only, under every processing_guarantee"},
+    "producer": _NOT_OURS | _PRODUCER,
+    "admin": _NOT_OURS,
+}
+"""librdkafka's settings that the runtime controls, by client, and what to do instead."""
+
+CONTROLLED_TOPIC = {
+    "cleanup.policy": "changelogs are compacted, repartition topics are purged by the runtime",
+    "message.timestamp.type": "state and stream time need the timestamps that the runtime writes",
+}
+TOPIC_SETTINGS = frozenset(
+    (
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    )
+)
+"""Topic settings of Kafka that may be given to internal topics."""
+
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""What the group member speaks."""
+
+
+def split(name: str) -> tuple[str, str] | None:
+    """The prefix of a pass-through key and the name behind it, dotted (`consumer_`, `fetch.min.bytes`); else None.
+    The prefix of security settings is empty."""
+    if name == SECURITY[0] or name.startswith(SECURITY[1:]):
+        return "", name.replace("_", ".")
+    for prefix in PREFIXES:
+        if name.startswith(prefix) and len(name) > len(prefix):
+            return prefix, name.removeprefix(prefix).replace("_", ".")
+    return None
+
+
+def why_not(prefix: str, setting: str, value: object) -> str | None:
+    """Why this setting can't be passed on, as far as it shows without librdkafka; None when it can."""
+    if isinstance(value, (Mapping, list, tuple)) or value is None:
+        return "must be text, a number or a boolean"
+    if setting.endswith((".cb", "on.delivery", "on.commit")):
+        return "callbacks belong to the runtime"
+    if prefix == "topic_":
+        return _why_not_of_topic(setting)
+    if setting in ("sasl.mechanism", "sasl.mechanisms") and str(value).upper() not in SASL_MECHANISMS:
+        return f"must be one of {', '.join(SASL_MECHANISMS)}: the group member speaks no other"
+    reasons = (CONTROLLED[client].get(setting) for client in sorted(PREFIXES.get(prefix, ())))
+    reason = next((reason for reason in reasons if reason and setting != "isolation.level"), None)
+    if setting == "isolation.level" and prefix == "restore_consumer_":
+        reason = CONTROLLED["restore_consumer"][setting]
+    return f"the runtime controls this setting: {reason}" if reason else None
+
+
+def _why_not_of_topic(setting: str) -> str | None:
+    if setting in CONTROLLED_TOPIC:
+        return f"the runtime controls this setting: {CONTROLLED_TOPIC[setting]}"
+    if setting in TOPIC_SETTINGS:
+        return None
+    near = difflib.get_close_matches(setting, TOPIC_SETTINGS, n=1)
+    return "no setting of Kafka's topics" + (f"; did you mean topic_{near[0].replace('.', '_')}?" if near else "")
+
+
+_ABOUT_ONE = ("No such configuration property", "Invalid value", "outside allowed range", "will be ignored", "expected")
+"""Texts of errors that are about one setting alone."""
+
+
+class _Warnings(logging.Handler):
+    """Collects what librdkafka warns of while a client is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def _consumer(settings: dict[str, Any], logger: logging.Logger) -> None:
+    client = Consumer(settings, logger=logger)
+    client.poll(0)
+    client.close()
+
+
+def _producer(settings: dict[str, Any], logger: logging.Logger) -> None:
+    client = Producer(settings, logger=logger)
+    client.poll(0)
+
+
+def _admin(settings: dict[str, Any], logger: logging.Logger) -> None:
+    client = AdminClient(settings, logger=logger)
+    client.poll(0)
+
+
+_MAKE: Mapping[str, Callable[[dict[str, Any], logging.Logger], None]] = {
+    "main_consumer": _consumer,
+    "restore_consumer": _consumer,
+    "producer": _producer,
+    "admin": _admin,
+}
+
+
+def refused_by_client(
+    client: str, settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
+) -> Iterator[ConfigError]:
+    """What librdkafka has against `settings`, found by making the client without brokers (under a millisecond).
+    `given`: the pass-through settings among them, each with the key and value that brought it."""
+    together = _attempt(client, settings)
+    if together is None:
+        return
+    single = {setting: _attempt_one(client, setting, settings[setting]) for setting in given}
+    reasons = {setting: reason for setting, reason in single.items() if reason is not None}
+    if not reasons:
+        culprit = next((setting for setting in given if f"{setting} " in together), None)
+        reasons = {setting: together for setting in given if culprit is None or setting == culprit}
+    for setting, reason in reasons.items():
+        key, value = given[setting]
+        yield ConfigError(key, shown(key, value), f"librdkafka: {reason}")
+
+
+def refused_by_member(settings: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """What the group member, which isn't librdkafka, has against the connection's settings."""
+    from milestones.common.kafka.wire_settings import WireSettings  # here, so that a config alone loads no client
+
+    try:
+        WireSettings.of(settings).tls_context()
+    except ConfigError as error:
+        key = error.key.replace(".", "_")
+        yield ConfigError(key, shown(key, error.value), error.reason)
+
+
+def prefixes_for(setting: str, value: object) -> list[str]:
+    """The prefixes with which `setting`, a dotted name, would be one of librdkafka's."""
+    clients = {"consumer_": "main_consumer", "producer_": "producer"}
+    if not isinstance(value, (str, int, float)):
+        return []
+    reasons = {prefix: _attempt_one(client, setting, value) or "" for prefix, client in clients.items()}
+    return [prefix for prefix, reason in reasons.items() if "No such" not in reason and "ignored" not in reason]
+
+
+def _attempt_one(client: str, setting: str, value: object) -> str | None:
+    """Why librdkafka refuses this setting whatever the others are."""
+    reason = _attempt(client, {"group.id": "check", setting: value} if "consumer" in client else {setting: value})
+    return reason if reason and any(mark in reason for mark in _ABOUT_ONE) else None
+
+
+def _attempt(client: str, settings: Mapping[str, Any]) -> str | None:
+    """Why librdkafka refuses or ignores one of the settings, in its words; None when it takes them all."""
+    logger = logging.Logger("milestones.config.check")
+    warnings = _Warnings()
+    logger.addHandler(warnings)
+    try:
+        _MAKE[client]({k: v for k, v in settings.items() if k != "bootstrap.servers"}, logger)
+    except (KafkaException, TypeError, ValueError) as error:
+        kafka_error = error.args[0] if error.args else error
+        text = kafka_error.str() if hasattr(kafka_error, "str") else str(kafka_error)
+        return str(text.strip())
+    ignored = (m.split("Configuration property ")[1] for m in warnings.messages if "will be ignored by this" in m)
+    return next(ignored, None)

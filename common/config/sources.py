@@ -1,0 +1,75 @@
+"""Where values come from: keywords, the environment, a TOML file.
+
+*Guarantees*: one flat table of raw values per source, keys in snake case; a value remembers its source.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from milestones.common.config.keys import KEYS
+from milestones.common.config.kinds import PAIRS
+from milestones.common.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "MILESTONES_"
+RESERVED_ENVIRONMENT = frozenset({"FAULT", "MAVEN_REPOSITORY"})
+"""Variables with our prefix that aren't config keys: armed test faults, and where the embedded broker's jars are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Raw values by key, and how to name this source for one key."""
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def origin(self, key: str) -> str:
+        """Where the value of `key` was written."""
+        if self.name == "environment":
+            return f"environment variable {ENVIRONMENT_PREFIX}{key.upper()}"
+        return self.name
+
+
+def keywords(values: Mapping[str, Any]) -> Source:
+    """Values given in code. Dots in names count as underscores, so that Kafka's own spelling works too."""
+    return Source("keyword", {name.replace(".", "_"): value for name, value in values.items()})
+
+
+def environment(variables: Mapping[str, str] | None) -> Source:
+    """Variables `MILESTONES_<KEY>`; None means those of this process."""
+    variables = os.environ if variables is None else variables
+    names = (name for name in variables if name.startswith(ENVIRONMENT_PREFIX))
+    found = {name.removeprefix(ENVIRONMENT_PREFIX): variables[name] for name in names}
+    return Source("environment", {n.lower(): v for n, v in found.items() if n not in RESERVED_ENVIRONMENT})
+
+
+def toml_file(path: str | os.PathLike[str]) -> Source:
+    """A TOML file. Tables join their names: `[consumer]` with `fetch_min_bytes` is `consumer_fetch_min_bytes`."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("config file", str(path), f"can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("config file", str(path), f"isn't TOML: {error}") from error
+    values: dict[str, Any] = {}
+    for name, value in _flat(content, ""):
+        if name in values:
+            raise ConfigError(name, value, f"is given twice in {path}")
+        values[name] = value
+    return Source(f"file {path}", values)
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        key = prefix + name.replace(".", "_")
+        takes_table = key in KEYS and KEYS[key].kind is PAIRS
+        if isinstance(value, dict) and not takes_table:
+            yield from _flat(value, f"{key}_")
+        else:
+            yield key, value

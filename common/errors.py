@@ -1,0 +1,123 @@
+"""Every error that a user can meet, each with what to do about it and the exit code it leads to.
+
+*Guarantees*: a `MilestonesError` has a message that names what, where and what to do; `exit_code` is one of the
+table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorruptedError`) never reach a user.
+*Assumes*: nothing.
+
+| exit code | meaning |
+|---|---|
+| 0 | ok |
+| 1 | failed |
+| 2 | bad config or topology |
+| 3 | Kafka unreachable |
+| 4 | state unusable |
+| 130 | interrupted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from milestones.common.records import TaskId, TopicPartition
+
+
+class MilestonesError(Exception):
+    """Any error of this package. `exit_code` is what the process ends with when nothing handles it."""
+
+    exit_code = 1
+
+
+class ConfigError(MilestonesError):
+    """A config value that can't be used: names the key, the value, the reason."""
+
+    exit_code = 2
+
+    def __init__(self, key: str, value: object, reason: str) -> None:
+        super().__init__(f"config {key}={value!r}: {reason}")
+        self.key, self.value, self.reason = key, value, reason
+
+
+class TopologyError(MilestonesError):
+    """A topology that can't be built or run as written."""
+
+    exit_code = 2
+
+
+class SourceTopicError(MilestonesError):
+    """A source topic is missing, was deleted, or changed its partition count under a running application."""
+
+    exit_code = 2
+
+
+class KafkaUnreachableError(MilestonesError):
+    """No broker answered within the time allowed."""
+
+    exit_code = 3
+
+
+class StateError(MilestonesError):
+    """The state directory, or a store in it, can't be used."""
+
+    exit_code = 4
+
+
+class StateLockedError(StateError):
+    """Another live process or thread holds the state; retried while that may end."""
+
+
+class StateCorruptError(StateError):
+    """A store's files are damaged. `store` names it; its content can be rebuilt from its changelog."""
+
+    def __init__(self, message: str, store: str | None = None) -> None:
+        super().__init__(message)
+        self.store = store
+
+
+class StateFormatError(StateError):
+    """A manifest or layout that this version doesn't know."""
+
+
+class SerializationError(MilestonesError):
+    """A serde refused a key or value."""
+
+
+class ProcessingError(MilestonesError):
+    """The user's code raised while processing a record, and the handler chose to fail."""
+
+    def __init__(self, message: str, task: TaskId, node: str | None = None) -> None:
+        super().__init__(message)
+        self.task, self.node = task, node
+
+
+class ProductionError(MilestonesError):
+    """Kafka refused a record that a task produced, and the handler chose to fail."""
+
+    def __init__(self, message: str, task: TaskId | None = None) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class TimeoutExceededError(MilestonesError):
+    """A call to Kafka kept failing for longer than `task_timeout_ms`."""
+
+    exit_code = 3
+
+
+class MembershipError(MilestonesError):
+    """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
+
+
+class OwnershipError(MilestonesError):
+    """A bug: a thread touched an object that another thread owns."""
+
+
+class TaskMigratedError(MilestonesError):
+    """The tasks of this thread belong to somebody else now: drop them and rejoin. Steers the runtime only."""
+
+
+class TaskCorruptedError(MilestonesError):
+    """These tasks' uncommitted work is void: roll back, or rebuild the named stores. Steers the runtime only."""
+
+    def __init__(self, message: str, tasks: Iterable[TaskId], changelogs: Iterable[TopicPartition] = ()) -> None:
+        super().__init__(message)
+        self.tasks, self.changelogs = frozenset(tasks), frozenset(changelogs)

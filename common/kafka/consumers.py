@@ -1,0 +1,193 @@
+"""Consumers that only ever assign: the group is joined elsewhere (`membership`).
+
+*Guarantees*: one owner thread, checked at each call; what `fetch` returns belongs to partitions that are assigned now,
+from the position asked for; a partition's end, control records included, is reported once reached.
+*Assumes*: `enable.partition.eof` and `auto.offset.reset=error` in the settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition as Position
+
+from milestones.common.errors import OwnershipError
+from milestones.common.records import TopicPartition
+
+log = logging.getLogger(__name__)
+client_log = logging.getLogger("milestones.librdkafka")
+
+ASSIGNED_CONSUMER = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+}
+"""Settings that an `AssignedConsumer` can't work without."""
+
+
+class Owned:
+    """A client that only the thread that made it may touch."""
+
+    def __init__(self) -> None:
+        self._owner = get_ident()
+
+    def _check_owner(self) -> None:
+        if get_ident() != self._owner:
+            raise OwnershipError(
+                f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} touched it: this is a bug"
+            )
+
+
+@dataclass
+class Fetched:
+    """What one `fetch` brought. `ends`: position after the last record, control records included, where the end of a
+    partition was reached. `out_of_range`: partitions whose position is gone from the log (truncated, retention)."""
+
+    records: dict[TopicPartition, list[Message]] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    out_of_range: list[TopicPartition] = field(default_factory=list)
+    gone: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A committed offset (next to read) and its metadata."""
+
+    offset: int
+    metadata: str
+
+
+class AssignedConsumer(Owned):
+    """A consumer whose partitions and positions are told to it."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._consumer = Consumer({**settings, **ASSIGNED_CONSUMER}, logger=client_log)
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._partition_counts: dict[str, int] = {}
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        return frozenset(self._assigned)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._paused)
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Add partitions, each from its position (an offset, or `OFFSET_BEGINNING`). Those assigned are moved."""
+        self._check_owner()
+        self.unassign(self._assigned & positions.keys())
+        if positions:
+            self._consumer.incremental_assign([Position(t, p, offset) for (t, p), offset in positions.items()])
+            self._assigned.update(positions)
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take partitions away; those that aren't assigned are passed over."""
+        self._check_owner()
+        leaving = self._assigned.intersection(partitions)
+        if leaving:
+            self._consumer.incremental_unassign([Position(*partition) for partition in leaving])
+            self._assigned -= leaving
+            self._paused -= leaving
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching; what was prefetched is thrown away, so pause rarely."""
+        self._check_owner()
+        stopping = self._assigned.intersection(partitions) - self._paused
+        if stopping:
+            self._consumer.pause([Position(*partition) for partition in stopping])
+            self._paused |= stopping
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._check_owner()
+        starting = self._paused.intersection(partitions)
+        if starting:
+            self._consumer.resume([Position(*partition) for partition in starting])
+            self._paused -= starting
+
+    def fetch(self, limit: int, timeout_ms: int) -> Fetched:
+        """Up to `limit` records, waiting at most `timeout_ms` for the first. `KafkaException` on a lasting error."""
+        self._check_owner()
+        fetched = Fetched()
+        records = fetched.records
+        messages = self._consumer.consume(1, timeout_ms / 1000) if timeout_ms > 0 else []
+        messages += self._consumer.consume(limit, 0)
+        for message in messages:
+            error = message.error()
+            partition = TopicPartition(message.topic(), message.partition())
+            if error is not None:
+                self._note(error, partition, message, fetched)
+            elif partition in records:
+                records[partition].append(message)
+            elif partition in self._assigned:
+                records[partition] = [message]
+        return fetched
+
+    def _note(self, error: KafkaError, partition: TopicPartition, message: Message, fetched: Fetched) -> None:
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            if partition in self._assigned:
+                fetched.ends[partition] = message.offset()
+        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            fetched.out_of_range.append(partition)
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+            fetched.gone.append(partition)
+        elif error.fatal() or code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
+            raise KafkaException(error)
+        else:
+            log.debug("consumer: %s (%s); librdkafka goes on by itself", error.str(), partition)
+
+    def committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, Committed]:
+        """The group's committed offsets; partitions without one are left out. Under read committed only once no
+        transaction pends on them (else `KafkaException`, a passing one)."""
+        self._check_owner()
+        asked = [Position(*partition) for partition in partitions]
+        answer = self._consumer.committed(asked, timeout=timeout_ms / 1000) if asked else []
+        found = {}
+        for position in answer:
+            if position.error is not None:
+                raise KafkaException(position.error)
+            if position.offset != OFFSET_INVALID:
+                partition = TopicPartition(position.topic, position.partition)
+                found[partition] = Committed(position.offset, position.metadata or "")
+        return found
+
+    def bounds(self, partition: TopicPartition, timeout_ms: int) -> tuple[int, int]:
+        """First offset, and the offset after the last record that this consumer's isolation level may read."""
+        self._check_owner()
+        low, high = self._consumer.get_watermark_offsets(Position(*partition), timeout=timeout_ms / 1000)
+        return low, high
+
+    def known_end(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as of its last fetch, without asking; None before the first."""
+        self._check_owner()
+        _, high = self._consumer.get_watermark_offsets(Position(*partition), cached=True)
+        return high if high >= 0 else None
+
+    def partitions_of(self, topic: str, timeout_ms: int) -> int:
+        """The number of partitions of a topic; `KafkaException` when there is no such topic. Asked once a topic."""
+        self._check_owner()
+        if topic not in self._partition_counts:
+            metadata = self._consumer.list_topics(topic, timeout=timeout_ms / 1000).topics[topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            self._partition_counts[topic] = len(metadata.partitions)
+        return self._partition_counts[topic]
+
+    def offset_at(self, partition: TopicPartition, timestamp_ms: int, timeout_ms: int) -> int | None:
+        """The offset of the first record not older than `timestamp_ms`; None when there is none."""
+        self._check_owner()
+        (answer,) = self._consumer.offsets_for_times([Position(*partition, timestamp_ms)], timeout=timeout_ms / 1000)
+        return answer.offset if answer.offset >= 0 else None
+
+    def close(self) -> None:
+        self._check_owner()
+        self._consumer.close()

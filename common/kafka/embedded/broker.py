@@ -1,0 +1,293 @@
+"""Apache Kafka as a child process: one KRaft node, for tests, demos and development.
+
+*Guarantees*: `start` returns when clients are served. The broker never outlives its owner, even one that dies by
+`kill -9`. Temporary data are deleted with it, a data directory of the caller's is kept. After `kill` or `stop`,
+`start` brings the same data back on the same ports.
+*Assumes*: one thread uses an `EmbeddedKafka` at a time; nothing else uses its data directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from milestones.common.kafka.embedded.errors import BrokerDiedError, EmbeddedKafkaError, PortTakenError
+from milestones.common.kafka.embedded.jars import Log, kafka_jars
+from milestones.common.kafka.embedded.java import find_java
+from milestones.common.kafka.embedded.lock import locked
+from milestones.common.kafka.embedded.ports import free_port, is_free
+from milestones.common.kafka.embedded.process import SupervisedProcess
+from milestones.common.kafka.embedded.properties import (
+    CLIENT_LISTENER,
+    CONTROLLER_LISTENER,
+    HOST,
+    logging_properties,
+    properties_text,
+    server_properties,
+)
+
+# A small heap, one collector thread, the fast compiler only: start-up counts more than peak throughput.
+JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_STOP_TIMEOUT_S = 30.0
+_PORT_ATTEMPTS = 3
+_TAIL_LINES = 25
+_TAIL_BYTES = 65_536
+_CONNECT_PAUSE_S = 0.05
+
+_open: weakref.WeakSet[EmbeddedKafka] = weakref.WeakSet()
+
+
+class EmbeddedKafka:
+    """A Kafka broker of one's own; a context manager that starts it and takes it away.
+
+    `data_dir`: kept; None: temporary, deleted at the end. `port`: of the plain-text listener; None: a free one.
+    `properties`: Kafka's own broker settings, which win over those made here. `listeners`: more listeners, name ->
+    security protocol (`{"SECURE": "SASL_PLAINTEXT"}`); `address` tells where they are. `log`: called with a line at
+    each step that takes time.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = (),
+        start_timeout_s: float = 90,
+        log: Log = lambda _: None,
+    ) -> None:
+        if port is not None and not 0 < port < 65536:
+            raise EmbeddedKafkaError(f"port={port}: must be 1 to 65535, or None for a free one")
+        self._temporary = data_dir is None
+        self._data_dir = data_dir.absolute() if data_dir is not None else None
+        self._port = port
+        self._properties = dict(properties or {})
+        self._protocols = {CLIENT_LISTENER: "PLAINTEXT", **(listeners or {}), CONTROLLER_LISTENER: "PLAINTEXT"}
+        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
+        self._start_timeout_s = start_timeout_s
+        self._log = log
+        self._ports: dict[str, int] = {}
+        self._process: SupervisedProcess | None = None
+
+    def __enter__(self) -> EmbeddedKafka:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the plain-text listener."""
+        return self.address(CLIENT_LISTENER)
+
+    def address(self, listener: str) -> str:
+        """`host:port` of a listener; known from the first start on."""
+        if listener not in self._ports:
+            known = ", ".join(self._ports) or "none before the first start"
+            raise EmbeddedKafkaError(f"no listener {listener!r}: there are {known}")
+        return f"{HOST}:{self._ports[listener]}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Everything the broker keeps: data, settings, log; known from the first start on."""
+        if self._data_dir is None:
+            raise EmbeddedKafkaError("the temporary data directory exists only between start and close")
+        return self._data_dir
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker logs. What its JVM prints is in `jvm.log` beside it."""
+        return self.data_dir / "kafka.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id; None while it doesn't run."""
+        return self._process.pid if self.running and self._process is not None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process runs."""
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`, see `errors.py`."""
+        if self.running:
+            raise EmbeddedKafkaError(f"the broker on {self.bootstrap_servers} runs already")
+        java, jars = find_java(), kafka_jars(self._log)
+        _open.add(self)
+        process = self._acquire()
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._choose_ports()
+            try:
+                self._launch(process, [str(java), *self._jvm_options, "-cp", f"{jars}/*"])
+                return
+            except BaseException as error:
+                self.kill()
+                lost_race = isinstance(error, BrokerDiedError) and "Address already in use" in str(error)
+                if not lost_race or self._port is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+                self._ports = {}
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly; its data stay. Killed when that takes longer than 30 s."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the broker as `kill -9` does; its data stay as they are."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it if it runs, then start it with the same data and ports."""
+        self.stop()
+        self.start()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait until the broker ends; its exit code (negative: the signal), None after `timeout_s`."""
+        return self._process.wait(timeout_s) if self._process is not None else None
+
+    def close(self) -> None:
+        """End the broker for good: temporary data are deleted, others kept after a clean shutdown."""
+        process, self._process = self._process, None
+        _open.discard(self)
+        if process is not None:
+            process.close()
+        if self._temporary and self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.signal(how)
+        if self._process.wait(_STOP_TIMEOUT_S) is None and self._process.running:
+            self._process.signal(signal.SIGKILL)
+            self._process.wait(_STOP_TIMEOUT_S)
+
+    def _choose_ports(self) -> None:
+        for listener in self._protocols:
+            wanted = self._port if listener == CLIENT_LISTENER else None
+            port = self._ports.get(listener) or wanted or free_port(self._ports.values())
+            if not is_free(port):
+                raise PortTakenError(
+                    f"port {port} of {HOST} belongs to another process: end that, or choose another port"
+                )
+            self._ports[listener] = port
+
+    def _launch(self, process: SupervisedProcess, java: list[str]) -> None:
+        settings = self._write_settings()
+        jvm_log = self.data_dir / "jvm.log"
+        jvm_log.unlink(missing_ok=True)
+        deadline = time.monotonic() + self._start_timeout_s
+        if not (self.data_dir / "data" / "meta.properties").exists():
+            self._log("formatting the broker's data directory")
+            process.run([*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", settings], jvm_log)
+            if process.wait(self._start_timeout_s) != 0:
+                raise self._died("formatting its data directory failed")
+        self._log(f"starting Apache Kafka on {self.bootstrap_servers}")
+        logging = f"-Dlog4j2.configurationFile={(self.data_dir / 'log4j2.properties').as_uri()}"
+        process.run([*java[:1], logging, *java[1:], "kafka.Kafka", settings], jvm_log)
+        self._await_ready(process, deadline)
+        self._log(f"Apache Kafka serves {self.bootstrap_servers} (process {process.pid}, log {self.log_file})")
+
+    def _acquire(self) -> SupervisedProcess:
+        """The supervised process, and with it the data directory."""
+        if self._process is not None and not self._process.closed:
+            return self._process
+        if self._data_dir is None:
+            self._data_dir = Path(tempfile.mkdtemp(prefix="milestones-kafka-"))
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            with locked(self._data_dir / "in-use.lock") as lock:
+                self._process = SupervisedProcess(self._data_dir if self._temporary else None, lock)
+        except OSError as error:
+            raise self._unusable(error) from error
+        return self._process
+
+    def _write_settings(self) -> str:
+        settings, data = self.data_dir / "server.properties", self.data_dir / "data"
+        properties = server_properties(data, self._ports, self._protocols, self._properties)
+        logging = logging_properties(self.log_file)
+        try:
+            data.mkdir(exist_ok=True)
+            settings.write_text(properties_text(properties), "ascii")
+            (self.data_dir / "log4j2.properties").write_text(properties_text(logging), "ascii")
+        except OSError as error:
+            raise self._unusable(error) from error
+        return str(settings)
+
+    def _unusable(self, error: OSError) -> EmbeddedKafkaError:
+        return EmbeddedKafkaError(f"the data directory {self._data_dir} can't be used: {error}")
+
+    def _await_ready(self, process: SupervisedProcess, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if process.poll(_CONNECT_PAUSE_S) is not None:
+                raise self._died(f"it ended with exit code {process.exit_code} while starting")
+            if _accepts(self._ports[CLIENT_LISTENER]) and _answers(self.bootstrap_servers):
+                return
+        raise self._died(f"it did not serve clients within {self._start_timeout_s:.0f} s")
+
+    def _died(self, what: str) -> BrokerDiedError:
+        tail = "\n".join(_tail(self.data_dir / "jvm.log") + _tail(self.log_file))
+        return BrokerDiedError(
+            f"the broker on {self.bootstrap_servers} with its data in {self.data_dir} could not be used: {what}. "
+            f"Its logs end with\n{tail or '(nothing)'}"
+        )
+
+
+def _cluster_id() -> str:
+    # A leading dash would be taken for an option.
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii")[1:22]
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
+def _answers(bootstrap_servers: str) -> bool:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    try:
+        return len(admin.list_topics(timeout=2).brokers) > 0
+    except KafkaException:
+        return False
+
+
+def _tail(path: Path) -> list[str]:
+    """The last lines of a log, without the frames of stack traces: they would crowd out the reason."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if not line.startswith("\tat ")][-_TAIL_LINES:]
+
+
+@atexit.register
+def _close_all() -> None:
+    for broker in list(_open):
+        with contextlib.suppress(Exception):
+            broker.close()

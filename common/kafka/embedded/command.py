@@ -1,0 +1,43 @@
+"""What `milestones broker` does: run an embedded broker until it is told to stop.
+
+*Guarantees*: SIGINT and SIGTERM end the broker cleanly. Kept data are reusable by the next run.
+*Assumes*: called on the main thread, for it handles signals.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from milestones.common.kafka.embedded.broker import EmbeddedKafka
+from milestones.common.kafka.embedded.errors import BrokerDiedError
+from milestones.common.kafka.embedded.jars import Log
+
+
+def run_broker(
+    data_dir: Path | None = None,
+    port: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    log: Log = print,
+) -> int:
+    """Run a broker in the foreground; returns 0 after SIGINT or SIGTERM.
+
+    `data_dir`: kept; None: temporary. Raises `EmbeddedKafkaError` when it can't start or ends by itself.
+    """
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with EmbeddedKafka(data_dir, port, properties, log=log) as broker:
+            log(f"bootstrap.servers={broker.bootstrap_servers} - Ctrl-C ends it")
+            code = broker.wait()
+            raise BrokerDiedError(f"the broker ended by itself with exit code {code}; its log was {broker.log_file}")
+    except KeyboardInterrupt:
+        log("the broker has ended")
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,127 @@
+"""The settings of a single Kafka node that starts fast, stays small and answers test traffic at once.
+
+*Guarantees*: pure functions. A caller's own property wins over ours. Nothing but loopback is listened on.
+*Assumes*: Kafka 4 in KRaft mode, one node that is broker and controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+HOST = "127.0.0.1"
+NODE_ID = 1
+CLIENT_LISTENER = "PLAINTEXT"
+CONTROLLER_LISTENER = "CONTROLLER"
+
+# Alone, hence one replica of everything; few partitions of the internal topics make their creation cheap.
+_SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": str(NODE_ID),
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+# Kafka's defaults are for machines that do nothing else: eight I/O threads, 128 MB for the log cleaner.
+_SMALL = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "group.coordinator.threads": "1",
+    "share.coordinator.threads": "1",
+    "log.cleaner.threads": "1",
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+# What a test would wait for. A killed broker comes back only when its former self's session is over.
+_IMPATIENT = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "4000",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.initial.task.delay.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+    "controlled.shutdown.max.retries": "1",
+}
+
+# A missing topic is an error in Kafka Streams; a broker that makes it up in passing would hide that.
+_STRICT = {"auto.create.topics.enable": "false"}
+
+
+def server_properties(
+    log_dir: Path, ports: Mapping[str, int], protocols: Mapping[str, str], overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """All settings of the node.
+
+    `ports` and `protocols` (security protocols) are by listener name, `CONTROLLER_LISTENER` included in both.
+    """
+    addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
+    clients = [address for name, address in addresses.items() if name != CONTROLLER_LISTENER]
+    return {
+        **_SINGLE_NODE,
+        **_SMALL,
+        **_IMPATIENT,
+        **_STRICT,
+        "log.dirs": str(log_dir),
+        "listeners": ",".join(addresses.values()),
+        "advertised.listeners": ",".join(clients),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": CLIENT_LISTENER,
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{ports[CONTROLLER_LISTENER]}",
+        **overrides,
+    }
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """`properties` in the format of Java's property files."""
+    return "".join(f"{_escape(key, ' :=')}={_escape(value)}\n" for key, value in properties.items())
+
+
+def _escape(text: str, also: str = "") -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    for character in also:
+        escaped = escaped.replace(character, "\\" + character)
+    if escaped.startswith(" "):
+        escaped = "\\" + escaped
+    return "".join(c if c.isascii() else _java_escape(c) for c in escaped)
+
+
+def _java_escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def logging_properties(log_file: Path) -> dict[str, str]:
+    """log4j2 settings: one file of at most 20 MB and two older ones; what the JVM itself prints goes elsewhere."""
+    return {
+        "status": "error",
+        # Else the log ends where the shutdown begins.
+        "shutdownHook": "disable",
+        "appenders": "file",
+        "appender.file.type": "RollingFile",
+        "appender.file.name": "FILE",
+        "appender.file.fileName": str(log_file),
+        "appender.file.filePattern": f"{log_file}.%i",
+        "appender.file.layout.type": "PatternLayout",
+        "appender.file.layout.pattern": "%d %p %m (%c{1})%n",
+        "appender.file.policies.type": "Policies",
+        "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+        "appender.file.policies.size.size": "20MB",
+        "appender.file.strategy.type": "DefaultRolloverStrategy",
+        "appender.file.strategy.max": "2",
+        "rootLogger.level": "INFO",
+        "rootLogger.appenderRefs": "file",
+        "rootLogger.appenderRef.file.ref": "FILE",
+    }

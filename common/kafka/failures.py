@@ -1,0 +1,79 @@
+"""What a client's error means for the runtime: one table.
+
+*Guarantees*: every `KafkaError` falls into exactly one class.
+*Assumes*: librdkafka's own marks (`fatal`, `txn_requires_abort`, `retriable`) are right; an error of a transactional
+call with none of them counts as fatal, as librdkafka's INTRODUCTION asks for.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+
+class Failure(enum.Enum):
+    """The three classes of a transactional producer's errors (KIP-691 draws the same line)."""
+
+    RETRIABLE = "the same call again, until task_timeout_ms"
+    ABORTABLE = "abort the transaction, roll back, go on with the same producer"
+    FATAL = "the producer is dead"
+
+
+UNREACHABLE = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+"""Codes that pass when brokers come back: calls without a transaction retry on them."""
+
+STALE_MEMBER = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+"""Codes by which the group refuses a commit: roll back; the membership learns the rest by itself."""
+
+
+def error_of(exception: BaseException) -> KafkaError | None:
+    """The `KafkaError` inside an exception of confluent-kafka, None when there is none."""
+    if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
+        return exception.args[0]
+    return None
+
+
+def classify(exception: BaseException) -> Failure:
+    """The class of an error that a producer call raised."""
+    error = error_of(exception)
+    if error is None or error.fatal():
+        return Failure.FATAL
+    if error.txn_requires_abort() or error.code() in STALE_MEMBER:
+        return Failure.ABORTABLE
+    if error.retriable() or error.code() in UNREACHABLE:
+        return Failure.RETRIABLE
+    return Failure.FATAL
+
+
+def is_passing(exception: BaseException) -> bool:
+    """Whether a non-transactional call (metadata, offsets, committed) may succeed when it is made again."""
+    error = error_of(exception)
+    return error is not None and not error.fatal() and (error.retriable() or error.code() in UNREACHABLE | PENDING)
+
+
+PENDING = frozenset({KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_CACHE, KafkaError.NOT_LEADER_FOR_PARTITION})
+"""Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader moves."""

@@ -1,0 +1,60 @@
+"""What the group's elected leader does: look at the topics, make the internal ones, assign.
+
+*Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name.
+*Assumes*: runs on the membership thread of the elected member, which so becomes the owner of its admin client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.assignment.assignor import assign
+from milestones.common.assignment.model import Assignment, Subscription, refused
+from milestones.common.assignment.plan import plan_tasks
+from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
+
+if TYPE_CHECKING:
+    from milestones.common.assignment.plan import TaskPlan
+    from milestones.common.config import StreamsConfig
+    from milestones.common.topology.topology import SubTopology
+
+log = logging.getLogger(__name__)
+
+
+class TopologyLeader:
+    """Assigns the tasks of one topology. *Owns*: an admin client, made when it first leads."""
+
+    def __init__(self, config: StreamsConfig, subtopologies: tuple[SubTopology, ...], client_id: str) -> None:
+        self._config, self._subtopologies, self._client_id = config, subtopologies, client_id
+        self._cluster: Cluster | None = None
+
+    def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        if self._cluster is None:
+            self._cluster = Cluster(self._config.admin_settings(self._client_id))
+        plan = plan_tasks(self._subtopologies, self._cluster.partition_counts())
+        if plan.error is not None:
+            log.error("no assignment: %s", plan.error)
+            return {member: refused(plan.error, subscription) for member, subscription in members.items()}
+        topics = internal_topics(self._config, self._subtopologies, plan)
+        self._cluster.create(topics, self._config.replication_factor)
+        return assign(members, plan)
+
+
+def internal_topics(
+    config: StreamsConfig, subtopologies: tuple[SubTopology, ...], plan: TaskPlan
+) -> list[InternalTopic]:
+    """The repartition and changelog topics that the plan needs, with their settings."""
+    specs = {topic: spec for sub in subtopologies for spec in sub.stores if (topic := sub.changelogs.get(spec.name))}
+    repartition = [
+        InternalTopic(topic, count, {**REPARTITION_SETTINGS, **config.topic_settings()})
+        for topic, count in plan.repartition_counts.items()
+    ]
+    changelogs = [
+        InternalTopic(
+            topic, count, {**CHANGELOG_SETTINGS, **config.topic_settings(), **specs[topic].changelog_config}
+        )
+        for topic, count in plan.changelog_counts.items()
+    ]
+    return repartition + changelogs

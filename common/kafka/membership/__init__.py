@@ -1,0 +1,39 @@
+"""Group membership: our own small client of Kafka's classic group protocol (design: KIP-62, KIP-345, KIP-429).
+
+*Guarantees*: see `member.py`.
+*Assumes*: a broker of Apache Kafka 3.2 or newer.
+"""
+
+from __future__ import annotations
+
+from milestones.common.kafka.membership.events import (
+    Assigned,
+    Failed,
+    JoinNeeded,
+    Leader,
+    Lost,
+    MemberEvent,
+    OffsetAndMetadata,
+    Offsets,
+)
+from milestones.common.kafka.membership.member import GroupMember
+from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
+from milestones.common.kafka.membership.reactions import CommitRetriableError, StaleGenerationError
+from milestones.common.kafka.membership.settings import MemberSettings
+
+__all__ = [
+    "Assigned",
+    "CommitRetriableError",
+    "Failed",
+    "GroupMember",
+    "JoinNeeded",
+    "Leader",
+    "Lost",
+    "MemberEvent",
+    "MemberSettings",
+    "OffsetAndMetadata",
+    "Offsets",
+    "StaleGenerationError",
+    "group_metadata",
+    "verify_group_metadata_format",
+]

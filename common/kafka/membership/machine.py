@@ -1,0 +1,439 @@
+"""A group member as a step machine: what its thread does, one step at a time.
+
+*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Events, replies and the published
+`Membership` are all that leaves the machine. What was published stays valid until the next is: during a rebalance
+that is the old generation, which the broker accepts until the join completes.
+*Assumes*: one thread drives it; `now_ms` is monotonic and doesn't go back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.heartbeat.v4 import HeartbeatResponse
+from kio.schema.join_group.v9 import JoinGroupResponse
+from kio.schema.leave_group.v5 import LeaveGroupResponse
+from kio.schema.offset_commit.v8 import OffsetCommitResponse
+from kio.schema.sync_group.v5 import SyncGroupResponse
+from kio.static.protocol import ResponsePayload
+
+from milestones.common.assignment.model import Assignment, Subscription, UserDataError, profile_of
+from milestones.common.errors import KafkaUnreachableError, MembershipError, MilestonesError
+from milestones.common.kafka.membership import protocol
+from milestones.common.kafka.membership.commits import PendingCommits
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
+from milestones.common.kafka.membership.events import (
+    Assigned,
+    Close,
+    Command,
+    Commit,
+    Failed,
+    Join,
+    JoinNeeded,
+    Leader,
+    Lost,
+    MemberEvent,
+    Membership,
+    Rejoin,
+)
+from milestones.common.kafka.membership.leading import lead
+from milestones.common.kafka.membership.reactions import (
+    CommitRetriableError,
+    Reaction,
+    StaleGenerationError,
+    explain,
+    failure,
+    reaction_to,
+)
+from milestones.common.kafka.membership.settings import MemberSettings
+from milestones.common.kafka.membership.states import ENDS, State, check_move
+from milestones.common.kafka.wire import ConnectionLostError
+
+log = logging.getLogger(__name__)
+R = TypeVar("R", bound=ResponsePayload)
+
+ANSWER_WAIT_MS = 20
+"""How long a step looks for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
+JOIN_GRACE_MS = 5_000
+"""How much longer than the rebalance timeout the broker may take with JoinGroup."""
+
+
+class MemberMachine:
+    """*Owns*: the coordinator's connections, member id and generation. *Receives*: commands. *Sends*: events, the
+    published `Membership`, replies to commits.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        leader: Leader,
+        coordinator: Coordinator,
+        post: Callable[[MemberEvent, int], None],
+        publish: Callable[[Membership], None],
+        now_ms: int,
+    ) -> None:
+        self._settings, self._leader, self._coordinator = settings, leader, coordinator
+        self._post_to, self._publish_to = post, publish
+        self.polled_ms = now_ms
+        """When the owner polled last. *Concurrency*: written by the owner, read here; an int, swapped whole."""
+        self.state = State.UNJOINED
+        self._published = Membership()
+        self._member_id = ""
+        self._generation = -1
+        self._assignment = Assignment()
+        self._subscription: Subscription | None = None
+        self._join_number = 0
+        self._asked: str | None = None
+        self._wish: str | None = None
+        self._sent_ms: int | None = None
+        self._leads = False
+        self._commits = PendingCommits(now_ms)
+        self._reason = ""
+        self._started = False
+        self._unreached_ms: int | None = None
+        self._contact_ms = now_ms
+        self._beat_ms = now_ms
+        self._retry_ms = now_ms
+        self._failures = 0
+
+    # ---- what the thread calls ----
+
+    def receive(self, command: Command) -> None:
+        """Take one command; what it asks for is done by the steps that follow."""
+        match command:
+            case Join():
+                self._join(command)
+            case Rejoin(reason):
+                self._want_rejoin(reason)
+            case Commit():
+                self._take_commit(command)
+            case Close(leave):
+                self._close(leave)
+
+    def run_once(self, now_ms: int) -> bool:
+        """One step. 1. The owner's sign of life. 2. The rebalance. 3. The heartbeat. 4. Commits."""
+        if not self._started:
+            self._started = True
+            self._ask("the member starts")
+        if self.state in ENDS:
+            return False
+        if self.state is not State.UNJOINED and now_ms - self.polled_ms > self._settings.max_poll_interval_ms:
+            self._poll_timeout()
+            return True
+        try:
+            did = now_ms >= self._retry_ms and self._step(now_ms)
+        except (ConnectionLostError, CoordinatorError) as error:
+            self._trouble(error, now_ms)
+            did = True
+        except MilestonesError as error:
+            self._fail(error)
+            did = True
+        self._commits.expire(now_ms)
+        return did
+
+    def die(self, error: MilestonesError) -> None:
+        """The end by a bug: say so to whom it may concern."""
+        self.state = State.FAILED
+        self._end(error)
+        self._publish(generation=-1, member_id="", error=error)
+        self._post(Failed(error))
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing needs to be done unless a command comes; 0: look for an answer at once."""
+        if self.state in ENDS:
+            return 0
+        due = [now_ms + self._settings.heartbeat_interval_ms]
+        if self.state is State.STABLE:
+            due.append(max(self._beat_ms, self._retry_ms))
+        if self.state in {State.JOINING, State.SYNCING}:
+            due.append(self._retry_ms)
+        if self._commits:
+            due.append(max(self._commits.next_ms(), self._retry_ms))
+        if self.state is not State.UNJOINED:
+            due.append(self.polled_ms + self._settings.max_poll_interval_ms + 1)
+        return max(min(due) - now_ms, 0)
+
+    # ---- commands ----
+
+    def _join(self, command: Join) -> None:
+        if self.state in ENDS or command.losses != self._published.losses:
+            # It describes what the owner had before a loss that it hasn't seen yet: another JoinNeeded is on its way.
+            self._publish(joins=command.number)
+            return
+        self._subscription, self._join_number = command.subscription, command.number
+        self._reason, self._asked = self._asked or "asked by the owner", None
+        if self.state is not State.JOINING:
+            self._coordinator.end_slow()
+            self._sent_ms = None
+            self._move(State.JOINING)
+
+    def _want_rejoin(self, reason: str) -> None:
+        if self.state is State.STABLE:
+            self._ask(reason)
+        elif self.state in {State.JOINING, State.SYNCING}:
+            # The subscription on its way may not know of the reason yet.
+            self._wish = reason
+
+    def _take_commit(self, command: Commit) -> None:
+        if self._published.generation < 0:
+            command.reply.try_put(StaleGenerationError("this member has no generation to commit under"))
+        else:
+            self._commits.add(command)
+
+    def _close(self, leave: bool) -> None:
+        if self.state in ENDS:
+            return
+        if leave:
+            self._leave("the member closes")
+        self._move(State.CLOSED)
+        self._end(CommitRetriableError("the member was closed before the commit"))
+
+    # ---- steps ----
+
+    def _step(self, now_ms: int) -> bool:
+        if self.state is State.JOINING:
+            did = self._step_join(now_ms)
+        elif self.state is State.SYNCING:
+            did = self._step_sync(now_ms)
+        else:
+            did = self.state is State.STABLE and now_ms >= self._beat_ms and self._heartbeat(now_ms)
+        return self._step_commit(now_ms) or did
+
+    def _step_join(self, now_ms: int) -> bool:
+        assert self._subscription is not None
+        if self._sent_ms is None:
+            held = replace(self._subscription, generation=self._published.generation)
+            owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
+            metadata = protocol.subscription_bytes(held, owned)
+            self._coordinator.start(protocol.join_request(self._settings, self._member_id, metadata, self._reason))
+            self._sent_ms = now_ms
+        answer = self._await(JoinGroupResponse, now_ms)
+        if answer is None:
+            return False
+        if answer.error_code is not ErrorCode.none:
+            raise CoordinatorError("JoinGroup", answer.error_code, answer.member_id)
+        self._member_id, self._generation = answer.member_id, answer.generation_id
+        self._leads = answer.leader == answer.member_id
+        self._move(State.SYNCING)
+        assigns = self._leads and not answer.skip_assignment
+        result = lead(self._leader, self._settings.group_id, answer) if assigns else {}
+        self._coordinator.start(
+            protocol.sync_request(self._settings, self._generation, self._member_id, answer.protocol_name, result)
+        )
+        self._sent_ms = now_ms
+        return True
+
+    def _step_sync(self, now_ms: int) -> bool:
+        answer = self._await(SyncGroupResponse, now_ms)
+        if answer is None:
+            return False
+        if answer.error_code is not ErrorCode.none:
+            raise CoordinatorError("SyncGroup", answer.error_code)
+        self._coordinator.end_slow()
+        self._sent_ms = None
+        self._confirmed(now_ms)
+        try:
+            self._assignment = protocol.read_assignment(answer.assignment)
+        except UserDataError as error:
+            raise MembershipError(f"group {self._settings.group_id}: {error}") from error
+        self._move(State.STABLE)
+        self._beat_ms = now_ms + self._settings.heartbeat_interval_ms
+        self._publish(generation=self._generation, member_id=self._member_id, joins=self._join_number)
+        self._post(Assigned(self._generation, self._member_id, self._assignment, self._leads))
+        self._rejoin_if_outdated()
+        return True
+
+    def _await(self, kind: type[R], now_ms: int) -> R | None:
+        """The answer to what was sent by `start`, when it is there."""
+        answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
+        assert self._sent_ms is not None
+        # The broker holds the answer back, so it is there; that is as good as a heartbeat.
+        self._contact_ms = now_ms
+        if answer is None and now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
+            raise ConnectionLostError(f"no {kind.__name__} for longer than max_poll_interval_ms")
+        return answer
+
+    def _rejoin_if_outdated(self) -> None:
+        assert self._subscription is not None
+        known = self._assignment.profile
+        if known is not None and known != profile_of(self._subscription):
+            # A restarted static member gets its old assignment without a rebalance, whatever it says of itself now.
+            self._wish = "this static member has another configuration than before"
+        wish, self._wish = self._wish, None
+        if wish is not None:
+            self._ask(wish)
+
+    def _heartbeat(self, now_ms: int) -> bool:
+        # Times are those of the sending: what took long on the way can't make the session look younger than it is.
+        request = protocol.heartbeat_request(self._settings, self._generation, self._member_id)
+        answer = self._coordinator.call(request, HeartbeatResponse)
+        self._beat_ms = now_ms + self._settings.heartbeat_interval_ms
+        if answer.error_code is not ErrorCode.none:
+            raise CoordinatorError("Heartbeat", answer.error_code)
+        self._confirmed(now_ms)
+        return True
+
+    def _step_commit(self, now_ms: int) -> bool:
+        # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
+        command = self._commits.due(now_ms) if self.state in {State.JOINING, State.STABLE} else None
+        if command is None:
+            return False
+        held = self._published
+        request = protocol.commit_request(self._settings, held.generation, held.member_id, command.offsets)
+        code = code_of(self._coordinator.call(request, OffsetCommitResponse))
+        if code is ErrorCode.none:
+            self._commits.answer(None)
+        elif reaction_to(code) is Reaction.REFUSE:
+            self._commits.answer(failure(self._settings.group_id, "OffsetCommit", code))
+        else:
+            raise CoordinatorError("OffsetCommit", code)
+        self._confirmed(now_ms)
+        return True
+
+    def _poll_timeout(self) -> None:
+        limit = self._settings.max_poll_interval_ms
+        reason = (
+            f"the owner hasn't polled for more than max_poll_interval_ms ({limit}): a record takes too long, or the "
+            "thread is stuck; process less at once, or raise it"
+        )
+        static = self._settings.instance_id is not None
+        if not static:
+            self._leave("max_poll_interval_ms exceeded")
+        self._lose(reason, keep_id=static)
+
+    # ---- answers other than yes: see the table in `reactions` ----
+
+    def _trouble(self, error: ConnectionLostError | CoordinatorError, now_ms: int) -> None:
+        log.info("group %s: %s", self._settings.group_id, error)
+        if isinstance(error, ConnectionLostError):
+            self._look_up_again(error, now_ms)
+            return
+        code, commits = error.code, error.request == "OffsetCommit"
+        match reaction_to(code):
+            case Reaction.RETRY | Reaction.REFUSE:
+                self._retry(error, now_ms, commits=commits)
+            case Reaction.FIND:
+                self._look_up_again(error, now_ms)
+            case Reaction.REJOIN:
+                self._rebalance(error, now_ms, commits=commits)
+            case Reaction.TAKE_ID:
+                self._member_id, self._sent_ms = error.member_id, None
+            case Reaction.LOSE_GENERATION if commits and self.state is State.JOINING:
+                # The join has completed in between: its answer is on the way, then the commit goes out again.
+                self._retry(error, now_ms, commits=True)
+            case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
+                self._forgotten(error, now_ms, keep_id=reaction is Reaction.LOSE_GENERATION)
+            case Reaction.FAIL:
+                self._fail(failure(self._settings.group_id, error.request, code))
+
+    def _look_up_again(self, error: MilestonesError, now_ms: int) -> None:
+        self._coordinator.forget()
+        self._retry(error, now_ms)
+
+    def _retry(self, error: MilestonesError, now_ms: int, *, commits: bool = False) -> None:
+        pause = min(self._settings.retry_backoff_ms << min(self._failures, 10), self._settings.retry_backoff_max_ms)
+        if commits:
+            self._commits.pause(now_ms + pause)
+            return
+        if self.state is State.SYNCING:
+            # The broker answers a repeated JoinGroup of the same generation at once.
+            self._move(State.JOINING)
+        self._failures += 1
+        self._sent_ms, self._retry_ms, self._beat_ms = None, now_ms + pause, now_ms + pause
+        self._check_patience(error, now_ms)
+
+    def _check_patience(self, error: MilestonesError, now_ms: int) -> None:
+        if self._coordinator.contacts == 0:
+            self._unreached_ms = now_ms if self._unreached_ms is None else self._unreached_ms
+            if now_ms - self._unreached_ms >= self._settings.unreachable_after_ms:
+                servers = self._settings.client.get("bootstrap.servers")
+                seconds = self._settings.unreachable_after_ms / 1000
+                self._fail(KafkaUnreachableError(
+                    f"no broker of bootstrap.servers={servers} answered for {seconds:g} s; the last reason: {error}; "
+                    "check that Kafka runs there, and security.protocol"
+                ))  # fmt: skip
+        elif self._published.generation >= 0 and now_ms - self._contact_ms > self._settings.session_timeout_ms:
+            self._lose(f"no answer from the coordinator for longer than session_timeout_ms: {error}", keep_id=True)
+
+    def _rebalance(self, error: CoordinatorError, now_ms: int, *, commits: bool) -> None:
+        if self.state is State.STABLE:
+            self._confirmed(now_ms)
+            self._ask(explain(error.code))
+            if commits:
+                self._retry(error, now_ms, commits=True)
+        elif commits or self.state is State.JOINING:
+            self._retry(error, now_ms, commits=commits)
+        else:
+            self._sent_ms = None
+            self._move(State.JOINING)
+
+    def _forgotten(self, error: CoordinatorError, now_ms: int, *, keep_id: bool) -> None:
+        if self._published.generation >= 0:
+            self._lose(explain(error.code), keep_id=keep_id)
+            return
+        # Nothing to lose yet: the same subscription once more.
+        if not keep_id:
+            self._member_id = ""
+        self._retry(error, now_ms)
+
+    # ---- ends, and what leaves the machine ----
+
+    def _lose(self, reason: str, *, keep_id: bool) -> None:
+        held = self._published.generation >= 0
+        if not keep_id:
+            self._member_id = ""
+        self._coordinator.end_slow()
+        self._sent_ms, self._wish, self._asked = None, None, None
+        self._assignment, self._subscription = Assignment(), None
+        self._move(State.UNJOINED)
+        self._commits.reject(StaleGenerationError(reason))
+        self._publish(generation=-1, member_id="", joins=self._join_number, losses=self._published.losses + held)
+        if held:
+            self._post(Lost(reason))
+        self._ask(reason)
+
+    def _fail(self, error: MilestonesError) -> None:
+        if self._coordinator.connected and self._settings.instance_id is None:
+            self._leave("the member failed")
+        self._move(State.FAILED)
+        self._end(error)
+        self._publish(generation=-1, member_id="", joins=self._join_number, error=error)
+        self._post(Failed(error))
+
+    def _end(self, error: MilestonesError) -> None:
+        self._commits.reject(error)
+        self._coordinator.forget()
+
+    def _leave(self, reason: str) -> None:
+        """Best effort: a group that doesn't hear of it notices by the session timeout."""
+        if not self._member_id:
+            return
+        try:
+            self._coordinator.call(protocol.leave_request(self._settings, self._member_id, reason), LeaveGroupResponse)
+        except MilestonesError as error:
+            log.info("group %s: leaving failed: %s", self._settings.group_id, error)
+
+    def _post(self, event: MemberEvent) -> None:
+        self._post_to(event, self._join_number)
+
+    def _ask(self, reason: str) -> None:
+        if self._asked is None:
+            self._asked = reason
+            self._post(JoinNeeded(reason))
+
+    def _confirmed(self, now_ms: int) -> None:
+        """The coordinator has just treated us as a member."""
+        self._contact_ms, self._failures = now_ms, 0
+
+    def _publish(self, **changes: Any) -> None:
+        self._published = self._published._replace(**changes)
+        self._publish_to(self._published)
+
+    def _move(self, state: State) -> None:
+        check_move(self.state, state)
+        log.debug("group %s: %s -> %s", self._settings.group_id, self.state.name, state.name)
+        self.state = state

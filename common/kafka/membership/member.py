@@ -1,0 +1,195 @@
+"""The member of a consumer group that one stream thread owns.
+
+*Guarantees*: `poll` never blocks; nothing else here waits for the network without a deadline. A heartbeat never
+waits for the owner.
+*Assumes*: one owner calls `poll`, `join`, `commit_offsets` and `close`; `request_rejoin`, `metadata` and `joining`
+may be called by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+
+from milestones.common.assignment.model import Subscription
+from milestones.common.clock import Clock
+from milestones.common.errors import MembershipError, MilestonesError
+from milestones.common.kafka.membership.coordinator import Coordinator
+from milestones.common.kafka.membership.events import (
+    Close,
+    Command,
+    Commit,
+    Join,
+    JoinNeeded,
+    Leader,
+    Lost,
+    MemberEvent,
+    Membership,
+    Offsets,
+    Rejoin,
+)
+from milestones.common.kafka.membership.machine import MemberMachine
+from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
+from milestones.common.kafka.membership.reactions import CommitRetriableError, StaleGenerationError
+from milestones.common.kafka.membership.settings import MemberSettings
+from milestones.common.kafka.membership.states import State
+from milestones.common.kafka.wire import Connect, Connector
+from milestones.common.kafka.wire_settings import WireSettings
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+
+log = logging.getLogger(__name__)
+
+MAX_EVENTS = 64
+MAX_COMMANDS = 1024
+PUT_TIMEOUT_MS = 5_000
+CLOSE_TIMEOUT_MS = 10_000
+"""How long `close` waits for the thread; after that it ends by itself, as soon as the network lets it."""
+
+
+class GroupMember:
+    """A member of the classic protocol's group, with a thread of its own.
+
+    *Owns* (the thread): the machine and, through it, connections, member id, generation. *Receives*: joins, rejoin
+    requests, commits, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers to commits.
+    *Concurrency*: `_membership` is written by the thread and read by all, `machine.polled_ms` the other way round;
+    both are immutable values that are swapped whole. `_joins`, `_losses`, `_stale_below` are the owner's.
+    """
+
+    def __init__(self, settings: MemberSettings, leader: Leader, clock: Clock, connect: Connect | None = None) -> None:
+        """`ConfigError` for settings that can't work. `connect` replaces the real network."""
+        wire = WireSettings.of(settings.client)
+        timeout_ms = min(settings.request_timeout_ms, wire.socket_timeout_ms)
+        connector = connect or Connector(replace(wire, connect_timeout_ms=min(timeout_ms, wire.connect_timeout_ms)))
+        coordinator = Coordinator(settings.group_id, wire.bootstrap, connector, timeout_ms)
+        self._settings, self._clock = settings, clock
+        self._events: Mailbox[tuple[MemberEvent, int]] = Mailbox(MAX_EVENTS, f"events of {wire.client_id}")
+        self._commands: Mailbox[Command] = Mailbox(MAX_COMMANDS, f"membership of {wire.client_id}")
+        self._membership = Membership()
+        self._machine = MemberMachine(
+            settings, leader, coordinator, self._take_event, self._take_membership, clock.monotonic_ms()
+        )
+        self._joins = 0
+        self._losses = 0
+        self._stale_below = 0
+        self._thread = threading.Thread(target=self._run, name=f"{wire.client_id}-membership", daemon=True)
+
+    # ---- the owner's side ----
+
+    def start(self) -> None:
+        """Begin; the first `JoinNeeded` comes at once. `MembershipError` when this confluent-kafka isn't supported."""
+        verify_group_metadata_format()
+        self._machine.polled_ms = self._clock.monotonic_ms()
+        self._thread.start()
+
+    def poll(self) -> list[MemberEvent]:
+        """What happened since the last call, oldest first. Also the sign of life for `max_poll_interval_ms`."""
+        self._machine.polled_ms = self._clock.monotonic_ms()
+        events: list[MemberEvent] = []
+        for event, joins in self._drain():
+            if isinstance(event, Lost):
+                self._losses, self._stale_below = self._losses + 1, 0
+            # A request that crossed our join on the way is answered by it.
+            if not (isinstance(event, JoinNeeded) and joins < self._stale_below):
+                events.append(event)
+        return events
+
+    def join(self, subscription: Subscription) -> None:
+        """Join the next generation with what is owned now; commit before. Once after each `JoinNeeded`."""
+        self._joins += 1
+        self._stale_below = self._joins
+        self._send(Join(self._joins, self._losses, subscription))
+
+    def joining(self) -> bool:
+        """The commit gate: True from `join` until the new generation is there, or nothing is left to wait for."""
+        current = self._membership
+        return self._joins > current.joins and current.error is None
+
+    def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
+        """An OffsetCommit under our generation; returns once the broker has it.
+
+        `CommitRetriableError`: no answer in time, ask again. `StaleGenerationError` (a `TaskMigratedError`): the
+        generation is over. `MembershipError`: it can't succeed.
+        """
+        if not offsets:
+            return
+        reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
+        self._send(Commit(offsets, self._clock.monotonic_ms() + timeout_ms, reply))
+        # The thread answers at the deadline; a request that it has just sent may take a little longer.
+        if not reply.wait(timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)):
+            raise CommitRetriableError(f"the commit got no answer in {timeout_ms} ms: it may or may not have succeeded")
+        error = reply.get(0)
+        if error is not None:
+            raise error
+
+    def close(self, leave: bool) -> None:
+        """End; with `leave` the group is told, else it notices by the session timeout. Harmless when repeated."""
+        try:
+            self._commands.put(Close(leave), PUT_TIMEOUT_MS)
+        except MilestonesError:
+            log.debug("membership had ended before the close")
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_TIMEOUT_MS / 1000)
+
+    # ---- anybody's ----
+
+    def request_rejoin(self, reason: str) -> None:
+        """Have a `JoinNeeded` posted to the owner, once the group is stable."""
+        try:
+            self._send(Rejoin(reason))
+        except MembershipError:
+            log.debug("no rejoin (%s): membership has ended", reason)
+
+    def metadata(self) -> bytes:
+        """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
+        current = self._membership
+        if current.error is not None:
+            raise current.error
+        if current.generation < 0:
+            raise StaleGenerationError("this member has no generation to commit under")
+        return group_metadata(
+            self._settings.group_id, current.generation, current.member_id, self._settings.instance_id
+        )
+
+    # ---- the thread's side ----
+
+    def _run(self) -> None:
+        machine, error = self._machine, MembershipError("the member is closed")
+        try:
+            while machine.state not in {State.CLOSED, State.FAILED}:
+                for command in self._commands.drain():
+                    machine.receive(command)
+                machine.run_once(self._clock.monotonic_ms())
+                self._commands.wait(machine.wait_ms(self._clock.monotonic_ms()))
+        except Exception as bug:
+            log.exception("the membership thread died")
+            error = MembershipError(f"a bug in the membership thread: {bug!r}")
+            machine.die(error)
+        finally:
+            self._commands.close(self._membership.error or error)
+            self._reject_rest(self._membership.error or error)
+
+    def _reject_rest(self, error: MilestonesError) -> None:
+        """Answer the commits that came after the last step."""
+        try:
+            for command in self._commands.drain():
+                if isinstance(command, Commit):
+                    command.reply.try_put(error)
+        except MilestonesError:
+            return
+
+    def _take_event(self, event: MemberEvent, joins: int) -> None:
+        if not self._events.try_put((event, joins)):
+            raise AssertionError(f"a bug: {MAX_EVENTS} membership events that nobody polled")
+
+    def _take_membership(self, membership: Membership) -> None:
+        self._membership = membership
+
+    def _drain(self) -> list[tuple[MemberEvent, int]]:
+        return self._events.drain()
+
+    def _send(self, command: Command) -> None:
+        try:
+            self._commands.put(command, PUT_TIMEOUT_MS)
+        except MailboxClosedError as error:
+            raise MembershipError(str(error)) from error

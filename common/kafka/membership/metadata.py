@@ -1,0 +1,55 @@
+"""librdkafka's bytes of a consumer group's metadata, for `send_offsets_to_transaction`.
+
+They are undocumented: `CGMDv2:`, the generation (int32, native order), group, member (both ended by a zero byte), then
+1 for no instance id, or 0 and the instance id ended by a zero byte.
+
+*Guarantees*: `verify_group_metadata_format` raises before a byte of another format could be sent.
+*Assumes*: names have no zero bytes (`MemberSettings` refuses them).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from functools import cache
+
+from confluent_kafka import Consumer
+
+from milestones.common.errors import MembershipError
+
+PREFIX = b"CGMDv2:"
+
+
+def group_metadata(group: str, generation: int, member: str, instance: str | None) -> bytes:
+    """The bytes for a member of a real generation; -1 is refused, Kafka wouldn't fence it."""
+    if generation < 0 or not member:
+        raise ValueError(f"generation {generation} of member {member!r} is none: it would commit unfenced")
+    return _build(group, generation, member, instance)
+
+
+def _build(group: str, generation: int, member: str, instance: str | None) -> bytes:
+    tail = b"\x01" if instance is None else b"\x00" + instance.encode() + b"\0"
+    return PREFIX + struct.pack("=i", generation) + group.encode() + b"\0" + member.encode() + b"\0" + tail
+
+
+@cache
+def verify_group_metadata_format() -> None:
+    """Compare with what this confluent-kafka makes for itself; no broker is asked. `MembershipError` if it differs."""
+    for instance in (None, "an-instance"):
+        settings = {"group.id": "a-group", "bootstrap.servers": "", "logger": _silent()}
+        consumer = Consumer(settings | ({} if instance is None else {"group.instance.id": instance}))
+        try:
+            real = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+        if real != _build("a-group", -1, "", instance):
+            raise MembershipError(
+                f"this confluent-kafka writes group metadata in a format that isn't known: {real!r}; "
+                "install a confluent-kafka version that milestones supports (2.16)"
+            )
+
+
+def _silent() -> logging.Logger:
+    logger = logging.getLogger("milestones.kafka.metadata-check")
+    logger.setLevel(logging.CRITICAL + 1)
+    return logger

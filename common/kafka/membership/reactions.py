@@ -1,0 +1,96 @@
+"""The one table of what the coordinator may answer, and what we do then.
+
+*Guarantees*: every code has a reaction; those that aren't in the table are retried when Kafka calls them retriable,
+else they are the end.
+*Assumes*: broker semantics of the classic group protocol, Kafka 3.2 and newer.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from kio.schema.errors import ErrorCode
+
+from milestones.common.errors import MembershipError, MilestonesError, TaskMigratedError
+
+
+class Reaction(Enum):
+    RETRY = auto()
+    """The same request again, after a pause."""
+    FIND = auto()
+    """Look up the coordinator, then the same request again."""
+    REJOIN = auto()
+    """A rebalance has begun: ask the owner to join, or join again when already at it."""
+    TAKE_ID = auto()
+    """Join again at once, with the member id that the answer brought."""
+    LOSE_GENERATION = auto()
+    """The group went on without us: everything active is lost, the member id isn't."""
+    LOSE_MEMBER = auto()
+    """The group doesn't know us any more: everything active is lost."""
+    REFUSE = auto()
+    """This commit can never succeed; the membership isn't touched."""
+    FAIL = auto()
+    """The end of this member."""
+
+
+class CommitRetriableError(MilestonesError):
+    """The commit's outcome is unknown, or it has to wait: ask again. Steers the runtime only."""
+
+
+class StaleGenerationError(TaskMigratedError):
+    """Committed, or asked for, under a generation that is over: the tasks may belong to somebody else."""
+
+
+_ACL = "grant the user READ on the group, and READ on its source topics"
+_LIMITS = "set it within the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+
+_PROTOCOL = (
+    "the other members of this group speak another protocol: another program, or a release too far from this one, "
+    "uses the same application_id; stop it, or go through a release between the two"
+)
+_FENCED = "another member has joined with the same group.instance.id: give each stream thread of each instance its own"
+_BROKEN = (
+    "the coordinator failed, its log says why; often the group's metadata has outgrown the message size of "
+    "__consumer_offsets"
+)
+
+TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
+    ErrorCode.coordinator_load_in_progress: (Reaction.RETRY, "the coordinator loads the group"),
+    ErrorCode.unknown_topic_or_partition: (Reaction.RETRY, "the broker doesn't know the topic, yet or any more"),
+    ErrorCode.coordinator_not_available: (Reaction.FIND, "the coordinator isn't available"),
+    ErrorCode.not_coordinator: (Reaction.FIND, "the coordinator has moved"),
+    ErrorCode.request_timed_out: (Reaction.FIND, "the coordinator couldn't write in time"),
+    ErrorCode.not_leader_or_follower: (Reaction.FIND, "the coordinator's partition has moved"),
+    ErrorCode.rebalance_in_progress: (Reaction.REJOIN, "the group rebalances"),
+    ErrorCode.member_id_required: (Reaction.TAKE_ID, "the coordinator gives out a member id"),
+    ErrorCode.illegal_generation: (Reaction.LOSE_GENERATION, "the group has gone on to another generation"),
+    ErrorCode.unknown_member_id: (Reaction.LOSE_MEMBER, "the group has removed this member (session or poll timeout)"),
+    ErrorCode.offset_metadata_too_large: (Reaction.REFUSE, "longer than the broker's offset.metadata.max.bytes"),
+    ErrorCode.invalid_commit_offset_size: (Reaction.REFUSE, "more offsets than the broker stores in one batch"),
+    ErrorCode.topic_authorization_failed: (Reaction.REFUSE, f"the user may not commit offsets of this topic: {_ACL}"),
+    ErrorCode.group_authorization_failed: (Reaction.FAIL, f"the user may not use this group: {_ACL}"),
+    ErrorCode.inconsistent_group_protocol: (Reaction.FAIL, _PROTOCOL),
+    ErrorCode.fenced_instance_id: (Reaction.FAIL, _FENCED),
+    ErrorCode.invalid_session_timeout: (Reaction.FAIL, f"the broker doesn't allow this session_timeout_ms: {_LIMITS}"),
+    ErrorCode.invalid_group_id: (Reaction.FAIL, "the broker refuses this group id: choose another application_id"),
+    ErrorCode.group_max_size_reached: (Reaction.FAIL, "full: raise group.max.size, or run fewer stream threads"),
+    ErrorCode.unsupported_version: (Reaction.FAIL, "the broker is too old: Apache Kafka 3.2 is needed"),
+    ErrorCode.unknown_server_error: (Reaction.FAIL, _BROKEN),
+}
+
+
+def reaction_to(code: ErrorCode) -> Reaction:
+    known = TABLE.get(code)
+    if known is not None:
+        return known[0]
+    return Reaction.RETRY if code.retriable else Reaction.FAIL
+
+
+def explain(code: ErrorCode) -> str:
+    """The code by Kafka's name, and what it means for a user."""
+    meaning = TABLE.get(code, (None, "unexpected here"))[1]
+    return f"{code.name.upper()}: {meaning}"
+
+
+def failure(group: str, request: str, code: ErrorCode) -> MembershipError:
+    return MembershipError(f"group {group}, {request}: {explain(code)}")

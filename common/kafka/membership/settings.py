@@ -1,0 +1,55 @@
+"""What a group member needs to know.
+
+*Guarantees*: a value that can't work is a `ConfigError`, raised by the constructor.
+*Assumes*: `client` has confluent-kafka's names and values; times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from milestones.common.errors import ConfigError
+
+PROTOCOL_TYPE = "consumer"
+
+
+@dataclass(frozen=True)
+class MemberSettings:
+    """One member of the group `group_id` (Kafka Streams: the application id).
+
+    `client`: connection and security settings, under confluent-kafka's names. `instance_id`: static membership
+    (KIP-345), unique among the group's live members. `max_poll_interval_ms` is also the time that the group waits
+    for this member in a rebalance. `protocols`: names offered, newest first; all members must share one.
+    `unreachable_after_ms`: how long no broker may answer at the very start; later the member waits for Kafka.
+    """
+
+    group_id: str
+    client: Mapping[str, object] = field(repr=False)
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    unreachable_after_ms: int = 60_000
+    protocols: tuple[str, ...] = ("milestones-v1",)
+
+    def __post_init__(self) -> None:
+        for key, name in (("group_id", self.group_id), ("instance_id", self.instance_id)):
+            # librdkafka refuses other names in the group metadata of a transaction.
+            if name is not None and not (name.isascii() and name.isprintable() and name):
+                raise ConfigError(key, name, "must be printable ASCII, at least one character")
+        for key in ("heartbeat_interval_ms", "max_poll_interval_ms", "retry_backoff_ms", "unreachable_after_ms"):
+            if getattr(self, key) < 1:
+                raise ConfigError(key, getattr(self, key), "must be at least 1")
+        if self.heartbeat_interval_ms * 2 > self.session_timeout_ms:
+            reason = f"must be at most half of session_timeout_ms ({self.session_timeout_ms}), better a third"
+            raise ConfigError("heartbeat_interval_ms", self.heartbeat_interval_ms, reason)
+        if not self.protocols:
+            raise ConfigError("protocols", self.protocols, "name at least one")
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """How long one short request may take: a third of the session, so that there is a second try in time."""
+        return max(self.session_timeout_ms // 3, 1)

@@ -1,0 +1,72 @@
+"""SASL mechanisms as pure exchanges of bytes: PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802).
+
+*Guarantees*: no I/O. SCRAM verifies the server's signature: a server that doesn't know the password is refused.
+*Assumes*: user name and password are not empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Generator
+
+from milestones.common.errors import MembershipError
+
+Exchange = Generator[bytes, bytes, None]
+"""Yields what to send, is sent what came back, ends when the server is proven."""
+
+MIN_ITERATIONS = 4096
+"""Fewer would let an attacker guess passwords (RFC 7677)."""
+
+
+class SaslError(MembershipError):
+    """The server refused the credentials, or isn't who it says it is."""
+
+
+def plain(username: str, password: str) -> Exchange:
+    yield b"\0" + username.encode() + b"\0" + password.encode()
+
+
+def scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
+    """`algorithm` is hashlib's name; `nonce` is random printable ASCII without commas, at least 16 characters."""
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    client_first = f"n={name},r={nonce}"
+    server_first = yield f"n,,{client_first}".encode()
+    fields = _fields(server_first)
+    try:
+        combined, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
+    except (KeyError, ValueError, binascii.Error) as error:
+        raise SaslError(f"SCRAM: the server's first message is malformed: {error}") from error
+    if not combined.startswith(nonce) or iterations < MIN_ITERATIONS:
+        raise SaslError(f"SCRAM: the server's nonce or iteration count ({iterations}) can't be trusted")
+
+    def mac(key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, algorithm)
+
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    client_key = mac(salted, b"Client Key")
+    without_proof = f"c=biws,r={combined}"
+    signed = b",".join([client_first.encode(), server_first, without_proof.encode()])
+    signature = mac(hashlib.new(algorithm, client_key).digest(), signed)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+    final = _fields(server_final)
+    if "e" in final:
+        raise SaslError(f"SCRAM: the server refused the credentials: {final['e']}")
+    expected = base64.b64encode(mac(mac(salted, b"Server Key"), signed)).decode()
+    if not hmac.compare_digest(final.get("v", ""), expected):
+        raise SaslError("SCRAM: the server doesn't know the password: it isn't the broker it says it is")
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    return dict(re.findall(r"(?:^|,)([a-z])=([^,]*)", message.decode("utf-8", "replace")))
+
+
+MECHANISMS: dict[str, Callable[[str, str, str], Exchange]] = {
+    "PLAIN": lambda username, password, _nonce: plain(username, password),
+    "SCRAM-SHA-256": lambda username, password, nonce: scram("sha256", username, password, nonce),
+    "SCRAM-SHA-512": lambda username, password, nonce: scram("sha512", username, password, nonce),
+}

@@ -1,0 +1,161 @@
+"""What the runtime asks of the cluster besides data: topics, partition counts, end offsets, purging.
+
+*Guarantees*: one owner thread, checked; every answer is complete or an error.
+*Assumes*: the principal may describe and create topics with the application's prefix.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from milestones.common.clock import Clock
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError, TimeoutExceededError
+from milestones.common.kafka.consumers import Owned, client_log
+from milestones.common.kafka.failures import error_of, is_passing
+from milestones.common.records import TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+"""Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
+
+REPARTITION_SETTINGS = {
+    "cleanup.policy": "delete",
+    "segment.bytes": "52428800",
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+}
+"""Topic settings of a repartition topic, as Kafka Streams makes them: it is purged by us, never by age."""
+
+
+@dataclass(frozen=True)
+class InternalTopic:
+    """A topic that the application owns."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str]
+
+
+def retrying(call: Callable[[], T], *, what: str, timeout_ms: int, clock: Clock) -> T:
+    """`call()` again while its error is a passing one; `TimeoutExceededError` naming `what` when time is up."""
+    deadline = clock.monotonic_ms() + timeout_ms
+    while True:
+        try:
+            return call()
+        except KafkaException as exception:
+            if not is_passing(exception):
+                raise
+            if clock.monotonic_ms() >= deadline:
+                raise TimeoutExceededError(
+                    f"{what} kept failing for {timeout_ms} ms (task_timeout_ms): {error_of(exception)}; "
+                    "check that the brokers are up and reachable"
+                ) from exception
+            clock.sleep_ms(50)
+
+
+class Cluster(Owned):
+    """The admin side of Kafka, for one thread."""
+
+    def __init__(self, settings: Mapping[str, Any], *, request_timeout_ms: int = 10_000) -> None:
+        super().__init__()
+        self._admin = AdminClient(dict(settings), logger=client_log)
+        self._timeout = request_timeout_ms / 1000
+        self._servers = settings.get("bootstrap.servers")
+
+    def partition_counts(self) -> dict[str, int]:
+        """Partition counts of all topics that this principal may see."""
+        self._check_owner()
+        try:
+            metadata = self._admin.list_topics(timeout=self._timeout)
+        except KafkaException as exception:
+            if is_passing(exception):
+                raise KafkaUnreachableError(
+                    f"no broker of bootstrap_servers={self._servers!r} answered within {self._timeout:g} s: "
+                    f"{error_of(exception)}; check the address and that the brokers are up"
+                ) from exception
+            raise
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None and topic.partitions
+        }
+
+    def create(self, topics: Iterable[InternalTopic], replication_factor: int) -> None:
+        """Create the topics; one that exists already is checked for its partition count."""
+        self._check_owner()
+        wanted = {topic.name: topic for topic in topics}
+        existing = self.partition_counts()
+        missing = [topic for name, topic in wanted.items() if name not in existing]
+        requests = [
+            NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in missing
+        ]
+        futures = self._admin.create_topics(requests, operation_timeout=self._timeout) if requests else {}
+        for name, future in futures.items():
+            self._created(name, future, wanted[name])
+        for name in wanted.keys() & existing.keys():
+            if existing[name] != wanted[name].partitions:
+                raise SourceTopicError(
+                    f"internal topic {name} has {existing[name]} partitions, the topology needs "
+                    f"{wanted[name].partitions}: its input's partition count was changed; reset the application "
+                    "(`milestones reset`), or give the input its old number of partitions in a new topic"
+                )
+
+    def _created(self, name: str, future: Future[None], topic: InternalTopic) -> None:
+        try:
+            future.result()
+            log.info("created topic %s with %d partitions", name, topic.partitions)
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error is None or error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise MilestonesError(
+                    f"can't create internal topic {name} ({topic.partitions} partitions): {error}; "
+                    "check replication_factor and this principal's rights"
+                ) from exception
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after each partition's last record, uncommitted ones and control records included."""
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Each partition's first offset."""
+        return self._offsets(partitions, OffsetSpec.earliest())
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        self._check_owner()
+        asked = {Position(*partition): spec for partition in partitions}
+        if not asked:
+            return {}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout
+        )
+        return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+
+    def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records before the offsets. A failure is logged: the next purge covers it."""
+        self._check_owner()
+        if not offsets:
+            return
+        futures = self._admin.delete_records(
+            [Position(t, p, offset) for (t, p), offset in offsets.items()], request_timeout=self._timeout
+        )
+        for position, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as exception:
+                log.warning("purge of %s failed, will be tried again: %s", position, error_of(exception))
+
+
+def matching(patterns: Iterable[str], topics: Iterable[str]) -> set[str]:
+    """The topics that one of the patterns (regular expressions, whole name) matches; Kafka's own are left out."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+    return {t for t in topics if not t.startswith("__") and any(p.fullmatch(t) for p in compiled)}

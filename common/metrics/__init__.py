@@ -1,0 +1,38 @@
+"""Metrics with Kafka Streams' names: recorded without cost, read from any thread, exported for Prometheus.
+
+*Guarantees*: a count costs an addition; nothing here takes a lock or allocates while a thread records.
+*Assumes*: each scope's owner publishes it about once a second.
+"""
+
+from __future__ import annotations
+
+from milestones.common.metrics.export import MetricsEndpoint, PrometheusCollector
+from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS, Metrics, summed
+from milestones.common.metrics.scopes import (
+    ClientMetrics,
+    GroupMetrics,
+    NodeMetrics,
+    PartitionMetrics,
+    Scope,
+    StoreMetrics,
+    TaskMetrics,
+    ThreadMetrics,
+    TopicMetrics,
+)
+
+__all__ = [
+    "PUBLISH_INTERVAL_MS",
+    "ClientMetrics",
+    "GroupMetrics",
+    "Metrics",
+    "MetricsEndpoint",
+    "NodeMetrics",
+    "PartitionMetrics",
+    "PrometheusCollector",
+    "Scope",
+    "StoreMetrics",
+    "TaskMetrics",
+    "ThreadMetrics",
+    "TopicMetrics",
+    "summed",
+]

@@ -1,0 +1,63 @@
+"""`docs/metrics.md`, made from the table: `python -m milestones.common.metrics.document > docs/metrics.md`.
+
+*Guarantees*: the page says what the table says; a test compares them.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from milestones.common.metrics.export import exported_name
+from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS
+from milestones.common.metrics.scopes import SCOPES, Row, Scope, metric_name
+
+_INTRODUCTION = f"""\
+# Metrics
+
+This page is made from the table in `common/metrics/scopes.py`:
+`python -m milestones.common.metrics.document > docs/metrics.md`.
+
+Groups and names are Kafka Streams' own; those marked *own* have no counterpart there. Rates are per second unless the
+name says otherwise; rates, averages, maxima and minima are taken over `metrics_sample_window_ms`, and are 0 where
+nothing was measured in it. Metrics of level DEBUG are published when `metrics_recording_level` is `DEBUG` or `TRACE`.
+Metrics of a thing appear with it and go with it (a task that moves away takes its metrics along).
+
+**How to read them.** `metrics_port` opens an HTTP endpoint for Prometheus on `metrics_host`. In code,
+`Metrics.snapshot()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
+`value` of a metric that is always 1.
+
+**Why reading is safe, and free for the threads that work.** Everything that is counted belongs to one thread, which
+adds to plain integers. About every {PUBLISH_INTERVAL_MS} ms that thread works out the values and puts them, in a new
+object that is never changed again, in the place of the previous one. A reader takes the reference: it sees one
+publication or the next, whole, and no lock is needed. So values are up to a second old; a thread that is stuck in a
+long call shows what it last published, with its age (`age_ms`).
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    return "\n".join([_INTRODUCTION, *(line for scope in SCOPES for line in _group(scope))])
+
+
+def _group(scope: type[Scope]) -> Iterator[str]:
+    yield f"## {scope.group}\n"
+    yield f"{(scope.__doc__ or '').split(' Owner:')[0]} Tags: {', '.join(f'`{tag}`' for tag in scope.tag_names)}.\n"
+    yield "| metric | Prometheus | level | meaning |\n|---|---|---|---|"
+    for row in scope.rows.values():
+        yield from _metrics(scope.group, row)
+    yield ""
+
+
+def _metrics(group: str, row: Row[Any]) -> Iterator[str]:
+    own = " *(own)*" if row.own else ""
+    for suffix, kind in row.make(0).statistics.items():
+        name = metric_name(row.name) + suffix
+        exported = exported_name(group, name, kind)
+        yield f"| `{name}` | `{exported}` | {row.level} | {row.doc}{own} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,235 @@
+"""The table of metrics: one class per group, one row per sensor, with Kafka Streams' names.
+
+A row `task_created = count(...)` of the group `stream-thread-metrics` is published as `task-created-rate` and
+`task-created-total`; `docs/metrics.md` lists them all.
+
+*Guarantees*: a scope's sensors are plain attributes, so that recording costs an attribute and an addition.
+*Assumes*: a scope has one owner thread at a time, which records and publishes; the owner changes with its object (a
+task that moves to another thread takes its scopes along).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, overload
+
+from milestones.common.metrics.sensors import Count, Gauge, Number, Sensor, Statistic, Text, Timing, Total, Value
+
+S = TypeVar("S", bound=Sensor)
+Level = Literal["INFO", "DEBUG"]
+MS, NS = 1_000_000, 1
+
+
+class Row(Generic[S]):
+    """One sensor of a group: how it is made, its level, what it means. `own`: Kafka Streams has none of this name."""
+
+    name: str
+
+    def __init__(self, make: Callable[[int], S], doc: str, *, level: Level = "INFO", own: bool = False) -> None:
+        self.make, self.doc, self.level, self.own = make, doc, level, own
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Row[S]: ...
+    @overload
+    def __get__(self, instance: Scope, owner: type) -> S: ...
+    def __get__(self, instance: Scope | None, owner: type) -> Row[S] | S:
+        # Without __set__ an instance's own attribute comes first: this runs only on the class.
+        return self
+
+
+def count(doc: str, *, level: Level = "INFO", own: bool = False) -> Row[Count]:
+    return Row(Count, doc, level=level, own=own)
+
+
+def total(doc: str) -> Row[Total]:
+    return Row(Total, doc)
+
+
+def value(doc: str, *, minimum: bool = False) -> Row[Value]:
+    return Row(lambda now_ms: Value(now_ms, minimum=minimum), doc)
+
+
+def gauge(doc: str, *, own: bool = False) -> Row[Gauge]:
+    return Row(Gauge, doc, own=own)
+
+
+def text(doc: str, *, own: bool = False) -> Row[Text]:
+    return Row(Text, doc, own=own)
+
+
+def timing(
+    doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False, level: Level = "INFO"
+) -> Row[Timing]:
+    unit = "ms" if unit_ns == MS else "ns"
+    return Row(
+        lambda now_ms: Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly),
+        f"{doc}; latencies in {unit}",
+        level=level,
+    )
+
+
+class Published(NamedTuple):
+    """What a scope's owner last published; never changed afterwards."""
+
+    at_ms: int
+    values: Mapping[str, Number | str]
+
+
+class Scope:
+    """All metrics of one group about one thing (a thread, a task, ...), named by `tags`.
+
+    *Concurrency*: sensors are the owner's alone. `published` is replaced as a whole by the owner and read by anybody:
+    one reference to an object that nobody changes, so a reader sees the old publication or the new one, never half
+    of each, without a lock; with or without Python's global lock, since storing and loading a reference are atomic.
+    """
+
+    group: ClassVar[str]
+    tag_names: ClassVar[tuple[str, ...]]
+    rows: ClassVar[dict[str, Row[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        cls.rows = {name: row for name, row in vars(cls).items() if isinstance(row, Row)}
+
+    def __init__(self, tags: Mapping[str, str], now_ms: int, window_ms: int, level: str) -> None:
+        self.tags = dict(tags)
+        self._window_ms = window_ms
+        made: list[tuple[str, Sensor]] = []
+        for name, row in self.rows.items():
+            sensor = row.make(now_ms)
+            self.__dict__[name] = sensor
+            if row.level == "INFO" or level != "INFO":
+                made.append((metric_name(name), sensor))
+        self._sensors = tuple(made)
+        self.published = Published(now_ms, {})
+
+    def publish(self, now_ms: int) -> None:
+        """Make the present state of all sensors visible to other threads."""
+        values = {
+            name + suffix: value
+            for name, sensor in self._sensors
+            for suffix, value in sensor.publish(now_ms, self._window_ms)
+        }
+        self.published = Published(now_ms, values)
+
+    def statistics(self) -> Iterator[tuple[str, Statistic]]:
+        """The names this scope publishes, each with what it is."""
+        return ((name + suffix, kind) for name, sensor in self._sensors for suffix, kind in sensor.statistics.items())
+
+
+def metric_name(row: str) -> str:
+    """How Kafka writes it: with dashes."""
+    return row.replace("_", "-")
+
+
+class ClientMetrics(Scope):
+    """The client as a whole. Owner: the thread that runs the client."""
+
+    group, tag_names = "stream-metrics", ("client-id",)
+    version = text("version of this package")
+    application_id = text("application id")
+    state = text("state of the client")
+    stage = text("stage, or flags, that execute the topology", own=True)
+    alive_stream_threads = gauge("stream threads that run or take part in a rebalance")
+    failed_stream_threads = gauge("stream threads that died of an error since the start")
+
+
+class ThreadMetrics(Scope):
+    """One stream thread. Owner: that thread."""
+
+    group, tag_names = "stream-thread-metrics", ("thread-id",)
+    commit = timing("commits", ratio=True)
+    poll = timing("polls for input", ratio=True)
+    poll_records = value("records that one poll brought")
+    process = timing("records processed", ratio=True)
+    process_records = value("records processed in one turn of the loop")
+    punctuate = timing("punctuations", ratio=True)
+    task_created = count("tasks created")
+    task_closed = count("tasks closed")
+    blocked_time_ns = total("time spent waiting for Kafka, in ns")
+    thread_start_time = gauge("when the thread started, in ms since the epoch")
+    thread_state = text("state of the thread")
+    active_tasks = gauge("active tasks of the thread, restoring ones included", own=True)
+    restoring_tasks = gauge("active tasks that are restoring their state", own=True)
+    rolled_back = count("transactions aborted and work rolled back", own=True)
+
+
+class TaskMetrics(Scope):
+    """One task. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
+    process = timing("records processed", unit_ns=NS)
+    punctuate = timing("punctuations", unit_ns=NS)
+    enforced_processing = count("records taken out of timestamp order, as max_task_idle_ms was over")
+    dropped_records = count("records skipped (null key, late, bad timestamp, a handler's decision)")
+    record_lateness = value("how far records were behind stream time, in ms")
+    active_buffer_count = gauge("records in the input buffers")
+    cache_size_bytes_total = gauge("bytes in the caches of the task's stores")
+    restore = count("changelog records restored")
+    restore_remaining_records_total = gauge("changelog records still to restore")
+    uncommitted_bytes = gauge("bytes of state written since the last commit", own=True)
+
+
+class NodeMetrics(Scope):
+    """One node of a task's topology. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
+    process = count("records that the node processed", level="DEBUG")
+    record_e2e_latency = value("age of records when the node had processed them, in ms", minimum=True)
+
+
+class TopicMetrics(Scope):
+    """One topic that a node reads or writes. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic")
+    records_consumed = total("records read from the topic")
+    bytes_consumed = total("bytes of keys, values and headers read from the topic")
+    records_produced = total("records written to the topic")
+    bytes_produced = total("bytes of keys, values and headers written to the topic")
+
+
+class StoreMetrics(Scope):
+    """One state store of a task. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "state-id")
+    put = timing("puts", unit_ns=NS, level="DEBUG")
+    put_if_absent = timing("puts of keys that may be there", unit_ns=NS, level="DEBUG")
+    put_all = timing("puts of many", unit_ns=NS, level="DEBUG")
+    get = timing("gets", unit_ns=NS, level="DEBUG")
+    delete = timing("deletes", unit_ns=NS, level="DEBUG")
+    range = timing("range scans", unit_ns=NS, level="DEBUG")
+    all = timing("scans of all", unit_ns=NS, level="DEBUG")
+    prefix_scan = timing("prefix scans", unit_ns=NS, level="DEBUG")
+    flush = timing("flushes", unit_ns=NS, level="DEBUG")
+    restore = timing("batches restored", unit_ns=NS, level="DEBUG")
+
+
+class GroupMetrics(Scope):
+    """One member of the consumer group. Owner: the member's stream thread."""
+
+    group, tag_names = "consumer-coordinator-metrics", ("client-id",)
+    rebalance = timing("rebalances that ended", hourly=True)
+    failed_rebalance = count("rebalances that failed")
+    assigned_partitions = gauge("input partitions of the member's tasks")
+    last_rebalance_seconds_ago = gauge("seconds since the last rebalance ended")
+
+
+class PartitionMetrics(Scope):
+    """One input partition. Owner: the thread whose consumer has it."""
+
+    group, tag_names = "consumer-fetch-manager-metrics", ("client-id", "topic", "partition")
+    records_lag = gauge("records from the position to the end of the partition")
+
+
+SCOPES: tuple[type[Scope], ...] = (
+    ClientMetrics,
+    ThreadMetrics,
+    TaskMetrics,
+    NodeMetrics,
+    TopicMetrics,
+    StoreMetrics,
+    GroupMetrics,
+    PartitionMetrics,
+)

@@ -1,0 +1,203 @@
+"""What is measured: counts, timings, values, gauges.
+
+Recording is plain arithmetic on attributes of one object that lives as long as its owner: nothing is allocated, locked
+or called back per record. Rates, averages and maxima are worked out when the owner publishes, about once a second.
+
+*Guarantees*: `publish` gives each statistic by its suffix, over the last window; without samples an average, a
+maximum or a minimum is 0.
+*Assumes*: recording and publishing happen in the owner's thread; `now_ms` is monotonic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
+
+Number = int | float
+Statistic = Literal["counter", "gauge", "text"]
+HOUR = 3600
+
+
+class Sensor(Protocol):
+    """One thing that is measured."""
+
+    statistics: dict[str, Statistic]
+    """What it publishes: suffix of the metric's name -> a count, a number, or text."""
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number | str]]:
+        """Each statistic as of now."""
+        ...
+
+
+class History:
+    """Totals as they were at earlier publications, back to the one before the window began."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._marks: deque[tuple[int, int, int]] = deque([(now_ms, 0, 0)])
+
+    def since(self, now_ms: int, window_ms: int, total: int, amount: int) -> tuple[int, int, int]:
+        """Milliseconds, and how much both totals grew, over the window; what is known now is noted."""
+        marks = self._marks
+        marks.append((now_ms, total, amount))
+        while len(marks) > 2 and marks[1][0] <= now_ms - window_ms:
+            marks.popleft()
+        then, old_total, old_amount = marks[0]
+        return now_ms - then, total - old_total, amount - old_amount
+
+
+class Extremes:
+    """Largest and smallest values of the publications within the window."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, Number, Number]] = deque()
+
+    def over(self, now_ms: int, window_ms: int, latest: tuple[Number, Number] | None) -> tuple[Number, Number]:
+        """(max, min) over the window, `latest` being (max, min) since the last publication."""
+        marks = self._marks
+        if latest is not None:
+            marks.append((now_ms, *latest))
+        while marks and marks[0][0] <= now_ms - window_ms:
+            marks.popleft()
+        return max((m[1] for m in marks), default=0), min((m[2] for m in marks), default=0)
+
+
+class Count:
+    """How often something happened. Record with `count.total += n`."""
+
+    statistics: dict[str, Statistic] = {"-rate": "gauge", "-total": "counter"}  # noqa: RUF012
+
+    def __init__(self, now_ms: int) -> None:
+        self.total = 0
+        self._history = History(now_ms)
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
+        span, count, _ = self._history.since(now_ms, window_ms, self.total, 0)
+        yield "-rate", _per_second(count, span)
+        yield "-total", self.total
+
+
+class Total:
+    """A sum that only grows. Record with `total.total += n`."""
+
+    statistics: dict[str, Statistic] = {"-total": "counter"}  # noqa: RUF012
+
+    def __init__(self, now_ms: int) -> None:  # noqa: ARG002  all sensors are made alike
+        self.total = 0
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:  # noqa: ARG002
+        yield "-total", self.total
+
+
+class Timing:
+    """How often, how long, and how much of the time. Record with `timing.add(elapsed_ns, calls)`."""
+
+    statistics: dict[str, Statistic]
+
+    def __init__(self, now_ms: int, *, unit_ns: int, ratio: bool = False, hourly: bool = False) -> None:
+        self.total = 0
+        self.elapsed_ns = 0
+        self._longest_ns = 0.0
+        self._unit_ns, self._ratio, self._hourly = unit_ns, ratio, hourly
+        self._history, self._extremes = History(now_ms), Extremes()
+        self._calls_published = 0
+        self.statistics = _timing_statistics(ratio=ratio, hourly=hourly)
+
+    def add(self, elapsed_ns: int, calls: int = 1) -> None:
+        """`calls` took `elapsed_ns` nanoseconds together; calls of no time and no calls are fine."""
+        self.total += calls
+        self.elapsed_ns += elapsed_ns
+        if calls and elapsed_ns > self._longest_ns * calls:
+            self._longest_ns = elapsed_ns / calls
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
+        span, calls, elapsed = self._history.since(now_ms, window_ms, self.total, self.elapsed_ns)
+        latest = (self._longest_ns, 0) if self.total > self._calls_published else None
+        longest, _ = self._extremes.over(now_ms, window_ms, latest)
+        self._longest_ns, self._calls_published = 0.0, self.total
+        if self._hourly:
+            yield "-rate-per-hour", _per_second(calls, span) * HOUR
+        else:
+            yield "-rate", _per_second(calls, span)
+        yield "-total", self.total
+        yield "-latency-avg", elapsed / calls / self._unit_ns if calls else 0.0
+        yield "-latency-max", longest / self._unit_ns
+        if self._ratio:
+            yield "-ratio", min(1.0, elapsed / (span * 1_000_000)) if span else 0.0
+
+
+class Value:
+    """A quantity that varies from time to time. Record with `value.add(amount)`."""
+
+    statistics: dict[str, Statistic]
+
+    def __init__(self, now_ms: int, *, minimum: bool = False) -> None:
+        self.statistics = {"-avg": "gauge", "-max": "gauge"}
+        if minimum:
+            self.statistics["-min"] = "gauge"
+        self._minimum = minimum
+        self._count = self._sum = 0
+        self._largest = self._smallest = 0
+        self._fresh = True
+        self._history, self._extremes = History(now_ms), Extremes()
+
+    def add(self, amount: int) -> None:
+        """One observation."""
+        self._count += 1
+        self._sum += amount
+        if self._fresh:
+            self._largest = self._smallest = amount
+            self._fresh = False
+        elif amount > self._largest:
+            self._largest = amount
+        elif amount < self._smallest:
+            self._smallest = amount
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
+        _, count, amount = self._history.since(now_ms, window_ms, self._count, self._sum)
+        latest = None if self._fresh else (self._largest, self._smallest)
+        largest, smallest = self._extremes.over(now_ms, window_ms, latest)
+        self._fresh = True
+        yield "-avg", amount / count if count else 0.0
+        yield "-max", largest
+        if self._minimum:
+            yield "-min", smallest
+
+
+class Gauge:
+    """What is the case now. Set `gauge.value`, or give `gauge.read`, asked at each publication."""
+
+    statistics: dict[str, Statistic] = {"": "gauge"}  # noqa: RUF012
+
+    def __init__(self, now_ms: int) -> None:  # noqa: ARG002
+        self.value: Number = 0
+        self.read: Callable[[], Number] | None = None
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:  # noqa: ARG002
+        yield "", self.value if self.read is None else self.read()
+
+
+class Text:
+    """What something is called now, such as a state. Set `text.value`."""
+
+    statistics: dict[str, Statistic] = {"": "text"}  # noqa: RUF012
+
+    def __init__(self, now_ms: int) -> None:  # noqa: ARG002
+        self.value = ""
+
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        yield "", self.value
+
+
+def _per_second(count: int, span_ms: int) -> float:
+    return count * 1000 / span_ms if span_ms > 0 else 0.0
+
+
+def _timing_statistics(*, ratio: bool, hourly: bool) -> dict[str, Statistic]:
+    names: dict[str, Statistic] = {
+        "-rate-per-hour" if hourly else "-rate": "gauge",
+        "-total": "counter",
+        "-latency-avg": "gauge",
+        "-latency-max": "gauge",
+    }
+    return names | ({"-ratio": "gauge"} if ratio else {})

@@ -1,0 +1,95 @@
+"""The small immutable values that travel between parts.
+
+*Guarantees*: every type here is immutable and hashable, except `Record.headers`, a list that is the receiver's own.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+Header = tuple[str, bytes | None]
+"""One record header, as Kafka has it: a name, and bytes or nothing."""
+
+Headers = list[Header]
+"""Headers in the order of the record; names may repeat."""
+
+Change = tuple[Any, Any]
+"""An update of a table's row as it travels between table nodes: (new value, old value); None is absence."""
+
+UNKNOWN_TIMESTAMP = -1
+"""A record without a timestamp, as Kafka's protocol writes it."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. Prints as Kafka does: `topic-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TaskId(NamedTuple):
+    """A task: sub-topology and partition. Prints as Kafka Streams does: `0_1`; also its directory's name."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """The task that `text` names (`"0_1"`); `ValueError` when it names none."""
+        match = re.fullmatch(r"(\d+)_(\d+)", text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a task id: expected SUBTOPOLOGY_PARTITION, such as 0_1")
+        return cls(int(match[1]), int(match[2]))
+
+
+class Record(NamedTuple):
+    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
+
+    def with_key(self, key: Any) -> Record:
+        return self._replace(key=key)
+
+    def with_value(self, value: Any) -> Record:
+        return self._replace(value=value)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        return self._replace(timestamp=timestamp)
+
+    def with_headers(self, headers: Headers) -> Record:
+        return self._replace(headers=list(headers))
+
+
+class RecordMetadata(NamedTuple):
+    """Where the record being processed came from. Absent (None) in a wall-clock punctuation."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Output(NamedTuple):
+    """One record on its way to Kafka, already serialised.
+
+    `partition` is -1 where librdkafka's murmur2 partitioner decides; `timestamp` is ms since the epoch.
+    `node` is the sink node or the state store that wrote it, for errors.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers | None
+    node: str

@@ -1,0 +1,246 @@
+"""Serialisers and deserialisers: the bytes of Kafka's own `org.apache.kafka.common.serialization`.
+
+A serde is made of two functions, `bytes <- value` and `value <- bytes`; absence (None) never reaches them: None is
+written and read as Kafka's null. Operators call the two functions directly (`serializer`, `deserializer`), so they
+are as close to C as they can be; `serialize` and `deserialize` are the same with None and clear errors.
+
+*Guarantees*: built-in serdes write and read Kafka's bytes. (STRING refuses what isn't UTF-8 where Java would put
+replacement characters in its place.) A serde has no state of its own and may be shared by threads.
+*Assumes*: user functions are pure.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+import orjson
+
+from milestones.common.errors import SerializationError
+
+T = TypeVar("T")
+
+
+class Serde(Generic[T]):
+    """Bytes for values of one kind, and back.
+
+    `serialize` and `deserialize` are functions of one argument that never see None. `immutable`: decoded values can't
+    be changed by anybody, so that a store may remember and share them. `fixed_size`: bytes of every value, where
+    Kafka's list format leaves the length away. Subclass and override `serializer`/`deserializer` when the topic
+    matters (a schema registry).
+    """
+
+    __slots__ = ("_deserialize", "_serialize", "fixed_size", "immutable", "name")
+
+    def __init__(
+        self,
+        serialize: Callable[[T], bytes],
+        deserialize: Callable[[bytes], T],
+        *,
+        name: str | None = None,
+        immutable: bool = False,
+        fixed_size: int | None = None,
+    ) -> None:
+        for role, function in (("serialize", serialize), ("deserialize", deserialize)):
+            if not callable(function):
+                raise TypeError(f"a Serde's {role} must be a function of one argument, not {function!r}")
+        self._serialize, self._deserialize = serialize, deserialize
+        self.name = name or getattr(serialize, "__qualname__", type(serialize).__qualname__)
+        self.immutable, self.fixed_size = immutable, fixed_size
+
+    def __repr__(self) -> str:
+        return f"Serde({self.name})"
+
+    def serializer(self, topic: str) -> Callable[[T], bytes]:  # noqa: ARG002  for subclasses
+        """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""
+        return self._serialize
+
+    def deserializer(self, topic: str) -> Callable[[bytes], T]:  # noqa: ARG002  for subclasses
+        """The function that makes a value of bytes (never None) of `topic`; raises what it likes."""
+        return self._deserialize
+
+    def serialize(self, topic: str, value: T | None) -> bytes | None:
+        """Bytes of `value`, None for None; `SerializationError` when this serde can't write it."""
+        if value is None:
+            return None
+        try:
+            return self.serializer(topic)(value)
+        except Exception as error:
+            raise unwritable(self, topic, value, error) from error
+
+    def deserialize(self, topic: str, data: bytes | None) -> T | None:
+        """The value that `data` encodes, None for None; `SerializationError` when this serde can't read it."""
+        if data is None:
+            return None
+        try:
+            return self.deserializer(topic)(data)
+        except Exception as error:
+            raise unreadable(self, topic, data, error) from error
+
+
+def unwritable(serde: Serde[Any], topic: str, value: object, error: Exception) -> SerializationError:
+    """The error of a value that `serde` refused to write to `topic`."""
+    return SerializationError(
+        f"serde {serde.name} can't write a {type(value).__qualname__} for topic {topic}: {error}. "
+        "Give the operator or sink the serde of what it is given (key=..., value=...)"
+    )
+
+
+def unreadable(serde: Serde[Any], topic: str, data: bytes, error: Exception) -> SerializationError:
+    """The error of bytes of `topic` that `serde` refused to read."""
+    return SerializationError(
+        f"serde {serde.name} can't read {len(data)} bytes of topic {topic}: {error}. "
+        "Give the source the serde the topic was written with (key=..., value=...)"
+    )
+
+
+def _identity(data: bytes) -> bytes:
+    return data
+
+
+def _only_bytes(value: bytes) -> bytes:
+    if value.__class__ is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError("expected bytes")
+
+
+def _number(name: str, layout: str) -> Serde[Any]:
+    packing = struct.Struct(layout)
+    unpack = packing.unpack
+
+    def deserialize(data: bytes) -> Any:
+        (value,) = unpack(data)
+        return value
+
+    return Serde(packing.pack, deserialize, name=name, immutable=True, fixed_size=packing.size)
+
+
+def _write_uuid(value: uuid.UUID) -> bytes:
+    if not isinstance(value, uuid.UUID):
+        raise TypeError("expected a uuid.UUID")
+    return str(value).encode()
+
+
+def _void(_: object) -> NoReturn:
+    raise TypeError("VOID has only absent keys or values (None)")
+
+
+STRING: Serde[str] = Serde(str.encode, bytes.decode, name="STRING", immutable=True)
+BYTES: Serde[bytes] = Serde(_only_bytes, _identity, name="BYTES", immutable=True)
+SHORT: Serde[int] = _number("SHORT", ">h")
+INTEGER: Serde[int] = _number("INTEGER", ">i")
+INT = INTEGER
+LONG: Serde[int] = _number("LONG", ">q")
+FLOAT: Serde[float] = _number("FLOAT", ">f")
+DOUBLE: Serde[float] = _number("DOUBLE", ">d")
+UUID: Serde[uuid.UUID] = Serde(
+    _write_uuid,
+    lambda data: uuid.UUID(data.decode()),
+    name="UUID",
+    immutable=True,
+    fixed_size=36,
+)
+JSON: Serde[Any] = Serde(orjson.dumps, orjson.loads, name="JSON")
+VOID: Serde[None] = Serde(_void, _void, name="VOID", immutable=True)
+
+_INT32 = struct.Struct(">i")
+_CONSTANT_SIZE, _VARIABLE_SIZE = 0, 1
+_NULL_ENTRY = -1
+
+
+def list_serde(inner: Serde[T]) -> Serde[list[T | None]]:
+    """Lists of `inner`, elements may be None: the format of Kafka's `ListSerializer` (KIP-466).
+
+    One byte tells how: 0 with the indexes of nulls for inner serdes of fixed size, 1 with a length per element.
+    """
+    return _ListSerde(inner)
+
+
+class _ListSerde(Serde[Any]):
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Serde[Any]) -> None:
+        super().__init__(_identity, _identity, name=f"LIST({inner.name})")
+        self.inner = inner
+
+    def serializer(self, topic: str) -> Callable[[Any], bytes]:
+        write = self.inner.serializer(topic)
+        fixed = self.inner.fixed_size is not None
+        return lambda values: (_write_fixed if fixed else _write_variable)(write, values)
+
+    def deserializer(self, topic: str) -> Callable[[bytes], Any]:
+        read, size = self.inner.deserializer(topic), self.inner.fixed_size
+        return lambda data: _read_list(read, size, data)
+
+
+def _write_fixed(write: Callable[[Any], bytes], values: list[Any]) -> bytes:
+    nulls = [index for index, value in enumerate(values) if value is None]
+    head = struct.pack(f">b{len(nulls) + 2}i", _CONSTANT_SIZE, len(nulls), *nulls, len(values))
+    return head + b"".join([write(value) for value in values if value is not None])
+
+
+def _write_variable(write: Callable[[Any], bytes], values: list[Any]) -> bytes:
+    parts = [struct.pack(">bi", _VARIABLE_SIZE, len(values))]
+    for value in values:
+        data = None if value is None else write(value)
+        parts.append(_INT32.pack(_NULL_ENTRY if data is None else len(data)))
+        if data is not None:
+            parts.append(data)
+    return b"".join(parts)
+
+
+def _read_list(read: Callable[[bytes], Any], size: int | None, data: bytes) -> list[Any]:
+    strategy = data[0] if data else -1
+    if strategy == _VARIABLE_SIZE:
+        return _read_variable(read, data)
+    if strategy == _CONSTANT_SIZE and size is not None:
+        return _read_fixed(read, size, data)
+    raise ValueError(
+        "a list of constant-size entries needs an inner serde of fixed size"
+        if strategy == _CONSTANT_SIZE
+        else f"{strategy} is no list format"
+    )
+
+
+def _read_fixed(read: Callable[[bytes], Any], size: int, data: bytes) -> list[Any]:
+    count = _count(data, 1)
+    nulls = set(struct.unpack_from(f">{count}i", data, 5))
+    length = _count(data, 5 + 4 * count)
+    position, values = 9 + 4 * count, []
+    for index in range(length):
+        if index in nulls:
+            values.append(None)
+            continue
+        values.append(read(_slice(data, position, size)))
+        position += size
+    return values
+
+
+def _read_variable(read: Callable[[bytes], Any], data: bytes) -> list[Any]:
+    length, position, values = _count(data, 1), 5, []
+    for _ in range(length):
+        (size,) = _INT32.unpack_from(data, position)
+        position += 4
+        if size == _NULL_ENTRY:
+            values.append(None)
+            continue
+        values.append(read(_slice(data, position, size)))
+        position += size
+    return values
+
+
+def _count(data: bytes, position: int) -> int:
+    (count,) = _INT32.unpack_from(data, position)
+    if not 0 <= count <= len(data):
+        raise ValueError(f"a count of {count} in {len(data)} bytes")
+    return int(count)
+
+
+def _slice(data: bytes, position: int, size: int) -> bytes:
+    if size < 0 or position + size > len(data):
+        raise ValueError(f"an entry of {size} bytes at {position} in {len(data)} bytes")
+    return data[position : position + size]

@@ -1,0 +1,70 @@
+"""What a store writes into its changelog, and how changelog records become store entries again.
+
+| kind | value in the changelog | record's timestamp | value in the store |
+|---|---|---|---|
+| key-value | as stored | of the input record | as written |
+| timestamped-key-value | the plain value | the value's own | 8-byte big-endian timestamp, then the plain value |
+
+Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes.
+
+*Guarantees*: folding a store's changelog with `restored` gives the store's entries.
+*Assumes*: one partition of the changelog per task: its partition is the task's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from milestones.common.records import Headers, Output
+from milestones.common.state.spec import StoreKind
+
+Log = Callable[[bytes, "bytes | None", int], None]
+"""Called for each write of a store with key, plain value (None deletes) and timestamp in ms, before it is staged."""
+
+TIMESTAMP: Final = struct.Struct(">q")
+"""The head of a timestamped value in the store."""
+
+TIMESTAMP_BYTES: Final = TIMESTAMP.size
+
+_new_output = tuple.__new__
+
+
+class ChangelogRecord(Protocol):
+    """A record as Kafka's client hands it out (`confluent_kafka.Message`)."""
+
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+def changelog(topic: str, partition: int, store: str, append: Callable[[Output], None]) -> Log:
+    """A function that puts one changelog record per write into the scope of the record in work."""
+    headers: Headers | None = None
+
+    def log(key: bytes, value: bytes | None, timestamp: int) -> None:
+        append(_new_output(Output, (topic, partition, key, value, timestamp, headers, store)))
+
+    return log
+
+
+def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
+    """The changelog of a store that has none of its own."""
+
+
+def restored(kind: StoreKind, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
+    """The writes that `records`, in changelog order, stand for: the last value of each key, None deletes.
+
+    Records without a key aren't a store's and are passed over, as Kafka Streams does.
+    """
+    if kind == "timestamped-key-value":
+        pack = TIMESTAMP.pack
+        entries = {
+            record.key(): None if (value := record.value()) is None else pack(record.timestamp()[1]) + value
+            for record in records
+        }
+    else:
+        entries = {record.key(): record.value() for record in records}
+    entries.pop(None, None)
+    return entries  # type: ignore[return-value]  # the None key is gone

@@ -1,0 +1,193 @@
+"""The state directory of one application instance: its identity, its tasks' directories and their locks.
+
+    <state_dir>/<application_id>/
+        .lock               held while the instance lives
+        process             the instance's identity (`InstanceManifest`)
+        <task>/             0_1, ...
+            .lock           held while the task's stores are open
+            manifest.json   what the stores are (`TaskManifest`)
+            rocksdb/<store>/
+            corrupt/        the last damaged store, set aside
+
+As in Kafka Streams, a state directory belongs to one process at a time.
+
+*Guarantees*: a task is locked by one holder at a time, among threads and processes; nothing here waits; a refusal
+names the holder. A removed task directory is gone in one step.
+*Assumes*: whoever writes below a task's directory holds its lock. Called from any thread: the table of holders has a
+lock of its own, never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.errors import StateError, StateFormatError, StateLockedError
+from milestones.common.records import TaskId
+from milestones.common.state.disk import make_directory, names, remove_tree, some, sweep
+from milestones.common.state.file_lock import FileLock
+from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
+
+LOCK_FILE = ".lock"
+
+_OTHER_INSTANCE = "stop that one, or give each instance a state_dir of its own"
+_OTHER_TASK_HOLDER = "the task is opened again once that one has closed it"
+
+
+class TaskDirectory:
+    """A locked task directory; `unlock` gives it back. `path` exists only when it was locked for stores on disk."""
+
+    def __init__(self, directory: StateDirectory, task: TaskId, lock: FileLock | None) -> None:
+        self.task = task
+        self.path = directory.task_path(task)
+        self._directory, self._lock = directory, lock
+
+    def unlock(self) -> None:
+        """Harmless when repeated."""
+        if self._lock is not None:
+            self._lock.release()
+        self._directory.release(self)
+
+
+class StateDirectory:
+    """See the module. `process_id` is this instance's UUID, the same over restarts on the same directory."""
+
+    def __init__(self, state_dir: str | Path, application_id: str, clock: Clock | None = None) -> None:
+        """Create and lock the directory. `StateLockedError` names the process that holds it; `StateFormatError` when
+        it is somebody else's; `StateError` says what to do about the disk."""
+        if Path(application_id).name != application_id:
+            raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
+        self.path = Path(state_dir).absolute() / application_id
+        self._clock = clock or SystemClock()
+        self._guard = threading.Lock()
+        self._holders: dict[TaskId, tuple[TaskDirectory, str]] = {}
+        self._idle_since: dict[TaskId, int] = {}
+        make_directory(self.path)
+        self._lock = FileLock(self.path / LOCK_FILE, "an instance of the application", _OTHER_INSTANCE)
+        try:
+            sweep(self.path)
+            self._manifest = self._identify(application_id)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._opened_ms = self._clock.wall_ms()
+
+    def _identify(self, application_id: str) -> InstanceManifest:
+        manifest = InstanceManifest.read(self.path)
+        if manifest is None:
+            self._refuse_foreign()
+            manifest = InstanceManifest.new(application_id)
+            manifest.write(self.path)
+        if manifest.application_id != application_id:
+            raise StateFormatError(
+                f"{self.path} holds the state of application {manifest.application_id!r}, not of {application_id!r}: "
+                "choose another state_dir, or move it back to where it was"
+            )
+        return manifest
+
+    def _refuse_foreign(self) -> None:
+        foreign = [name for name in names(self.path) if name != LOCK_FILE and _task(name) is None]
+        if foreign:
+            raise StateFormatError(
+                f"{self.path} has no file {PROCESS_FILE!r} but holds {some(foreign)}, which isn't ours: choose "
+                "another state_dir, or move that away"
+            )
+
+    # -- the instance
+
+    @property
+    def process_id(self) -> str:
+        return self._manifest.process_id
+
+    @property
+    def transactional_ids(self) -> frozenset[str]:
+        """Every transactional id that was recorded and not forgotten since, in this life or an earlier one."""
+        return self._manifest.transactional_ids
+
+    def record_transactional_ids(self, ids: Iterable[str]) -> None:
+        """Remember `ids`, on disk when this returns: before the first transaction under them."""
+        self._keep(self._manifest.transactional_ids | set(ids))
+
+    def forget_transactional_ids(self, ids: Iterable[str]) -> None:
+        """`ids` are obsolete and initialised: no transaction can be open under them any more."""
+        self._keep(self._manifest.transactional_ids - set(ids))
+
+    def _keep(self, ids: frozenset[str]) -> None:
+        with self._guard:
+            if ids != self._manifest.transactional_ids:
+                manifest = replace(self._manifest, transactional_ids=ids)
+                manifest.write(self.path)
+                self._manifest = manifest
+
+    # -- tasks
+
+    def task_path(self, task: TaskId) -> Path:
+        return self.path / str(task)
+
+    def tasks(self) -> list[TaskId]:
+        """The tasks that have state on this disk, sorted."""
+        found = [task for name in names(self.path) if (task := _task(name)) is not None]
+        return sorted(task for task in found if set(names(self.task_path(task))) - {LOCK_FILE})
+
+    def locked(self) -> dict[TaskId, str]:
+        """The tasks that are locked in this process, and by whom."""
+        with self._guard:
+            return {task: owner for task, (_, owner) in self._holders.items()}
+
+    def lock(self, task: TaskId, *, on_disk: bool = True, owner: str | None = None) -> TaskDirectory:
+        """Lock `task` for `owner` (None: the calling thread). `on_disk` False creates no directory.
+
+        `StateLockedError` at once when it is locked, by whomever; `StateError`.
+        """
+        owner = owner or f"thread {threading.current_thread().name}"
+        held = TaskDirectory(self, task, None)
+        with self._guard:
+            if task in self._holders:
+                raise StateLockedError(
+                    f"task {task} in {self.path} is held by {self._holders[task][1]}; {_OTHER_TASK_HOLDER}"
+                )
+            self._holders[task] = (held, owner)
+        try:
+            if on_disk:
+                make_directory(held.path)
+                held._lock = FileLock(held.path / LOCK_FILE, owner, _OTHER_TASK_HOLDER)
+                sweep(held.path)
+        except BaseException:
+            held.unlock()
+            raise
+        return held
+
+    def release(self, held: TaskDirectory) -> None:
+        """What `TaskDirectory.unlock` tells."""
+        with self._guard:
+            if self._holders.get(held.task, (None,))[0] is held:
+                del self._holders[held.task]
+                self._idle_since[held.task] = self._clock.wall_ms()
+
+    def idle_since(self, task: TaskId) -> int:
+        """Wall-clock ms since when nobody here has held `task`; at the earliest, since this object was made."""
+        return self._idle_since.get(task, self._opened_ms)
+
+    def remove(self, task: TaskId, *, owner: str | None = None) -> None:
+        """Delete the state of `task`. `StateLockedError` while it is open."""
+        held = self.lock(task, owner=owner)
+        try:
+            remove_tree(held.path)
+        finally:
+            held.unlock()
+
+    def close(self) -> None:
+        """Give the directory back; its tasks must have been closed. Harmless when repeated."""
+        for task, owner in self.locked().items():
+            raise StateError(f"bug: {self.path} is closed while task {task} is held by {owner}")
+        self._lock.release()
+
+
+def _task(name: str) -> TaskId | None:
+    try:
+        return TaskId.parse(name)
+    except ValueError:
+        return None

@@ -1,0 +1,111 @@
+"""Files of the state directory: errors that say what to do, atomic writes, atomic removal.
+
+*Guarantees*: an `OSError` never comes out of `explained`; `write_atomically` leaves the old content or the new one;
+what `remove_tree` removes is gone in one step, whatever a crash leaves of it being swept later.
+*Assumes*: a POSIX file system, on which a rename is atomic.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from milestones.common.errors import StateError
+
+TRASH = ".trash-"
+"""What the names of things being deleted begin with."""
+
+_NO_PERMISSION = "let this user own it, or set state_dir to a directory that it may write"
+_FULL = "free some space, or set state_dir to a directory on a larger disk"
+_NOT_A_DIRECTORY = "a file stands where a directory is needed: move it away, or choose another state_dir"
+REMEDIES: Mapping[int, str] = {
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.EROFS: "the file system is read-only: mount it for writing, or choose another state_dir",
+    errno.ENOSPC: "disk full: " + _FULL,
+    errno.EDQUOT: "disk quota used up: " + _FULL,
+    errno.ENOTDIR: _NOT_A_DIRECTORY,
+    errno.EEXIST: _NOT_A_DIRECTORY,
+    errno.EMFILE: "too many open files: raise the limit of this process (ulimit -n)",
+    errno.ENFILE: "too many open files on this machine",
+    errno.ENOLCK: "the file system has no locks to give: keep state_dir on a local disk",
+    errno.ENAMETOOLONG: "the path is too long: choose a shorter state_dir",
+}
+
+
+@contextmanager
+def explained(doing: str, path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into a `StateError` that names the path and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0, "see that the disk is sound, or choose another state_dir")
+        raise StateError(f"can't {doing} {path}: {error.strerror or error}; {remedy}") from error
+
+
+def make_directory(path: Path) -> None:
+    """`path` with its parents; what is created is not for other users to read, as in Kafka Streams."""
+    with explained("create the directory", path):
+        for missing in reversed([parent for parent in (path, *path.parents) if not parent.exists()]):
+            missing.mkdir(mode=0o750, exist_ok=True)
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with explained("write", path):
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete `path` with all below it. Harmless when absent."""
+    trash = path.with_name(f"{TRASH}{uuid.uuid4().hex}")
+    with explained("remove", path):
+        try:
+            path.rename(trash)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(trash)
+
+
+def sweep(directory: Path) -> None:
+    """Delete what removals that didn't end have left in `directory`."""
+    with explained("clean", directory):
+        for entry in directory.iterdir():
+            if entry.name.startswith(TRASH):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def names(directory: Path) -> list[str]:
+    """The entries of `directory`, sorted, but for what this module leaves there; none when it is no directory."""
+    with explained("list", directory):
+        try:
+            found = os.listdir(directory)  # noqa: PTH208  names only
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    return sorted(name for name in found if not (name.startswith(TRASH) or _is_temporary(name)))
+
+
+def some(found: list[str]) -> str:
+    """A list for a message, not too long."""
+    return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")

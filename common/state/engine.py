@@ -1,0 +1,96 @@
+"""The seam between a task's state and what keeps it on disk.
+
+A task never holds a database handle but a `Namespace` of an `Engine`. Until M6 each store has an engine of its own
+with one namespace; M6 puts all of an instance into one engine.
+
+*Guarantees* (of every engine): `apply` is atomic per call, data together with offsets: after a crash either all of a
+call is there or nothing of it, and calls are there in their order, as a prefix. Keys are in unsigned byte order.
+Only errors of `milestones.common.errors` come out; a `StateCorruptError` names the store. A namespace or a scan that
+outlives its engine raises `StateError`, it never ends silently.
+Reads and scans may go on while another thread applies.
+*Assumes*: otherwise one owner thread at a time; only committed data is ever applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+Batch = Mapping[bytes, bytes | None]
+"""Writes by key; None deletes."""
+
+
+class Namespace(Protocol):
+    """The sorted keys and values of one store of one task."""
+
+    name: str
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """The value of `key`, None when absent. The hot path: bind it once, `get = namespace.get`."""
+        ...
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with start <= key < end (None: unbounded), as they were at the call; raises on corruption."""
+        ...
+
+    def offset(self) -> int | None:
+        """The changelog offset up to which (exclusive) the content is complete; None when never set."""
+        ...
+
+    def approximate_entries(self) -> int:
+        """An estimate of the number of entries."""
+        ...
+
+
+class Engine(Protocol):
+    """Physical storage of one or more namespaces."""
+
+    def open(self, namespace: str) -> Namespace:
+        """The namespace, created empty when absent; the same object until it is dropped.
+
+        `StateCorruptError`, `StateLockedError`, `StateError`."""
+        ...
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        """Write all batches and offsets (by namespace, each opened) in one atomic step.
+
+        `StateError` when the disk is full; nothing of the call is there then. Such an engine may refuse every later
+        write too: close it and open it again."""
+        ...
+
+    def drop(self, namespace: str) -> None:
+        """Delete the namespace with its offset, opened or not. Harmless when absent."""
+        ...
+
+    def checkpoint(self, directory: Path) -> None:
+        """A consistent copy into `directory`, which must not exist; by hard links where possible."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; what was applied stays (in memory: is lost). Harmless when repeated."""
+        ...
+
+
+class Engines(Protocol):
+    """Opens engines of one kind, and owns the memory that they share. One object per process, handed in."""
+
+    name: str
+
+    def open(self, directory: Path, store: str | None = None) -> Engine:
+        """The engine in `directory`, created when absent. `store`: whose it is, for errors.
+
+        `StateCorruptError`, `StateLockedError`, `StateError`."""
+        ...
+
+    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
+        """Other limits for the shared memory of all engines."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Bytes of the shared caches; what belongs to a single engine is not in it."""
+        ...

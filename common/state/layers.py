@@ -1,0 +1,237 @@
+"""The layers between a store's users and its engine; bytes only.
+
+            put                 end of record            commit               Kafka confirmed
+    user ---------> scope ---------merge------> overlay --freeze--> frozen --------applied-------> engine
+                      | the record failed          ^                  |
+                      v                            +------thaw--------+  the commit failed, keep it for the next
+                    dropped
+
+*Guarantees*: a read sees the newest layer that has the key (scope, overlay, frozen, engine); None in a layer is a
+deletion. A scan is as of its call and in byte order. `freeze` sets the frozen layer before it empties the overlay, and
+`applied` is called after the engine has it all, so that a reader finds every entry in at least one place at any time.
+*Assumes*: one thread reads, puts and merges. `merge`, `freeze`, `thaw` exclude each other (the task's lock).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from milestones.common.errors import MilestonesError
+from milestones.common.state.engine import Batch, Namespace
+
+log = logging.getLogger(__name__)
+
+ABSENT: Final[Any] = object()
+"""What a layer answers for a key that it doesn't have; None says that the key is deleted."""
+
+ENTRY_OVERHEAD_BYTES = 170
+"""Memory of an uncommitted entry besides its key and value: two bytes objects' headers and a dict's slot."""
+
+_FEW = 16
+
+
+class Staging(Protocol):
+    """Something that a record in work writes to and that follows the record's fate."""
+
+    def merge(self) -> None:
+        """The record is done: what it wrote belongs to the boundary now."""
+        ...
+
+    def drop_scope(self) -> None:
+        """The record failed: what it wrote has never been."""
+        ...
+
+
+class Layer(dict[bytes, "bytes | None"]):
+    """Entries of one layer. It only grows, hence its last keys are those that its sorted index doesn't have yet."""
+
+    __slots__ = ("sorted",)
+
+    def __init__(self, *entries: Batch) -> None:
+        super().__init__(*entries)
+        self.sorted: list[bytes] = []
+
+    def keys_between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
+        """The keys with start <= key < end, ascending. The first call builds the index."""
+        keys = self.sorted
+        new = len(self) - len(keys)
+        if new > _FEW:
+            keys.extend(islice(reversed(self), new))
+            keys.sort()
+        elif new:
+            for key in islice(reversed(self), new):
+                insort(keys, key)
+        low = 0 if start is None else bisect_left(keys, start)
+        high = len(keys) if end is None else bisect_left(keys, end)
+        return keys[low:high]
+
+
+class StoreLayers:
+    """Scope, overlay and frozen layer of one store over the `Namespace` of its engine.
+
+    `remembered` belongs to the typed store above: what it wants to keep by key instead of reading and decoding again.
+    Here it is forgotten together with the writes it came from, and bounded: what was read at once, what was put (the
+    overlay has it too) at the next commit. `touched` lists what the record in work
+    has written to (`RecordScope`).
+    """
+
+    __slots__ = ("_bytes", "_counted", "_frozen", "_max_remembered", "_merges", "_namespace", "_overlay", "_scope",
+                 "_touched", "name", "remembered")  # fmt: skip
+
+    def __init__(self, namespace: Namespace, touched: list[Staging], max_remembered: int = 32_768) -> None:
+        self.name = namespace.name
+        self.remembered: dict[bytes, Any] = {}
+        self._namespace = namespace
+        self._touched = touched
+        self._max_remembered = max_remembered
+        # A plain dict, the fastest to fill and to throw away, until a scan needs its order.
+        self._scope: dict[bytes, bytes | None] = {}
+        self._overlay = Layer()
+        self._frozen: Layer | None = None
+        self._merges = 0
+        self._counted = self._bytes = 0
+
+    # -- the record in work
+
+    def get(self, key: bytes) -> bytes | None:
+        """The newest value of `key`, None when absent or deleted."""
+        value = self._scope.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._overlay.get(key, ABSENT)
+            if value is ABSENT:
+                frozen = self._frozen
+                value = ABSENT if frozen is None else frozen.get(key, ABSENT)
+                if value is ABSENT:
+                    return self._namespace.get(key)
+        return value  # type: ignore[no-any-return]
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write into the scope; None deletes."""
+        scope = self._scope
+        if not scope:
+            self._touched.append(self)
+        scope[key] = value
+
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with start <= key < end (None: unbounded) as of this call, own uncommitted writes included."""
+        # Newest first, as a concurrent freeze moves entries from the overlay to the frozen layer, and an apply on to
+        # the engine: what moves between two of these reads is met twice, never missed.
+        scope = self._scope if isinstance(self._scope, Layer) else Layer(self._scope)
+        self._scope = scope
+        overlay, frozen = self._overlay, self._frozen
+        staged: dict[bytes, bytes | None] = {}
+        for layer in (frozen, overlay, scope):
+            if layer:
+                staged.update((key, layer[key]) for key in layer.keys_between(start, end))
+        stored = self._namespace.scan(start, end, reverse=reverse)
+        return _merged(staged, stored, reverse) if staged else stored
+
+    def approximate_entries(self) -> int:
+        """The engine's estimate; uncommitted writes don't count."""
+        return self._namespace.approximate_entries()
+
+    def remember(self, key: bytes, value: Any) -> None:
+        """Keep what was read for the next `get`."""
+        self.remembered[key] = value
+        if len(self.remembered) > self._max_remembered:
+            self._forget_oldest()
+
+    def merge(self) -> None:
+        """The scope becomes part of the overlay."""
+        self._overlay |= self._scope
+        self._scope = {}
+        self._merges += 1
+
+    def drop_scope(self) -> None:
+        """The scope is gone, and what was remembered of it."""
+        for key in self._scope:
+            self.remembered.pop(key, None)
+        self._scope = {}
+
+    def _forget_oldest(self) -> None:
+        remembered = self.remembered
+        for key in list(islice(remembered, len(remembered) - self._max_remembered // 2)):
+            del remembered[key]
+
+    # -- the commit
+
+    def freeze(self) -> None:
+        """The overlay becomes the frozen layer of a commit; a new overlay takes what comes after it."""
+        if self._frozen is not None:
+            raise MilestonesError(
+                f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
+            )
+        self._frozen = self._overlay
+        self._overlay = Layer()
+        if len(self.remembered) > self._max_remembered:
+            self._forget_oldest()
+        self._merges = self._counted = self._bytes = 0
+
+    def frozen(self) -> Batch | None:
+        """What the pending commit holds, None when none is pending."""
+        return self._frozen
+
+    def applied(self) -> None:
+        """The engine has all of the frozen layer."""
+        self._frozen = None
+
+    def thaw(self) -> None:
+        """The commit failed but stays valid: its writes go back under those that came after it."""
+        if self._frozen is not None:
+            self._overlay = Layer({**self._frozen, **self._overlay})
+            self._frozen = None
+            self._merges = self._counted = self._bytes = 0
+
+    def abort(self) -> None:
+        """Nothing uncommitted has ever been: only the engine's content remains."""
+        self._scope, self._overlay, self._frozen = {}, Layer(), None
+        self._merges = self._counted = self._bytes = 0
+        self.remembered.clear()
+
+    def rebase(self, namespace: Namespace) -> None:
+        """Another, empty engine content below: nothing of the old one is known."""
+        self._namespace = namespace
+        self.abort()
+
+    def uncommitted_bytes(self) -> int:
+        """Memory of the overlay, an estimate that costs nothing per put.
+
+        Keys and values are summed up only once there were as many merges as entries at the last count, so that
+        counting is constant per merge in the long run, and growth of the values of hot keys is noticed too. In between
+        the average of the last count is assumed. The frozen layer was counted before it was frozen.
+        """
+        overlay = self._overlay
+        entries = len(overlay)
+        if entries and self._merges >= self._counted:
+            self._bytes = sum(map(len, overlay)) + sum(map(len, filter(None, overlay.values())))
+            self._bytes += entries * ENTRY_OVERHEAD_BYTES
+            self._counted, self._merges = entries, 0
+        return self._bytes * entries // self._counted if self._counted else 0
+
+
+def _merged(
+    staged: dict[bytes, bytes | None], stored: Iterator[tuple[bytes, bytes]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of the engine with the staged ones over them, in order; deleted ones hidden."""
+    waiting = sorted(staged, reverse=not reverse)  # the next one is the last
+    for key, value in stored:
+        while waiting and (waiting[-1] > key if reverse else waiting[-1] < key):
+            yield from _existing(staged, waiting.pop())
+        if waiting and waiting[-1] == key:
+            yield from _existing(staged, waiting.pop())
+        else:
+            yield key, value
+    while waiting:
+        yield from _existing(staged, waiting.pop())
+
+
+def _existing(staged: dict[bytes, bytes | None], key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    value = staged[key]
+    if value is not None:
+        yield key, value

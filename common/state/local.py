@@ -1,0 +1,187 @@
+"""The stores of an instance on this machine: from a task's store specs to open engines, and back.
+
+*Guarantees*: a task's stores are open under its directory's lock, and what they were written as is what the topology
+says; an error at any step leaves no lock and no handle. A damaged store is set aside and starts empty, at offset None,
+while the others keep theirs.
+*Assumes*: a store at offset None is restored from the beginning of its changelog before it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from milestones.common.errors import StateCorruptError, StateError, StateFormatError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
+from milestones.common.state.disk import explained, make_directory, names, remove_tree, some
+from milestones.common.state.engine import Engine, Engines, Namespace
+from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
+from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.spec import StoreSpec
+
+log = logging.getLogger(__name__)
+
+ROCKSDB, CORRUPT = "rocksdb", "corrupt"
+
+
+class LocalState:
+    """Opens tasks' stores, in the instance's directory, by its engines. Shared by the instance's threads.
+
+    `stage` and `static_id` (`group_instance_id`) go into the manifests.
+    """
+
+    def __init__(
+        self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None
+    ) -> None:
+        self.directory, self.engines = directory, engines
+        self.stage, self.static_id = stage, static_id
+
+    def open(
+        self,
+        task: TaskId,
+        specs: Sequence[StoreSpec],
+        transactional_id: str | None = None,
+        owner: str | None = None,
+    ) -> TaskState:
+        """Lock `task` and open its stores. Without persistent stores nothing is written to disk.
+
+        `StateLockedError` (ask again), `StateFormatError`, `StateError`.
+        """
+        persistent = [spec for spec in specs if spec.persistent]
+        held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
+        state = TaskState(held, self.engines)
+        try:
+            if persistent:
+                self._agree(held, persistent, transactional_id)
+            for spec in specs:
+                state.open(spec)
+        except BaseException:
+            state.close()
+            raise
+        return state
+
+    def close(self) -> None:
+        """Give the directory back. Harmless when repeated."""
+        self.directory.close()
+
+    def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> None:
+        """Read the manifest, see that it fits, and write what is true from now on, before any store is opened."""
+        written = TaskManifest.read(held.path)
+        known = self._known_stores(held, written, specs)
+        manifest = TaskManifest(
+            application_id=self.directory.path.name,
+            task=str(held.task),
+            stage=self.stage,
+            process_id=self.directory.process_id,
+            transactional_id=transactional_id,
+            static_id=self.static_id,
+            stores={**known, **{spec.name: StoreManifest.of(spec, self.engines.name) for spec in specs}},
+        )
+        if manifest != written:
+            manifest.write(held.path)
+
+    def _known_stores(
+        self, held: TaskDirectory, written: TaskManifest | None, specs: Sequence[StoreSpec]
+    ) -> dict[str, StoreManifest]:
+        path = held.path
+        if written is None:
+            foreign = [name for name in names(path) if name != LOCK_FILE]
+            if foreign:
+                raise StateFormatError(
+                    f"{path} has no manifest but holds {some(foreign)}, which isn't ours: choose another state_dir, "
+                    f"or remove {path}"
+                )
+            return {}
+        expected = (self.directory.path.name, str(held.task))
+        if (written.application_id, written.task) != expected:
+            raise StateFormatError(
+                f"{path} holds task {written.task} of application {written.application_id!r}: move it back to where it "
+                "was, or remove it"
+            )
+        for store in unreadable_stores(written, specs, path, self.engines.name):
+            log.warning(
+                "store %r in %s was written by the engine %r, which %r can't read: it is restored from its changelog",
+                store, path, written.stores[store].engine, self.engines.name,
+            )  # fmt: skip
+            # Before the manifest says otherwise: after a crash in between it is done again.
+            remove_tree(path / ROCKSDB / store)
+        return dict(written.stores)
+
+
+class TaskState:
+    """The open stores of one task. `stores`: engine and namespace by store name."""
+
+    def __init__(self, held: TaskDirectory, engines: Engines) -> None:
+        self.task, self.path = held.task, held.path
+        self.stores: dict[str, tuple[Engine, Namespace]] = {}
+        self._held, self._engines, self._memory = held, engines, MemoryEngines()
+        self._specs: dict[str, StoreSpec] = {}
+
+    def open(self, spec: StoreSpec) -> None:
+        """Open one more store; a damaged one is set aside first."""
+        if spec.name in self.stores:
+            raise StateError(f"bug: store {spec.name!r} of task {self.task} is opened twice")
+        if Path(spec.name).name != spec.name:
+            raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be that of a directory")
+        self._specs[spec.name] = spec
+        try:
+            self.stores[spec.name] = self._open(spec)
+        except StateCorruptError as error:
+            self._set_aside(spec, error)
+            self.stores[spec.name] = self._open(spec)
+
+    def rebuild(self, store: str, reason: object = "asked to") -> tuple[Engine, Namespace]:
+        """Set the store's files aside and open it empty, at offset None: for damage that shows only when it is read.
+
+        The former engine and namespace are closed.
+        """
+        spec = self._specs[store]
+        engine, _ = self.stores.pop(store)
+        engine.close()
+        self._set_aside(spec, reason)
+        self.stores[store] = self._open(spec)
+        return self.stores[store]
+
+    def memory_bytes(self) -> int:
+        """Memory of this task's engines; what they share is `Engines.memory_bytes`."""
+        return sum(engine.memory_bytes() for engine, _ in self.stores.values())
+
+    def close(self) -> None:
+        """Close every engine, then unlock. Harmless when repeated."""
+        stores, self.stores = self.stores, {}
+        try:
+            for name, (engine, _) in stores.items():
+                try:
+                    engine.close()
+                except Exception:
+                    log.exception("closing store %r of task %s", name, self.task)
+        finally:
+            self._held.unlock()
+
+    def _path(self, spec: StoreSpec) -> Path:
+        return self.path / ROCKSDB / spec.name
+
+    def _open(self, spec: StoreSpec) -> tuple[Engine, Namespace]:
+        engines = self._engines if spec.persistent else self._memory
+        if spec.persistent:
+            make_directory(self.path / ROCKSDB)
+        engine = engines.open(self._path(spec), spec.name)
+        try:
+            return engine, engine.open(spec.name)
+        except BaseException:
+            engine.close()
+            raise
+
+    def _set_aside(self, spec: StoreSpec, reason: object) -> None:
+        """Keep the files of the last damaged store, for whoever wants to know what happened to them."""
+        path = self._path(spec)
+        if not (spec.persistent and path.exists()):
+            return
+        kept = self.path / CORRUPT / spec.name
+        log.error("store %r of task %s starts empty, its files are kept in %s: %s", spec.name, self.task, kept, reason)
+        remove_tree(kept)
+        make_directory(kept.parent)
+        with explained("move aside", path):
+            path.rename(kept)

@@ -1,0 +1,186 @@
+"""What a state directory says about itself, so that another version, stage or topology reads it right or refuses.
+
+Two kinds of JSON files: `process`, one per application directory, is the identity of an instance; `manifest.json`,
+one per task directory, tells what its stores are. Both have a format version. A newer writer may add fields, which
+are ignored here; what changes the meaning of the others raises the version.
+
+*Guarantees*: written atomically; read entirely or refused with a `StateFormatError` that names file and way out.
+*Assumes*: the directory's lock is held.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from milestones.common.errors import StateFormatError
+from milestones.common.state.disk import explained, write_atomically
+from milestones.common.state.spec import StoreKind, StoreSpec
+
+FORMAT = 1
+"""Of both files."""
+
+LAYOUTS: Mapping[StoreKind, int] = {"key-value": 1, "timestamped-key-value": 1}
+"""Version of the bytes that a store of each kind keeps: 1 is Kafka Streams'."""
+
+_M = TypeVar("_M")
+
+PROCESS_FILE = "process"
+MANIFEST_FILE = "manifest.json"
+
+
+@dataclass(frozen=True)
+class InstanceManifest:
+    """The instance that a state directory belongs to.
+
+    `transactional_ids`: every one that ever wrote on its behalf and wasn't retired since; under an obsolete one a
+    transaction may still be open, until somebody initialises it.
+    """
+
+    application_id: str
+    process_id: str
+    transactional_ids: frozenset[str] = frozenset()
+
+    @classmethod
+    def new(cls, application_id: str) -> InstanceManifest:
+        return cls(application_id, str(uuid.uuid4()))
+
+    @classmethod
+    def read(cls, directory: Path) -> InstanceManifest | None:
+        """None when there is none."""
+        return _read(directory / PROCESS_FILE, cls._of, "remove that file: the instance gets a new process id")
+
+    @classmethod
+    def _of(cls, written: Mapping[str, Any]) -> InstanceManifest:
+        process_id = str(uuid.UUID(written["process_id"]))
+        return cls(_text(written["application_id"]), process_id, frozenset(map(_text, written["transactional_ids"])))
+
+    def write(self, directory: Path) -> None:
+        _write(
+            directory / PROCESS_FILE,
+            {
+                "application_id": self.application_id,
+                "process_id": self.process_id,
+                "transactional_ids": sorted(self.transactional_ids),
+            },
+        )
+
+
+@dataclass(frozen=True)
+class StoreManifest:
+    """How a store's files are to be read."""
+
+    kind: str
+    engine: str
+    layout: int
+
+    @classmethod
+    def of(cls, spec: StoreSpec, engine: str) -> StoreManifest:
+        return cls(spec.kind, engine, LAYOUTS[spec.kind])
+
+
+@dataclass(frozen=True)
+class TaskManifest:
+    """The stores of a task directory, and who wrote them last."""
+
+    application_id: str
+    task: str
+    stage: str
+    process_id: str
+    transactional_id: str | None = None
+    static_id: str | None = None
+    stores: Mapping[str, StoreManifest] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, directory: Path) -> TaskManifest | None:
+        """None when there is none."""
+        return _read(
+            directory / MANIFEST_FILE, cls._of, f"remove {directory}: its state is restored from the changelogs"
+        )
+
+    @classmethod
+    def _of(cls, written: Mapping[str, Any]) -> TaskManifest:
+        stores = {
+            _text(name): StoreManifest(_text(store["kind"]), _text(store["engine"]), int(store["layout"]))
+            for name, store in written["stores"].items()
+        }
+        return cls(
+            application_id=_text(written["application_id"]),
+            task=_text(written["task"]),
+            stage=_text(written["stage"]),
+            process_id=_text(written["process_id"]),
+            transactional_id=written.get("transactional_id"),
+            static_id=written.get("static_id"),
+            stores=stores,
+        )
+
+    def write(self, directory: Path) -> None:
+        _write(directory / MANIFEST_FILE, asdict(self))
+
+
+def unreadable_stores(
+    manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str
+) -> list[str]:
+    """The stores that have to be restored from their changelogs, as their files are for another engine.
+
+    `StateFormatError` for a store whose files mean something else than the topology says now.
+    """
+    restored = []
+    for spec in specs:
+        written = manifest.stores.get(spec.name)
+        wanted = StoreManifest.of(spec, engine)
+        if written is None or written == wanted:
+            continue
+        store = f"store {spec.name!r} in {directory}"
+        remove = f"remove {directory}, so that its state is restored from the changelogs"
+        if written.kind != wanted.kind:
+            raise StateFormatError(
+                f"{store} was written as {written.kind}, and the topology says {wanted.kind} now: go back to the "
+                f"former kind, give the store another name, or {remove}"
+            )
+        if written.layout != wanted.layout:
+            raise StateFormatError(
+                f"{store} has layout version {written.layout}, and this version knows {wanted.layout}: run the version "
+                f"that wrote it (stage {manifest.stage}), or {remove}"
+            )
+        if not (spec.logged or spec.source_topic):
+            raise StateFormatError(
+                f"{store} was written by the engine {written.engine!r}, which {engine!r} can't read, and it has no "
+                f"changelog to restore it from: set rocksdb_engine={written.engine!r}, or give it up and remove "
+                f"{directory}"
+            )
+        restored.append(spec.name)
+    return restored
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], _M], way_out: str) -> _M | None:
+    with explained("read", path):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    try:
+        written = json.loads(data)
+        version = written["format"]
+        if version == FORMAT:
+            return parse(written)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateFormatError(f"{path} can't be read ({type(error).__name__}: {error}); {way_out}") from error
+    raise StateFormatError(
+        f"{path} has format version {version!r}, and this version knows {FORMAT}: run the version that wrote it, "
+        f"or {way_out}"
+    )
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps({"format": FORMAT, **content}, indent=2).encode() + b"\n")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} where text is expected")
+    return value

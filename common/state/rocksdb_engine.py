@@ -1,0 +1,329 @@
+"""RocksDB through `import rocksdb` (the wheel `faust-streaming-rocksdb`, extra `rocksdb`): the second engine.
+
+It gives up the GIL while it works. Rules that the library imposes: an iterator, or a read, that outlives the
+database ends the process, so every access goes through a cell that `close` empties; `verify_checksums`, else a
+damaged block loses keys silently; settings objects belong to one database; a closed database leaves a file open.
+
+*Guarantees* and *assumes*: those of `engine.py`. There is no limit over the memtables of all stores: each has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import rocksdb
+
+from milestones.common.errors import StateError
+from milestones.common.state.engine import Batch
+from milestones.common.state.rocks import (
+    RocksSettings,
+    closed,
+    entries,
+    failure,
+    families,
+    new_family,
+    nothing_between,
+    pack_offset,
+    unpack_offset,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RocksDbEngines:
+    """One block cache for all stores of a process."""
+
+    name = "rocksdb"
+
+    def __init__(self, settings: RocksSettings | None = None) -> None:
+        self.settings = settings or RocksSettings()
+        self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
+
+    def open(self, directory: Path, store: str | None = None) -> RocksDbEngine:
+        return RocksDbEngine(directory, self._options, self._family_options, store)
+
+    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
+        """The library can't resize a cache: stores opened from now on share a new one."""
+        self.settings = replace(
+            self.settings,
+            block_cache_bytes=block_cache_bytes,
+            all_write_buffers_bytes=all_write_buffers_bytes,
+        )
+        self._cache = rocksdb.LRUCache(block_cache_bytes)
+
+    def memory_bytes(self) -> int:
+        """The library doesn't tell what is used: the capacity."""
+        return int(self.settings.block_cache_bytes)
+
+    def _options(self) -> Any:
+        size = self.settings
+        return rocksdb.Options(
+            create_if_missing=True,
+            max_open_files=size.max_open_files,
+            max_total_wal_size=size.max_wal_bytes,
+            manifest_preallocation_size=64 * 1024,
+            skip_stats_update_on_db_open=True,
+            stats_dump_period_sec=0,
+            stats_persist_period_sec=0,
+            keep_log_file_num=1,
+            max_log_file_size=1024 * 1024,
+            **self._family_settings(),
+        )
+
+    def _family_options(self) -> Any:
+        return rocksdb.ColumnFamilyOptions(**self._family_settings())
+
+    def _family_settings(self) -> dict[str, Any]:
+        table = rocksdb.BlockBasedTableFactory(
+            filter_policy=rocksdb.BloomFilterPolicy(self.settings.bloom_bits),
+            block_cache=self._cache,
+            cache_index_and_filter_blocks=True,
+        )
+        return {
+            "table_factory": table,
+            "compression": rocksdb.CompressionType.lz4_compression,
+            "write_buffer_size": self.settings.write_buffer_bytes,
+            "max_write_buffer_number": self.settings.max_write_buffers,
+        }
+
+
+class RocksDbNamespace:
+    """A column family. `get` is a closure over the library's own method and a cell that `release` empties."""
+
+    get: Callable[[bytes], bytes | None]
+
+    def __init__(self, engine: RocksDbEngine, name: str, family: str, db: Any, handle: Any) -> None:
+        self.name, self.family = name, family.encode()
+        self.handle: Any = handle
+        self.cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        self._engine = engine
+        self._reader: list[Callable[..., bytes | None]] = [db.get]
+        reader, failed = self._reader, self.failed
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                return reader[0]((handle, key), verify_checksums=True)
+            except Exception as error:
+                raise failed(error) from error
+
+        self.get = get
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        if nothing_between(start, end):
+            return iter(())
+        try:
+            source = self._engine.db().iteritems(self.handle, verify_checksums=True)
+            if reverse:
+                source.seek_to_last() if end is None else source.seek_for_prev(end)
+                source = reversed(source)
+            elif start is None:
+                source.seek_to_first()
+            else:
+                source.seek(start)
+        except Exception as error:
+            raise self.failed(error) from error
+        cursor = _Cursor(self, source, start, end, reverse)
+        self.cursors.add(cursor)
+        return entries(cursor)
+
+    def offset(self) -> int | None:
+        return self._engine.offset(self)
+
+    def approximate_entries(self) -> int:
+        return self.property(b"rocksdb.estimate-num-keys")
+
+    def property(self, name: bytes) -> int:
+        try:
+            return int(self._engine.db().get_property(name, self.handle) or 0)
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> StateError:
+        return failure(error, self.name, self._engine.path)
+
+    def release(self) -> None:
+        def refuse(*_: object, **__: object) -> bytes | None:
+            raise closed(self.name)
+
+        for cursor in list(self.cursors):
+            cursor.close()
+        self._reader[0] = refuse
+
+
+class _Cursor:
+    def __init__(
+        self, namespace: RocksDbNamespace, source: Any, start: bytes | None, end: bytes | None, reverse: bool
+    ) -> None:
+        self._namespace = namespace
+        self._source = source
+        self._start, self._end, self._reverse = start, end, reverse
+        self._at_end = False
+
+    def take(self, count: int) -> list[tuple[bytes, bytes]]:
+        if self._at_end:
+            return []
+        if self._source is None:
+            raise closed(self._namespace.name)
+        try:
+            return self._backwards(count) if self._reverse else self._forwards(count)
+        except Exception as error:
+            raise self._namespace.failed(error) from error
+
+    def _forwards(self, count: int) -> list[tuple[bytes, bytes]]:
+        end, found = self._end, []
+        for (_, key), value in self._source:
+            if end is not None and key >= end:
+                break
+            found.append((key, value))
+            if len(found) == count:
+                return found
+        self._at_end = True
+        return found
+
+    def _backwards(self, count: int) -> list[tuple[bytes, bytes]]:
+        start, end, found = self._start, self._end, []
+        for (_, key), value in self._source:
+            if end is not None and key >= end:
+                continue
+            if start is not None and key < start:
+                break
+            found.append((key, value))
+            if len(found) == count:
+                return found
+        self._at_end = True
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class RocksDbEngine:
+    """One RocksDB database. See `Engine`."""
+
+    def __init__(
+        self, path: Path, options: Callable[[], Any], family_options: Callable[[], Any], store: str | None = None
+    ) -> None:
+        """`options` and `family_options` make the settings of a database and of a column family.
+
+        Raises as `Engines.open`."""
+        self.path = path
+        self._family_options, self._store = family_options, store
+        self._namespaces: dict[str, RocksDbNamespace] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
+            self._families = families(name.decode() for name in names)
+            column_families = {name.encode(): family_options() for name in self._families.values()}
+            self._database: Any = rocksdb.DB(str(path), options(), column_families=column_families)
+        except Exception as error:
+            raise failure(error, store, path) from error
+
+    def open(self, namespace: str) -> RocksDbNamespace:
+        db = self.db()
+        if namespace in self._namespaces:
+            return self._namespaces[namespace]
+        try:
+            if namespace not in self._families:
+                family = new_family(namespace)
+                db.create_column_family(family.encode(), self._family_options())
+                self._families[namespace] = family
+            family = self._families[namespace]
+            handle = db.get_column_family(family.encode())
+        except Exception as error:
+            raise failure(error, namespace, self.path) from error
+        self._namespaces[namespace] = RocksDbNamespace(self, namespace, family, db, handle)
+        return self._namespaces[namespace]
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        db = self.db()
+        try:
+            batch = rocksdb.WriteBatch()
+            put, delete = batch.put, batch.delete
+            for namespace, writes in batches.items():
+                handle = self._opened(namespace).handle
+                for key, value in writes.items():
+                    if value is None:
+                        delete((handle, key))
+                    else:
+                        put((handle, key), value)
+            for namespace, offset in offsets.items():
+                put(self._opened(namespace).family, pack_offset(offset))
+            db.write(batch)
+        except Exception as error:
+            raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def drop(self, namespace: str) -> None:
+        db = self.db()
+        family = self._families.pop(namespace, None)
+        if family is None:
+            return
+        opened = self._namespaces.pop(namespace, None)
+        if opened is not None:
+            opened.release()
+        try:
+            db.drop_column_family(db.get_column_family(family.encode()))
+            db.delete(family.encode())
+        except Exception as error:
+            raise failure(error, namespace, self.path) from error
+
+    def checkpoint(self, directory: Path) -> None:
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            rocksdb.Checkpoint(self.db()).create_checkpoint(str(directory))
+        except Exception as error:
+            raise failure(error, self._store, directory) from error
+
+    def memory_bytes(self) -> int:
+        return sum(
+            opened.property(b"rocksdb.cur-size-all-mem-tables")
+            + opened.property(b"rocksdb.estimate-table-readers-mem")
+            for opened in self._namespaces.values()
+        )
+
+    def close(self) -> None:
+        db, self._database = self._database, None
+        if db is None:
+            return
+        for opened in self._namespaces.values():
+            opened.release()
+        self._namespaces.clear()
+        try:
+            db.close()
+            _close_left_open(self.path)
+        except Exception as error:
+            _log.warning("closing %s: %s", self.path, error)
+
+    def offset(self, namespace: RocksDbNamespace) -> int | None:
+        try:
+            return unpack_offset(self.db().get(namespace.family, verify_checksums=True))
+        except Exception as error:
+            raise failure(error, namespace.name, self.path) from error
+
+    def db(self) -> Any:
+        if self._database is None:
+            raise closed(self._store or str(self.path))
+        return self._database
+
+    def _opened(self, namespace: str) -> RocksDbNamespace:
+        try:
+            return self._namespaces[namespace]
+        except KeyError:
+            raise StateError(f"bug: namespace {namespace!r} in {self.path} is written but was not opened") from None
+
+
+def _close_left_open(path: Path) -> None:
+    """The library never deletes the database object that it has closed, which holds the directory open: an instance
+    that opens and closes stores for long enough would run out of files."""
+    directory = path.stat()
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  numbers
+        try:
+            if os.path.samestat(os.fstat(int(name)), directory):
+                os.close(int(name))
+        except OSError:  # the descriptor of the listing itself
+            continue

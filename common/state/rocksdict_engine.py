@@ -1,0 +1,312 @@
+"""RocksDB through `rocksdict`: the default engine.
+
+Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
+silently on corruption), a write batch is used once, and every iterator, column family handle and checkpoint object
+keeps the database open, so all are let go at `close`.
+
+*Guarantees* and *assumes*: those of `engine.py`. It holds the GIL in get, apply and scan: batches of a few thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    ChecksumType,
+    ColumnFamily,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from milestones.common.errors import StateError
+from milestones.common.state.engine import Batch
+from milestones.common.state.rocks import (
+    RocksSettings,
+    closed,
+    entries,
+    failure,
+    families,
+    new_family,
+    nothing_between,
+    pack_offset,
+    unpack_offset,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RocksDictEngines:
+    """One block cache and one write buffer manager for all stores of a process."""
+
+    name = "rocksdict"
+
+    def __init__(self, settings: RocksSettings | None = None) -> None:
+        self.settings = settings or RocksSettings()
+        self._cache = Cache(self.settings.block_cache_bytes)
+        # No stalls: a writer that waits holds the GIL.
+        self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
+
+    def open(self, directory: Path, store: str | None = None) -> RocksDictEngine:
+        return RocksDictEngine(directory, self.options, store)
+
+    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
+        self._cache.set_capacity(block_cache_bytes)
+        self._write_buffers.set_buffer_size(all_write_buffers_bytes)
+
+    def memory_bytes(self) -> int:
+        return self._cache.get_usage()
+
+    def options(self) -> Options:
+        """Of a database and of each column family."""
+        size = self.settings
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_bloom_filter(size.bloom_bits, False)
+        # Indexes and filters count in the cache, so that its size bounds what all stores read into memory.
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_format_version(5)
+        table.set_checksum_type(ChecksumType.crc32c())
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_write_buffer_manager(self._write_buffers)
+        options.set_write_buffer_size(size.write_buffer_bytes)
+        options.set_max_write_buffer_number(size.max_write_buffers)
+        options.set_max_total_wal_size(size.max_wal_bytes)
+        options.set_max_open_files(size.max_open_files)
+        # Many small databases: nothing preallocated, no statistics, no pile of log files.
+        options.set_manifest_preallocation_size(64 * 1024)
+        options.set_skip_stats_update_on_db_open(True)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(1024 * 1024)
+        return options
+
+
+class RocksDictNamespace:
+    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing."""
+
+    get: Callable[[bytes], bytes | None]
+
+    def __init__(self, engine: RocksDictEngine, name: str, family: str, db: Rdict, handle: ColumnFamily) -> None:
+        self.name, self.family = name, family.encode()
+        self.db, self.handle = db, handle
+        self.cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        self._engine = engine
+        read, failed = db.get, self.failed
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                return read(key)
+            except Exception as error:
+                raise failed(error) from error
+
+        self.get = get
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        if nothing_between(start, end):
+            return iter(())
+        try:
+            options = ReadOptions()
+            if end is not None:
+                options.set_iterate_upper_bound(end)
+            source = self.db.iter(options)
+            if reverse:
+                source.seek_to_last()
+            elif start is None:
+                source.seek_to_first()
+            else:
+                source.seek(start)
+        except Exception as error:
+            raise self.failed(error) from error
+        cursor = _Cursor(self, source, start if reverse else None, reverse)
+        self.cursors.add(cursor)
+        return entries(cursor)
+
+    def offset(self) -> int | None:
+        return self._engine.offset(self)
+
+    def approximate_entries(self) -> int:
+        return self.property("rocksdb.estimate-num-keys")
+
+    def property(self, name: str) -> int:
+        try:
+            return self.db.property_int_value(name) or 0
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> StateError:
+        if isinstance(error, DbClosedError):
+            return closed(self.name)
+        return failure(error, self.name, self._engine.path)
+
+    def release(self) -> None:
+        for cursor in list(self.cursors):
+            cursor.close()
+        del self.handle
+        _close(self.db, self._engine.path)
+
+
+class _Cursor:
+    def __init__(self, namespace: RocksDictNamespace, source: RdictIter, lower: bytes | None, reverse: bool) -> None:
+        self._namespace = namespace
+        self._source: RdictIter | None = source
+        self._lower, self._reverse = lower, reverse
+        self._at_end = False
+
+    def take(self, count: int) -> list[tuple[bytes, bytes]]:
+        if self._at_end:
+            return []
+        source, lower = self._source, self._lower
+        if source is None:
+            raise closed(self._namespace.name)
+        found: list[tuple[bytes, bytes]] = []
+        read_key, read_value, add = source.key, source.value, found.append
+        move = source.prev if self._reverse else source.next
+        try:
+            for _ in range(count):
+                key = read_key()
+                if key is None or (lower is not None and key < lower):
+                    source.status()
+                    self._at_end = True
+                    break
+                add((key, read_value()))
+                move()
+        except Exception as error:
+            raise self._namespace.failed(error) from error
+        return found
+
+    def close(self) -> None:
+        self._source = None
+
+
+class RocksDictEngine:
+    """One RocksDB database. See `Engine`."""
+
+    def __init__(self, path: Path, options: Callable[[], Options], store: str | None = None) -> None:
+        """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
+        self.path = path
+        self._options, self._store = options, store
+        self._namespaces: dict[str, RocksDictNamespace] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
+            self._families = families(names)
+            self._database: Rdict | None = Rdict(
+                str(path), options(), column_families={name: options() for name in self._families.values()}
+            )
+        except Exception as error:
+            raise failure(error, store, path) from error
+
+    def open(self, namespace: str) -> RocksDictNamespace:
+        db = self._db()
+        if namespace in self._namespaces:
+            return self._namespaces[namespace]
+        try:
+            if namespace not in self._families:
+                family = new_family(namespace)
+                db.create_column_family(family, self._options()).close()
+                self._families[namespace] = family
+            family = self._families[namespace]
+            opened = RocksDictNamespace(
+                self, namespace, family, db.get_column_family(family), db.get_column_family_handle(family)
+            )
+        except Exception as error:
+            raise failure(error, namespace, self.path) from error
+        self._namespaces[namespace] = opened
+        return opened
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        db = self._db()
+        try:
+            batch = WriteBatch(raw_mode=True)
+            put, delete = batch.put, batch.delete
+            for namespace, writes in batches.items():
+                handle = self._opened(namespace).handle
+                for key, value in writes.items():
+                    if value is None:
+                        delete(key, handle)
+                    else:
+                        put(key, value, handle)
+            for namespace, offset in offsets.items():
+                put(self._opened(namespace).family, pack_offset(offset))
+            db.write(batch)
+        except Exception as error:
+            raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def drop(self, namespace: str) -> None:
+        db = self._db()
+        family = self._families.pop(namespace, None)
+        if family is None:
+            return
+        opened = self._namespaces.pop(namespace, None)
+        if opened is not None:
+            opened.release()
+        try:
+            db.drop_column_family(family)
+            db.delete(family.encode())
+        except Exception as error:
+            raise failure(error, namespace, self.path) from error
+
+    def checkpoint(self, directory: Path) -> None:
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            Checkpoint(self._db()).create_checkpoint(str(directory))
+        except Exception as error:
+            raise failure(error, self._store, directory) from error
+
+    def memory_bytes(self) -> int:
+        return sum(
+            opened.property("rocksdb.cur-size-all-mem-tables")
+            + opened.property("rocksdb.estimate-table-readers-mem")
+            for opened in self._namespaces.values()
+        )
+
+    def close(self) -> None:
+        db, self._database = self._database, None
+        if db is None:
+            return
+        for opened in self._namespaces.values():
+            opened.release()
+        self._namespaces.clear()
+        _close(db, self.path)
+
+    def offset(self, namespace: RocksDictNamespace) -> int | None:
+        try:
+            return unpack_offset(self._db().get(namespace.family))
+        except Exception as error:
+            raise failure(error, namespace.name, self.path) from error
+
+    def _db(self) -> Rdict:
+        if self._database is None:
+            raise closed(self._store or str(self.path))
+        return self._database
+
+    def _opened(self, namespace: str) -> RocksDictNamespace:
+        try:
+            return self._namespaces[namespace]
+        except KeyError:
+            raise StateError(f"bug: namespace {namespace!r} in {self.path} is written but was not opened") from None
+
+
+def _close(db: Rdict, path: Path) -> None:
+    """The library flushes when it closes. What fails there is in the write-ahead log all the same."""
+    try:
+        db.close()
+    except Exception as error:
+        _log.warning("closing %s: %s", path, error)

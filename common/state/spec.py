@@ -1,0 +1,34 @@
+"""What a topology says about a state store, before any task exists.
+
+*Guarantees*: immutable; equal specs open equal stores.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+StoreKind = Literal["key-value", "timestamped-key-value"]
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """One state store.
+
+    `key_serde`, `value_serde`: None means the application's default. `logged` False: no changelog topic.
+    `changelog_config` adds to or overrides the topic settings of the changelog.
+    `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
+    `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
+    """
+
+    name: str
+    kind: StoreKind = "key-value"
+    persistent: bool = True
+    logged: bool = True
+    cached: bool = False
+    key_serde: Any = None
+    value_serde: Any = None
+    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    source_topic: str | None = None

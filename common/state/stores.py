@@ -1,0 +1,363 @@
+"""Key-value stores as user code and operators see them, typed by serdes.
+
+*Guarantees*: keys and values are serialised at `put`, so that no object that changes later changes the store; values
+that somebody could change are decoded anew by each `get`. Ranges are in the order of the serialised keys, as of their
+call, with the store's own uncommitted writes. Each write of a logged store is in its changelog exactly once, or, of a
+cached one, the last write per key and commit.
+*Assumes*: the thread that has the task uses it, from the task's start to its close.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from milestones.common.errors import MilestonesError, SerializationError, StateError
+from milestones.common.records import TaskId
+from milestones.common.serdes import Serde, unreadable, unwritable
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
+from milestones.common.state.emit_buffer import EmitBuffer, Waiting
+from milestones.common.state.layers import ABSENT, StoreLayers
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_BYTES = 512
+"""Larger values aren't remembered: the memory of a store's remembered values is bounded by this times their number."""
+
+FlushListener = Callable[[Any, Any, Any, int], None]
+"""(key, new value, old value, timestamp) of a key that changed since the last flush; None is absence."""
+
+
+class ValueAndTimestamp(NamedTuple):
+    """A value and the time it is from, ms since the epoch."""
+
+    value: Any
+    timestamp: int
+
+
+class InWork(Protocol):
+    """What a store needs to know of the record in work."""
+
+    timestamp: int
+
+
+_pack = TIMESTAMP.pack
+
+
+class _NoType:
+    """The type of no value."""
+
+
+class KeyValueStore:
+    """Values by key. Opened by its task: before that and after its close every call is a `StateError`.
+
+    `log` is called for each write before it is staged. `buffer` is given for a cached store.
+    """
+
+    __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
+                 "_layers", "_listener", "_log", "_record", "_remembered", "_send_old_values", "_serdes", "_task",
+                 "_topic", "buffer", "name")  # fmt: skip
+
+    def __init__(
+        self,
+        task: TaskId,
+        layers: StoreLayers,
+        key: Serde[Any],
+        value: Serde[Any],
+        topic: str,
+        log: Log,
+        record: InWork,
+        buffer: EmitBuffer | None = None,
+    ) -> None:
+        self.name = layers.name
+        self._task, self._layers, self._remembered = task, layers, layers.remembered
+        self._serdes, self._topic = (key, value), topic
+        self._log, self._record, self.buffer = log, record, buffer
+        self._listener: FlushListener | None = None
+        self._send_old_values = False
+        self._immutable = value.immutable
+        # A value is remembered as it was put only when it has the very type that its deserialiser gives: 1 in a store
+        # of floats is 1.0 when it is read again.
+        self._exact_type: type = _NoType
+        self.close()
+
+    def open(self) -> None:
+        """Let user code in."""
+        key, value = self._serdes
+        self._encode_key, self._decode_key = key.serializer(self._topic), key.deserializer(self._topic)
+        self._encode_value, self._decode_value = value.serializer(self._topic), value.deserializer(self._topic)
+
+    def close(self) -> None:
+        """Keep user code out."""
+        self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
+
+    # -- one key
+
+    def get(self, key: Any) -> Any:
+        """The value of `key`, None when absent."""
+        if key is None:
+            raise self._no_key("get")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        value = self._remembered.get(data, ABSENT)
+        if value is ABSENT:
+            value = self._read(data)
+        return value if self._immutable or value is None else self._decoded(value)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of `key`; None deletes."""
+        if key is None:
+            raise self._no_key("put")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        if value is None:
+            return self._delete(data)
+        try:
+            encoded = self._encode_value(value)
+        except Exception as error:
+            self._refused(1, value, error)
+        self._log(data, encoded, self._record.timestamp)
+        self._layers.put(data, encoded)
+        if len(encoded) > REMEMBERED_BYTES:
+            self._remembered.pop(data, None)
+        elif type(value) is self._exact_type:
+            self._remembered[data] = value
+        elif self._immutable:
+            self._remembered.pop(data, None)
+        else:
+            self._remembered[data] = encoded
+        return None
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Set the value of `key` unless it has one; the value it has, else None."""
+        existing = self.get(key)
+        if existing is None:
+            self.put(key, value)
+        return existing
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Put each (key, value)."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def delete(self, key: Any) -> Any:
+        """Remove `key`; the value it had, else None."""
+        existing = self.get(key)
+        self.put(key, None)
+        return existing
+
+    # -- many keys
+
+    def range(self, start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Entries with start <= key <= end in the order of the serialised keys; None: unbounded."""
+        return self._range(start, end, reverse=False)
+
+    def reverse_range(self, start: Any = None, end: Any = None) -> Iterator[tuple[Any, Any]]:
+        """`range`, last first."""
+        return self._range(start, end, reverse=True)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Every entry, in the order of the serialised keys."""
+        return self._range(None, None, reverse=False)
+
+    def reverse_all(self) -> Iterator[tuple[Any, Any]]:
+        """`all`, last first."""
+        return self._range(None, None, reverse=True)
+
+    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes] | None = None) -> Iterator[tuple[Any, Any]]:
+        """Entries whose serialised key begins with the serialised prefix (KIP-614), by default by the key's serde."""
+        start = self._key(prefix, "prefix_scan") if serializer is None else serializer(prefix)
+        self._check_open()
+        return self._entries(self._layers.scan(start, _after_prefix(start)))
+
+    def approximate_num_entries(self) -> int:
+        """About how many entries the engine has; what isn't committed doesn't count."""
+        self._check_open()
+        return self._layers.approximate_entries()
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool = True) -> bool:
+        """True when this store is cached: then `listener` is called at each flush, and the operator must not forward
+        its updates itself. Without `send_old_values` it gets None for them."""
+        if self.buffer is None:
+            return False
+        self._listener, self._send_old_values = listener, send_old_values
+        return True
+
+    # -- below
+
+    def flush(self, key: bytes, waiting: Waiting) -> None:
+        """Tell the listener of one waiting update; the task does it, in a scope of its own."""
+        new = self._layers.get(key)
+        if self._listener is None or (new is None and waiting.old is None):
+            return
+        value, timestamp = self._flushed(new, waiting.timestamp)
+        old = self._flushed(waiting.old, 0)[0] if self._send_old_values else None
+        self._listener(self._decode_key(key), value, old, timestamp)
+
+    def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
+        """Value and time of a local value, `timestamp` when it has none of its own."""
+        return (None if data is None else self._decoded(data)), timestamp
+
+    def _delete(self, data: bytes) -> None:
+        self._log(data, None, self._record.timestamp)
+        self._layers.put(data, None)
+        self._remembered[data] = None
+
+    def _read(self, key: bytes) -> Any:
+        """What `remembered` holds for a key: the decoded value if that is immutable, else its bytes."""
+        encoded = self._layers.get(key)
+        if encoded is None:
+            self._layers.remember(key, None)
+            return None
+        value: Any = encoded
+        if self._immutable:
+            value = self._decoded(encoded)
+            self._exact_type = self._type_to_remember(value)
+        if len(encoded) <= REMEMBERED_BYTES:
+            self._layers.remember(key, value)
+        return value
+
+    def _type_to_remember(self, value: Any) -> type:
+        # A float may lose digits in its serde: only what was read is remembered.
+        return _NoType if type(value) is float else type(value)
+
+    def _range(self, start: Any, end: Any, *, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        self._check_open()
+        first = None if start is None else self._key(start, "range")
+        last = None if end is None else self._key(end, "range")
+        if first is not None and last is not None and first > last:
+            log.warning(
+                "store %s: the range from %r to %r is empty, as its serialised start is greater than its end. "
+                "Numeric serdes order negative numbers after positive ones",
+                self.name, start, end,
+            )  # fmt: skip
+            return iter(())
+        beyond = None if last is None else last + b"\x00"  # the least key that is greater
+        return self._entries(self._layers.scan(first, beyond, reverse=reverse))
+
+    def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, value in scanned:
+            yield self._decode_key(key), self._decoded(value)
+
+    def _key(self, key: Any, call: str) -> bytes:
+        if key is None:
+            raise self._no_key(call)
+        try:
+            return self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+
+    def _decoded(self, data: bytes) -> Any:
+        try:
+            return self._decode_value(data)
+        except Exception as error:
+            if isinstance(error, MilestonesError):
+                raise
+            raise unreadable(self._serdes[1], self._topic, data, error) from error
+
+    def _check_open(self) -> None:
+        if self._encode_key == self._not_open:
+            self._not_open(None)
+
+    def _not_open(self, _: Any) -> NoReturn:
+        raise StateError(
+            f"store {self.name} of task {self._task} isn't open: use it from Processor.init on until Processor.close, "
+            "and take it from the context of its own task"
+        )
+
+    def _no_key(self, call: str) -> SerializationError:
+        return SerializationError(f"store {self.name} of task {self._task}: {call} with key None; a key can't be None")
+
+    def _refused(self, which: int, value: object, error: Exception) -> NoReturn:
+        if isinstance(error, MilestonesError):
+            raise error
+        what = unwritable(self._serdes[which], self._topic, value, error)
+        raise SerializationError(
+            f"store {self.name} of task {self._task}: {'value' if which else 'key'}: {what}"
+        ) from error
+
+
+class TimestampedKeyValueStore(KeyValueStore):
+    """Values with their time, `ValueAndTimestamp`, by key. Tables and aggregations keep their rows in it.
+
+    Inside, and for operators (`get_raw`, `put_raw`), a row is a plain tuple.
+    """
+
+    __slots__ = ()
+
+    get_raw = KeyValueStore.get
+    """(value, timestamp) of a key, None when absent."""
+
+    def open(self) -> None:
+        super().open()
+        decode, unpack, head = self._decode_value, TIMESTAMP.unpack_from, TIMESTAMP_BYTES
+
+        def decode_row(data: bytes) -> tuple[Any, int]:
+            return decode(data[head:]), unpack(data)[0]
+
+        self._decode_value = decode_row
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """The value of `key` with its time, None when absent."""
+        row = self.get_raw(key)
+        return None if row is None else ValueAndTimestamp(*row)
+
+    def put(self, key: Any, value: ValueAndTimestamp | None) -> None:
+        """Set the value of `key`, a `ValueAndTimestamp`; None, or one without a value, deletes."""
+        if value is None:
+            self.put_raw(key, None, self._record.timestamp)
+        elif isinstance(value, ValueAndTimestamp):
+            self.put_raw(key, value.value, value.timestamp)
+        else:
+            raise SerializationError(
+                f"store {self.name} of task {self._task} keeps timestamps: put a ValueAndTimestamp(value, timestamp in "
+                f"ms), not a {type(value).__qualname__}"
+            )
+
+    def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
+        """Set value and time of `key`; a value of None deletes."""
+        if key is None:
+            raise self._no_key("put")
+        try:
+            data = self._encode_key(key)
+        except Exception as error:
+            self._refused(0, key, error)
+        if value is None:
+            return self._delete(data)
+        try:
+            encoded = self._encode_value(value)
+            local = _pack(timestamp) + encoded
+        except Exception as error:
+            self._refused(1, value, error)
+        self._log(data, encoded, timestamp)
+        self._layers.put(data, local)
+        if len(local) > REMEMBERED_BYTES:
+            self._remembered.pop(data, None)
+        elif type(value) is self._exact_type:
+            self._remembered[data] = value, timestamp
+        elif self._immutable:
+            self._remembered.pop(data, None)
+        else:
+            self._remembered[data] = local
+        return None
+
+    def _entries(self, scanned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, value in scanned:
+            yield self._decode_key(key), ValueAndTimestamp(*self._decoded(value))
+
+    def _type_to_remember(self, value: Any) -> type:
+        return super()._type_to_remember(value[0])
+
+    def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
+        return (None, timestamp) if data is None else self._decoded(data)
+
+
+def _after_prefix(prefix: bytes) -> bytes | None:
+    """The least key greater than all that begin with `prefix`, None when there is none."""
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes((head[-1] + 1,)) if head else None

@@ -1,0 +1,68 @@
+"""The last boundary of a task: everything its finished records have staged, and nothing of the one in work.
+
+*Guarantees*: whoever holds the lock sees one boundary: its outputs, and, in the input buffers and stores that are
+merged with it, the same records' offsets, stream times and writes.
+*Assumes*: the lock is held for merging and freezing only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.task.punctuation import Punctuation
+
+
+class Boundary:
+    """What the lock protects. `epoch` rises with each roll-back: scopes and commits of an older one are void.
+
+    *Concurrency*: the processing thread merges into it, the committing one takes from it.
+    """
+
+    __slots__ = ("changed", "epoch", "lock", "outputs")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.epoch = 0
+        self.outputs: list[Output] = []
+        self.changed = False
+
+    def take_outputs(self) -> list[Output]:
+        """Outputs of finished records, in order; they are the caller's now."""
+        with self.lock:
+            taken, self.outputs = self.outputs, []
+        return taken
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far one input partition is: next offset, and its stream time."""
+
+    offset: int
+    stream_time: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a roll-back returns to: the input, and when punctuations are due."""
+
+    positions: Mapping[TopicPartition, Position]
+    punctuations: tuple[Mapping[Punctuation, int], ...]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """One boundary of a task, on its way through a commit."""
+
+    task: TaskId
+    epoch: int
+    number: int
+    """Of this task's commits; also in the metadata."""
+    outputs: list[Output]
+    """Those not yet taken."""
+    offsets: Mapping[TopicPartition, int]
+    """Next offset to read: one for each input partition, always."""
+    metadata: Mapping[TopicPartition, str]
+    """Stream time and commit number, encoded (`metadata.py`)."""

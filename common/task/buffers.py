@@ -1,0 +1,142 @@
+"""A task's input: records as they came from Kafka, and which of them is next.
+
+The next record is the one with the smallest timestamp over the partitions' heads; equal ones in the order of the
+partitions, so that the order doesn't depend on how records were batched. A partition that is empty may still have an
+older record in Kafka (KIP-353, KIP-695):
+
+| partition is empty and | the task |
+|---|---|
+| its end hasn't been reached (`reached_end`) since the last `add` | waits: there is more to fetch |
+| its end has been reached | waits `max_task_idle_ms` for new records, then goes on without it |
+| `max_task_idle_ms` is -1 | never waits |
+
+*Guarantees*: a partition's records are processed in offset order; only heads are deserialised.
+*Assumes*: messages without error, in offset order per partition; `add` appends while another thread may take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, TopicPartition
+from milestones.common.topology.compiled import Source
+from milestones.common.topology.program import Process
+from milestones.common.topology.timestamps import TimestampExtractor, fail_on_invalid_timestamp
+
+RECORD_OVERHEAD_BYTES: Final = 300
+"""Memory of a buffered record besides its value: the client's message, its key and a slot."""
+
+FOREVER: Final = 2**63 - 1
+"""A timestamp that no record exceeds."""
+
+
+class InputRecord(Protocol):
+    """A record as Kafka's client hands it out (`confluent_kafka.Message`); `len` is that of its value."""
+
+    def key(self) -> Any: ...
+    def value(self) -> Any: ...
+    def headers(self) -> Any: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def topic(self) -> Any: ...
+    def partition(self) -> Any: ...
+    def offset(self) -> Any: ...
+    def __len__(self) -> int: ...
+
+
+class Head(NamedTuple):
+    """The next record of a partition, deserialised for its timestamp extractor."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers | None
+
+
+class InputBuffer:
+    """The records of one partition that wait, and how far the partition has been processed.
+
+    `position` is the next offset to process, `stream_time` the highest timestamp processed: both as of the last
+    boundary. `end` is the partition's end while it is known to be reached.
+    """
+
+    __slots__ = ("_bytes", "_idle_since", "end", "extract", "head", "messages", "partition", "position", "process",
+                 "source", "stream_time")  # fmt: skip
+
+    source: Source
+    process: Process
+    extract: TimestampExtractor | None
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.messages: deque[InputRecord] = deque()
+        self.head: Head | None = None
+        self.position = 0
+        self.stream_time = UNKNOWN_TIMESTAMP
+        self.end: int | None = None
+        self._idle_since: int | None = None
+        self._bytes = 0
+
+    def connect(self, source: Source) -> None:
+        """Where the records go."""
+        self.source, self.process = source, source.process
+        # The default extractor is what happens without any.
+        self.extract = None if source.timestamp is fail_on_invalid_timestamp else source.timestamp
+
+    def add(self, messages: Collection[InputRecord]) -> None:
+        """Append records."""
+        before = len(self.messages)
+        self.messages.extend(messages)
+        added = len(self.messages) - before
+        if added:
+            self._bytes += sum(map(len, messages)) + added * RECORD_OVERHEAD_BYTES
+            self.end = self._idle_since = None
+
+    def reached_end(self, position: int, now_ms: int) -> None:
+        """All records before `position` have been added, and Kafka has no more for now."""
+        self.end = position
+        if not self.messages and self._idle_since is None:
+            self._idle_since = now_ms
+
+    def next_offset(self) -> int:
+        """What to commit: past trailing control records, once all before them is processed."""
+        if self.end is None or self.messages:
+            return self.position
+        return max(self.position, self.end)
+
+    def taken(self, count: int) -> None:
+        """`count` records have left: their share of the bytes goes with them."""
+        left = len(self.messages)
+        self._bytes = self._bytes * left // (left + count) if left else 0
+
+    def bytes(self) -> int:
+        """Memory of what waits, an estimate between two calls of `add`."""
+        return self._bytes
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        self.messages.clear()
+        self.head = self.end = self._idle_since = None
+        self._bytes = 0
+
+    def may_go_on_without(self, max_idle_ms: int, now_ms: int) -> bool:
+        """This partition is empty; whether the task needn't wait for it (any longer)."""
+        if max_idle_ms < 0:
+            return True
+        if self.end is None:
+            return False
+        if self._idle_since is None:
+            self._idle_since = now_ms
+        return now_ms - self._idle_since >= max_idle_ms
+
+
+def ready(buffers: Iterable[InputBuffer], max_idle_ms: int, now_ms: int) -> bool:
+    """Whether a record may be processed now."""
+    waiting = False
+    for buffer in buffers:
+        if buffer.messages:
+            waiting = True
+        elif not buffer.may_go_on_without(max_idle_ms, now_ms):
+            return False
+    return waiting

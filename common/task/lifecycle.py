@@ -1,0 +1,100 @@
+"""The states of a task, and which moves between them there are.
+
+                          +--------------+
+        +-----------------|   CREATED    |-----------------+
+        |                 +--------------+                 |
+        v                     ^ none                       v
+  +-----------+         +--------------+             +-----------+
+  | RESTORING |<------->|  IN_TRANSIT  |<----------->|  STANDBY  |
+  +-----------+         +--------------+             +-----------+
+        |                     ^                            |
+        |                     v                            | (promoted: RESTORING)
+        |               +--------------+   process   +-----------+
+        +-------------->|    READY     |<----------->|  RUNNING  |
+                        +--------------+             +-----------+
+                          ^    ^   freeze  +--------+      |
+                          |    +---------->| LOCKED |      |
+                          v                +--------+      v
+                        +--------------------------------------+
+                        |             QUARANTINED              |
+                        +--------------------------------------+
+
+        every state but CLOSED ----> CLOSING ----> CLOSED
+
+*Guarantees*: a task is in exactly one state; a move that isn't in the table is refused, as a bug.
+*Assumes*: one owner moves a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from milestones.common.errors import OwnershipError
+from milestones.common.records import TaskId
+
+
+class State(Enum):
+    """Where a task is."""
+
+    CREATED = "created"
+    IN_TRANSIT = "in transit"
+    """Between two owners, in a mailbox."""
+    RESTORING = "restoring"
+    STANDBY = "standby"
+    READY = "ready"
+    """Started, nobody works on it."""
+    RUNNING = "running"
+    """A thread processes its records, or punctuates."""
+    LOCKED = "locked for commit"
+    QUARANTINED = "quarantined"
+    """Its user code failed; it waits to be tried again."""
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+    __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
+
+
+_S = State
+
+MOVES: Final[Mapping[State, frozenset[State]]] = {
+    state: frozenset(targets)
+    for state, targets in {
+        _S.CREATED: {_S.IN_TRANSIT, _S.RESTORING, _S.STANDBY, _S.CLOSING},
+        _S.IN_TRANSIT: {_S.RESTORING, _S.STANDBY, _S.READY, _S.CLOSING},
+        _S.RESTORING: {_S.IN_TRANSIT, _S.READY, _S.CLOSING},
+        _S.STANDBY: {_S.IN_TRANSIT, _S.RESTORING, _S.CLOSING},
+        _S.READY: {_S.RUNNING, _S.LOCKED, _S.IN_TRANSIT, _S.QUARANTINED, _S.CLOSING},
+        _S.RUNNING: {_S.READY, _S.QUARANTINED, _S.CLOSING},
+        _S.LOCKED: {_S.READY, _S.QUARANTINED, _S.CLOSING},
+        _S.QUARANTINED: {_S.READY, _S.CLOSING},
+        _S.CLOSING: {_S.CLOSED},
+        _S.CLOSED: set(),
+    }.items()
+}
+"""State -> the states it may move to."""
+
+
+class Lifecycle:
+    """The state of one task."""
+
+    __slots__ = ("_task", "state")
+
+    def __init__(self, task: TaskId) -> None:
+        self._task = task
+        self.state = State.CREATED
+
+    def move(self, target: State) -> None:
+        """Go to `target`; `OwnershipError` when the table has no such move."""
+        if target not in MOVES[self.state]:
+            raise self._bug(f"it can't become {target.value}")
+        self.state = target
+
+    def expect(self, *states: State) -> None:
+        """`OwnershipError` unless the task is in one of `states`."""
+        if self.state not in states:
+            raise self._bug(f"it must be {' or '.join(state.value for state in states)} for this")
+
+    def _bug(self, what: str) -> OwnershipError:
+        return OwnershipError(f"task {self._task} is {self.state.value}: {what}. This is a bug")

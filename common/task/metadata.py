@@ -1,0 +1,101 @@
+"""What travels with a committed offset: stream time, and the commit it belongs to, in Kafka Streams' own encoding.
+
+    base64( version (1 byte) | stream time of the partition (8) | entries )
+    entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
+
+Version 1 has no entries. Kafka Streams keeps a long per name there; our name carries the transactional id, its value
+is the commit's number. Foreign entries are handed on, as Kafka Streams merges them.
+
+*Guarantees*: at most `MAX_BYTES` as text; what can't be read counts as nothing known.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from milestones.common.records import UNKNOWN_TIMESTAMP
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES: Final = 1000
+"""Brokers refuse more than 4096 (`offset.metadata.max.bytes`)."""
+
+COMMIT_PREFIX: Final = "milestones.commit:"
+"""Before the transactional id in the name of our entry."""
+
+_VERSION: Final = 2
+_HEAD: Final = struct.Struct(">bq")
+_COUNT: Final = struct.Struct(">i")
+_VALUE: Final = struct.Struct(">q")
+
+
+@dataclass(frozen=True)
+class OffsetMetadata:
+    """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
+    entries of others."""
+
+    stream_time: int = UNKNOWN_TIMESTAMP
+    commit: int = 0
+    transactional_id: str = ""
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """The text for Kafka. What would make it too long is left out, entries of others first."""
+        own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
+        candidates = (_encode(self.stream_time, entries) for entries in ({**self.others, **own}, own, {}))
+        return next(text for text in candidates if len(text) <= MAX_BYTES)
+
+    @classmethod
+    def decode(cls, text: str) -> OffsetMetadata:
+        """What `text` says; a text that is empty, foreign or damaged says nothing."""
+        if not text:
+            return cls()
+        try:
+            data = base64.b64decode(text, validate=True)
+            version, stream_time = _HEAD.unpack_from(data)
+            entries = _decode_entries(data[_HEAD.size :]) if version == _VERSION else {}
+        except (binascii.Error, struct.error, ValueError) as error:
+            log.warning("the metadata %.40r of a committed offset isn't ours: %s", text, error)
+            return cls()
+        if version not in (1, _VERSION):
+            log.warning("the metadata of a committed offset has version %d, this program knows 1 and 2", version)
+            return cls()
+        commits = {name: value for name, value in entries.items() if name.startswith(COMMIT_PREFIX)}
+        others = {name: value for name, value in entries.items() if name not in commits}
+        name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
+        return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others)
+
+
+def _encode(stream_time: int, entries: Mapping[str, int]) -> str:
+    parts = [_HEAD.pack(_VERSION, stream_time)]
+    if entries:
+        parts.append(_COUNT.pack(len(entries)))
+    for name, value in entries.items():
+        encoded = name.encode()
+        parts += (_COUNT.pack(len(encoded)), encoded, _VALUE.pack(value))
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+def _decode_entries(data: bytes) -> dict[str, int]:
+    entries: dict[str, int] = {}
+    if not data:
+        return entries
+    (count,) = _COUNT.unpack_from(data)
+    position = _COUNT.size
+    for _ in range(count):
+        (length,) = _COUNT.unpack_from(data, position)
+        position += _COUNT.size
+        if length < 0:
+            raise ValueError(f"a name of {length} bytes")
+        name = data[position : position + length].decode()
+        position += length
+        (entries[name],) = _VALUE.unpack_from(data, position)
+        position += _VALUE.size
+    return entries

@@ -1,0 +1,102 @@
+"""Calls by time, with Kafka Streams' rules.
+
+Stream time counts from 0: the first call comes with the first record, later ones when stream time has passed the next
+multiple of the interval. Wall-clock time counts from the call of `schedule`. Missed calls aren't made up for: after a
+gap there is one, and the next keeps the rhythm.
+
+*Guarantees*: earliest first, in the order of scheduling among equals; a cancelled one isn't called again, also when it
+cancels itself; one whose call failed is due again.
+*Assumes*: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Final
+
+NEVER: Final = 2**63 - 1
+"""A time that doesn't come, ms."""
+
+Callback = Callable[[int], None]
+
+
+class Punctuation:
+    """A scheduled call. `node` is the processor that asked for it."""
+
+    __slots__ = ("_interval", "_order", "callback", "cancelled", "next_ms", "node")
+
+    def __init__(self, node: str, callback: Callback, first_ms: int, interval_ms: int, order: int) -> None:
+        self.node, self.callback, self.next_ms = node, callback, first_ms
+        self.cancelled = False
+        self._interval, self._order = interval_ms, order
+
+    def __lt__(self, other: Punctuation) -> bool:
+        return (self.next_ms, self._order) < (other.next_ms, other._order)
+
+    def cancel(self) -> None:
+        """No call after this one."""
+        self.cancelled = True
+
+    def called(self, now_ms: int) -> None:
+        """Move on to the first multiple of the interval after `now_ms`."""
+        missed = max(0, (now_ms - self.next_ms) // self._interval)
+        self.next_ms += (missed + 1) * self._interval
+
+
+class PunctuationQueue:
+    """The punctuations of one clock. `next_ms` is when the earliest is due, `NEVER` without any."""
+
+    def __init__(self) -> None:
+        self.next_ms = NEVER
+        self._queue: list[Punctuation] = []
+        self._scheduled = 0
+
+    def schedule(self, node: str, callback: Callback, first_ms: int, interval_ms: int) -> Punctuation:
+        """Call `callback(now)` at `first_ms` and each `interval_ms` after it."""
+        if interval_ms < 1:
+            raise ValueError(f"{node} schedules a punctuation each {interval_ms} ms: the least is 1")
+        self._scheduled += 1
+        punctuation = Punctuation(node, callback, first_ms, interval_ms, self._scheduled)
+        heapq.heappush(self._queue, punctuation)
+        self._look()
+        return punctuation
+
+    def run_due(self, now_ms: int, call: Callable[[Punctuation], None]) -> bool:
+        """Hand each punctuation that is due at `now_ms` to `call`; True when there was one. If it raises it stays due."""
+        called = False
+        while self._queue and self._queue[0].next_ms <= now_ms:
+            punctuation = heapq.heappop(self._queue)
+            if punctuation.cancelled:
+                continue
+            try:
+                call(punctuation)
+                punctuation.called(now_ms)
+                called = True
+            finally:
+                if not punctuation.cancelled:
+                    heapq.heappush(self._queue, punctuation)
+                self._look()
+        self._look()
+        return called
+
+    def times(self) -> dict[Punctuation, int]:
+        """When each is due next: what a boundary remembers."""
+        return {punctuation: punctuation.next_ms for punctuation in self._queue}
+
+    def rewind(self, times: Mapping[Punctuation, int]) -> None:
+        """Back to `times`: calls made since are due again. Those scheduled since stay, as their processors do."""
+        for punctuation, next_ms in times.items():
+            punctuation.next_ms = next_ms
+        heapq.heapify(self._queue)
+        self._look()
+
+    def clear(self) -> None:
+        """Nothing is scheduled."""
+        self._queue.clear()
+        self._look()
+
+    def _look(self) -> None:
+        while self._queue and self._queue[0].cancelled:
+            heapq.heappop(self._queue)
+        self.next_ms = self._queue[0].next_ms if self._queue else NEVER

@@ -1,0 +1,333 @@
+"""The heart: one record after the other through the program, each in a scope of its own.
+
+One record:
+1. take the head; deserialise it; find its timestamp (a record that can't be read, or has none, is skipped);
+2. advance stream time, call the program;
+3. if that raised: drop the scope, ask the handler, skip the record or stop before it;
+4. merge the scope: stores, outputs, offset and stream time become the next boundary;
+5. call the stream-time punctuations that became due, flush caches that are full, each call in a scope of its own.
+
+*Guarantees*: when anything raises, the task stands at its last boundary and the record is the next one again.
+*Assumes*: one thread at a time; nothing in a program keeps the record in work beyond its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from milestones.common.errors import ProcessingError
+from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
+from milestones.common.state.stores import KeyValueStore
+from milestones.common.task.boundary import Boundary
+from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
+from milestones.common.task.failures import UNHANDLED, decide, handler_of
+from milestones.common.task.punctuation import Punctuation, PunctuationQueue
+from milestones.common.task.scope import RecordInWork, RecordScope
+from milestones.common.task.services import TaskSettings
+from milestones.common.topology.compiled import failing_node
+from milestones.common.topology.handlers import ErrorContext
+from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
+
+
+class Runner:
+    """Runs the program of one task.
+
+    `stream_time` is that of the record in work; what a boundary has reached is in the buffers. `dropped` counts a
+    skipped record of a node; `forget` makes the stores forget what they remember of their uncommitted content.
+    """
+
+    def __init__(
+        self, task: TaskId, settings: TaskSettings, buffers: Sequence[InputBuffer], boundary: Boundary
+    ) -> None:
+        self.scope, self.record = RecordScope(), RecordInWork()
+        self.stream_time = UNKNOWN_TIMESTAMP
+        self.stream_punctuations, self.wall_punctuations = PunctuationQueue(), PunctuationQueue()
+        self.cached: list[KeyValueStore] = []
+        self.dropped: Callable[[str, str], None]
+        self.forget: Callable[[], None]
+        self._task, self._settings = task, settings
+        self._buffers, self._boundary = buffers, boundary
+        self._epoch = 0
+
+    # -- records
+
+    def process(self, limit: int, now_ms: int) -> int:
+        """Process at most `limit` records; how many it were, skipped ones included."""
+        self._epoch = self._boundary.epoch
+        if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
+            return 0
+        if len(self._buffers) == 1:
+            return self._process_one(self._buffers[0], limit)
+        return self._process_several(limit, now_ms)
+
+    def _process_one(self, buffer: InputBuffer, limit: int) -> int:
+        """The only partition: its records, in order."""
+        messages, extract, step = buffer.messages, buffer.extract, self._step
+        decode_key, decode_value = buffer.source.key, buffer.source.value
+        done, go_on = 0, True
+        try:
+            while go_on and done < limit and messages:
+                message = messages.popleft()
+                headers = message.headers()
+                try:
+                    key = decode_key(message.key(), headers)
+                    value = decode_value(message.value(), headers)
+                except Exception as error:
+                    go_on = self._skip_unreadable(buffer, message, error)
+                else:
+                    timestamp = message.timestamp()[1]
+                    if extract is not None or timestamp < 0:
+                        timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
+                    if timestamp >= 0:
+                        go_on = step(buffer, message, key, value, timestamp, headers)
+                    else:
+                        go_on = self._skip_timeless(buffer, message)
+                done += 1
+        finally:
+            buffer.taken(done)
+        return done
+
+    def _process_several(self, limit: int, now_ms: int) -> int:
+        """Several partitions: always the head with the smallest timestamp, as soon as no older one can come."""
+        done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
+        while go_on and done < limit:
+            earliest, first = FOREVER, None
+            for buffer in self._buffers:
+                head = buffer.head or self._load_head(buffer)
+                if head is None:
+                    if not buffer.may_go_on_without(max_idle_ms, now_ms):
+                        return done
+                elif head.timestamp < earliest:
+                    earliest, first = head.timestamp, buffer
+            if first is None or first.head is None:
+                return done
+            key, value, timestamp, headers = first.head
+            first.head = None
+            message = first.messages.popleft()
+            go_on = self._step(first, message, key, value, timestamp, headers)
+            first.taken(1)
+            done += 1
+        return done
+
+    def _load_head(self, buffer: InputBuffer) -> Head | None:
+        """Deserialise the head of a partition; those that can't be read are skipped. None when nothing is left."""
+        messages, source, go_on = buffer.messages, buffer.source, True
+        while go_on and messages:
+            message = messages.popleft()
+            headers = message.headers()
+            try:
+                key, value = source.key(message.key(), headers), source.value(message.value(), headers)
+            except Exception as error:
+                go_on = self._skip_unreadable(buffer, message, error)
+                continue
+            timestamp = message.timestamp()[1]
+            if buffer.extract is not None or timestamp < 0:
+                timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
+            if timestamp >= 0:
+                messages.appendleft(message)
+                buffer.head = Head(key, value, timestamp, headers)
+                return buffer.head
+            go_on = self._skip_timeless(buffer, message)
+        return None
+
+    def _step(
+        self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, timestamp: int, headers: Headers | None
+    ) -> bool:
+        """Steps 2 to 5 of a record; False when the task was rolled back meanwhile."""
+        record = self.record
+        record.headers, record.timestamp = headers, timestamp
+        record.partition = buffer.partition
+        record.offset = offset = message.offset()
+        if timestamp > self.stream_time:
+            self.stream_time = timestamp
+        try:
+            buffer.process(key, value, timestamp)
+        except Exception as error:
+            self._failed(buffer, message, timestamp, error)
+        except BaseException:
+            self._put_back(buffer, message)
+            raise
+        if not self._advance(buffer, offset, timestamp):
+            return False
+        if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
+            return False
+        return not self.cached or self._flush_if_full()
+
+    def _advance(self, buffer: InputBuffer, offset: int, timestamp: int) -> bool:
+        """Merge the scope with the record's offset and time; False when the task was rolled back meanwhile."""
+        boundary = self._boundary
+        boundary.lock.acquire()
+        try:
+            if boundary.epoch != self._epoch:
+                self._void()
+                return False
+            self.scope.merge(boundary.outputs)
+            buffer.position = offset + 1
+            if timestamp > buffer.stream_time:
+                buffer.stream_time = timestamp
+            boundary.changed = True
+        finally:
+            boundary.lock.release()
+        return True
+
+    def _merge(self) -> bool:
+        """Merge a scope that has no record."""
+        boundary = self._boundary
+        with boundary.lock:
+            if boundary.epoch != self._epoch:
+                self._void()
+                return False
+            self.scope.merge(boundary.outputs)
+            boundary.changed = True
+        return True
+
+    def _void(self) -> None:
+        """The scope belongs to an epoch that was rolled back."""
+        self.scope.drop()
+        self.forget()
+
+    # -- records that fail
+
+    def _failed(self, buffer: InputBuffer, message: InputRecord, timestamp: int, error: Exception) -> None:
+        """The program raised: returns when its handler skips the record, else raises, the record being the next one."""
+        self.scope.drop()
+        try:
+            if isinstance(error, UNHANDLED):
+                raise error
+            node = failing_node(error) or buffer.source.node
+            handler, key = handler_of(error, self._settings)
+            letters = decide(handler, key, self._context(message, timestamp, node), error)
+        except BaseException:
+            self._put_back(buffer, message)
+            raise
+        self._skipped(node, letters)
+
+    def _skip_unreadable(self, buffer: InputBuffer, message: InputRecord, error: Exception) -> bool:
+        node, key = buffer.source.node, "deserialization_exception_handler"
+        self.record.partition, self.record.offset = buffer.partition, message.offset()
+        try:
+            context = self._context(message, message.timestamp()[1], node)
+            letters = decide(self._settings.deserialization_handler, key, context, error)
+        except BaseException:
+            self._put_back(buffer, message)
+            raise
+        self._skipped(node, letters)
+        return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
+
+    def _skip_timeless(self, buffer: InputBuffer, message: InputRecord) -> bool:
+        self.record.partition, self.record.offset = buffer.partition, message.offset()
+        self.dropped(buffer.source.node, "negative timestamp")
+        return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
+
+    def _skipped(self, node: str, letters: Sequence[Output]) -> None:
+        self.dropped(node, "an exception handler skips it")
+        self.scope.outputs.extend(letters)
+
+    def _timestamp(
+        self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, own: int, headers: Headers | None
+    ) -> int:
+        """What the source's extractor says; an extractor that raises stops the task before the record."""
+        topic, partition = buffer.partition
+        try:
+            if buffer.extract is None:
+                raise invalid_timestamp(topic, partition, message.offset(), own)
+            record = SourceRecord(key, value, own, topic, partition, message.offset(), headers or [])
+            timestamp = buffer.extract(record, buffer.stream_time)
+            if not isinstance(timestamp, int):
+                raise TypeError(f"expected milliseconds as an int, not {timestamp!r}")
+            return timestamp
+        except Exception as error:
+            self._put_back(buffer, message)
+            raise ProcessingError(
+                f"task {self._task}, source {buffer.source.node}, record {topic}-{partition}@{message.offset()}: no "
+                f"timestamp: {error}", self._task, buffer.source.node,
+            ) from error  # fmt: skip
+
+    def _put_back(self, buffer: InputBuffer, message: InputRecord) -> None:
+        """The record is the next one again, and stream time that of the boundary."""
+        self.scope.drop()
+        buffer.messages.appendleft(message)
+        self.settle()
+
+    def settle(self) -> None:
+        """Stream time is what the boundary has reached."""
+        self.stream_time = max(buffer.stream_time for buffer in self._buffers)
+
+    def _context(self, message: InputRecord, timestamp: int, node: str) -> ErrorContext:
+        return ErrorContext(
+            message.topic(), message.partition(), message.offset(), timestamp, message.headers() or [],
+            message.key(), message.value(), self._task, node,
+        )  # fmt: skip
+
+    def punctuation_times(self) -> tuple[dict[Punctuation, int], ...]:
+        """When punctuations are due, for a later `rewind`."""
+        return self.stream_punctuations.times(), self.wall_punctuations.times()
+
+    def rewind(self, times: Sequence[Mapping[Punctuation, int]]) -> None:
+        """Back to `punctuation_times`."""
+        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), times, strict=True):
+            queue.rewind(due)
+
+    # -- what is called by time, or by a flush
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Call the wall-clock punctuations that are due."""
+        self._epoch = self._boundary.epoch
+        return self.wall_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
+
+    def _punctuate_by_stream_time(self) -> bool:
+        now_ms = self.stream_time
+        self.stream_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
+        return self._boundary.epoch == self._epoch
+
+    def _punctuate(self, punctuation: Punctuation, now_ms: int) -> None:
+        self.record.leave(now_ms)
+        self.run_alone(lambda: punctuation.callback(now_ms), punctuation.node)
+
+    def run_alone(self, call: Callable[[], None], node: str) -> bool:
+        """User code without an input record, in a scope of its own; False when its handler skipped it."""
+        done = True
+        try:
+            call()
+        except Exception as error:
+            self.scope.drop()
+            if isinstance(error, UNHANDLED):
+                raise
+            where = failing_node(error) or node
+            context = ErrorContext(None, -1, -1, self.record.timestamp, [], None, None, self._task, where)
+            handler, key = handler_of(error, self._settings)
+            self._skipped(where, decide(handler, key, context, error))
+            done = False
+        except BaseException:
+            self.scope.drop()
+            raise
+        self._merge()
+        return done
+
+    def _flush_if_full(self) -> bool:
+        if sum(store.buffer.bytes for store in self.cached if store.buffer) > self._settings.cache_max_bytes:
+            self.flush()
+        return self._boundary.epoch == self._epoch
+
+    def flush(self) -> None:
+        """Log and emit what waits in caches, also what the first ones' updates make wait in others."""
+        self._epoch = self._boundary.epoch
+        while waiting := [store for store in self.cached if store.buffer]:
+            for store in waiting:
+                self._flush_oldest(store)
+
+    def _flush_oldest(self, store: KeyValueStore) -> None:
+        buffer = store.buffer
+        assert buffer is not None  # cached
+        key, update = buffer.oldest()
+        self.record.leave(update.timestamp, update.headers, update.metadata)
+
+        def emit() -> None:
+            buffer.log(key, update)
+            store.flush(key, update)
+
+        if not self.run_alone(emit, store.name):
+            buffer.log(key, update)  # downstream did without it, the changelog can't
+            self._merge()
+        buffer.done(key)

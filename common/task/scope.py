@@ -1,0 +1,70 @@
+"""The record in work, and what it has changed so far.
+
+*Guarantees*: what a scope holds is invisible outside of the task until `merge`, and gone after `drop`.
+*Assumes*: one record (or punctuation, or flush of a cached key) at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milestones.common.records import Headers, Output, RecordMetadata, TopicPartition
+from milestones.common.state.layers import Staging
+
+_NOWHERE: Final = TopicPartition("", -1)
+
+
+class RecordInWork:
+    """The record that the task processes now (`program.RecordContext`). The task writes it, operators read it.
+
+    `timestamp` is the input record's, ms; in a punctuation its time. `offset` is -1 outside of records.
+    """
+
+    __slots__ = ("_flushed", "headers", "offset", "partition", "timestamp")
+
+    def __init__(self) -> None:
+        self.headers: Headers | None = None
+        self.timestamp = -1
+        self.partition = _NOWHERE
+        self.offset = -1
+        self._flushed: RecordMetadata | None = None
+
+    @property
+    def metadata(self) -> RecordMetadata | None:
+        """Topic, partition and offset of the input record; None in a punctuation."""
+        if self.offset < 0:
+            return self._flushed
+        topic, partition = self.partition
+        return RecordMetadata(topic, partition, self.offset)
+
+    def leave(self, timestamp: int, headers: Headers | None = None, metadata: RecordMetadata | None = None) -> None:
+        """No input record is in work: a punctuation, or the flush of an update that came from `metadata`."""
+        self.headers, self.timestamp = headers, timestamp
+        self.offset, self._flushed = -1, metadata
+
+
+class RecordScope:
+    """Outputs of the record in work, and the stores (and emit buffers) it has written to."""
+
+    __slots__ = ("outputs", "touched")
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+        self.touched: list[Staging] = []
+
+    def merge(self, outputs: list[Output]) -> None:
+        """The record is done: stores keep its writes, `outputs` gets what it emitted. Under the task's lock."""
+        if self.touched:
+            for staging in self.touched:
+                staging.merge()
+            self.touched.clear()
+        if self.outputs:
+            outputs += self.outputs
+            self.outputs.clear()
+
+    def drop(self) -> None:
+        """The record failed: nothing of it has ever been."""
+        for staging in self.touched:
+            staging.drop_scope()
+        self.touched.clear()
+        self.outputs.clear()

@@ -1,0 +1,385 @@
+"""An active task: a program, its input, its stores, and the boundaries between its records.
+
+    add ---> InputBuffer ---> one record (`Runner`) ---> RecordScope ---merge---> Boundary ---freeze---> Staged
+                                    | failed                |                        ^                     |
+                                    +-------- handler ------+                        +--- thaw ------------+--- applied
+                                                                                                               (engines)
+
+*Guarantees*: what is sent or committed is a boundary, the work of whole records only. After an error the task stands
+at its last boundary, and the record is its next one. A `Staged` of an older epoch is refused. Nothing but committed
+data reaches an engine.
+*Assumes*: one owner at a time. From M2 on `add`, `take_outputs`, `freeze`, `applied` and `thaw` may come from another
+thread than the one that processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from milestones.common.errors import OwnershipError
+from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.task import buffers
+from milestones.common.task.boundary import Boundary, Position, Progress, Staged
+from milestones.common.task.buffers import InputBuffer, InputRecord
+from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.punctuation import NEVER
+from milestones.common.task.runner import Runner
+from milestones.common.task.services import Services, TaskSettings
+from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
+from milestones.common.topology.compiled import Program, compile_program
+from milestones.common.topology.nodes import SubTopology
+
+__all__ = ["OpenState", "OpenStores", "Staged", "State", "Task", "TaskSettings"]
+
+
+class Task:
+    """An active task, made once per assignment: `open`, (`restore`), `start`, then records; `close` at the end."""
+
+    def __init__(
+        self,
+        id: TaskId,  # noqa: A002  what it is called everywhere
+        subtopology: SubTopology,
+        partitions: Collection[TopicPartition],
+        settings: TaskSettings,
+        open_stores: OpenStores,
+    ) -> None:
+        self.id, self.subtopology, self.partitions = id, subtopology, tuple(sorted(partitions))
+        self.changelog_topics = frozenset(
+            subtopology.changelogs[spec.name]
+            for spec in subtopology.stores
+            if spec.name in subtopology.changelogs and spec.source_topic is None
+        )
+        self.lifecycle = Lifecycle(id)
+        self._settings = settings
+        self._buffers = {partition: InputBuffer(partition) for partition in self.partitions}
+        self._boundary = Boundary()
+        self._runner = Runner(id, settings, tuple(self._buffers.values()), self._boundary)
+        self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.max_remembered)
+        self._services = Services(id, settings, self._runner, self._stores.typed)
+        self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
+        self._program: Program | None = None
+        self._started = False
+        self._number = 0
+        self._others: Mapping[str, int] = {}
+        self._pending: tuple[Staged, Progress] | None = None
+        self._committed = Progress({}, ())
+
+    # -- state
+
+    @property
+    def state(self) -> State:
+        """Where the task is in its life."""
+        return self.lifecycle.state
+
+    @property
+    def epoch(self) -> int:
+        """How often the task was rolled back."""
+        return self._boundary.epoch
+
+    @property
+    def stream_time(self) -> int:
+        """The highest timestamp seen, the record in work included; -1 before the first."""
+        return self._runner.stream_time
+
+    @property
+    def dropped_records(self) -> int:
+        """Records skipped since the task was made (metric dropped-records-total)."""
+        return sum(self._services.dropped_records.values())
+
+    # -- opening and restoring
+
+    def open(self) -> None:
+        """Open the stores, compile the program. `StateLockedError` (ask again), `StateError`, `TopologyError`."""
+        self.lifecycle.expect(State.CREATED, State.RESTORING)
+        self._stores.open()
+        try:
+            self._stores.make_typed(self._runner.record, cached=self._settings.cache_max_bytes > 0)
+            self._runner.cached = self._stores.cached()
+            topics = [partition.topic for partition in self.partitions]
+            self._program = compile_program(self.subtopology, self._services, topics)
+        except BaseException:
+            self._stores.close()
+            raise
+        for (topic, _), buffer in self._buffers.items():
+            buffer.connect(self._program.sources[topic])
+        self.lifecycle.move(State.RESTORING)
+
+    @property
+    def needs_restoration(self) -> bool:
+        """Not started yet, and it has changelogs."""
+        return not self._started and bool(self.subtopology.changelogs)
+
+    def changelog_offsets(self) -> dict[str, int | None]:
+        """By store with a changelog: the offset up to which it is complete; None: restore from the beginning."""
+        return self._stores.changelog_offsets()
+
+    def restoration_ends(
+        self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where restoration ends, by changelog partition. `ends`: their ends in Kafka. A source topic that serves as
+        changelog ends at its committed input offset (`committed`), as what follows is input."""
+        limits = dict(ends)
+        for spec in self.subtopology.stores:
+            if spec.source_topic is not None and spec.name in self.subtopology.changelogs:
+                if committed is None:
+                    raise OwnershipError(
+                        f"task {self.id} restores store {spec.name} from its source topic {spec.source_topic} and must "
+                        "know the committed offsets: this is a bug"
+                    )
+                partition = TopicPartition(spec.source_topic, self.id.partition)
+                limits[partition] = min(ends[partition], committed.get(partition, 0))
+        return limits
+
+    def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
+        """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""
+        self.lifecycle.expect(State.RESTORING)
+        self._stores.restore(store, batch, next_offset)
+
+    def clear(self, store: str) -> None:
+        """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""
+        self.lifecycle.expect(State.RESTORING)
+        self._stores.clear(store)
+
+    def start(self, positions: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]) -> None:
+        """Begin at the committed offsets `positions` (one per partition), with what `metadata` says of stream times.
+
+        The first time after restoration: initialises the processors. Again after a roll-back.
+        """
+        self.lifecycle.expect(State.RESTORING, State.READY)
+        missing = self._buffers.keys() - positions.keys()
+        if missing:
+            names = sorted(map(str, missing))
+            raise OwnershipError(f"task {self.id} is started without positions of {names}: this is a bug")
+        known = {partition: OffsetMetadata.decode(metadata.get(partition, "")) for partition in self.partitions}
+        self._number = max(self._number, *(data.commit for data in known.values()))
+        self._others = _highest(data.others for data in known.values())
+        self._seek({p: Position(positions[p], known[p].stream_time) for p in self.partitions})
+        if not self._started:
+            self._init()
+        self._committed = self._progress()
+        self._boundary.changed = False
+
+    def _init(self) -> None:
+        assert self._program is not None  # opened
+        self._stores.let_in()
+        self._started = True  # from here on processors have to be closed
+        self._runner.record.leave(self._services.wall_ms())
+        self._runner.run_alone(self._program.init, "Processor.init")
+        self.lifecycle.move(State.READY)
+
+    # -- input
+
+    def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
+        """Records for the input buffer, as they came, in offset order, without errors."""
+        self._buffers[partition].add(messages)
+
+    def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
+        """Everything before `position` has been added, and Kafka has no more for now (KIP-695).
+
+        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer.
+        Trailing control records count: once all before them is processed, `position` is what is committed.
+        """
+        self._buffers[partition].reached_end(position, now_ms)
+
+    def skip_to(self, partition: TopicPartition, position: int) -> None:
+        """The records before `position` are gone from Kafka: what is buffered is dropped, `add` goes on from there."""
+        buffer = self._buffers[partition]
+        buffer.clear()
+        with self._boundary.lock:
+            buffer.position = position
+            self._boundary.changed = True
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to process."""
+        return self._buffers[partition].position
+
+    def buffered(self) -> int:
+        """Records that wait."""
+        return sum(len(buffer.messages) for buffer in self._buffers.values())
+
+    def buffered_of(self, partition: TopicPartition) -> int:
+        """Records of one partition that wait."""
+        return len(self._buffers[partition].messages)
+
+    def buffered_bytes(self) -> int:
+        """Memory of the records that wait, about."""
+        return sum(buffer.bytes() for buffer in self._buffers.values())
+
+    # -- work
+
+    def ready(self, now_ms: int) -> bool:
+        """Whether there is a record that may be processed now."""
+        return buffers.ready(self._buffers.values(), self._settings.max_task_idle_ms, now_ms)
+
+    def process(self, limit: int, now_ms: int) -> int:
+        """Process at most `limit` records; how many it were. `now_ms`: wall clock.
+
+        `ProcessingError` when a handler chose to fail: the task stands before that record then.
+        """
+        self.lifecycle.move(State.RUNNING)
+        try:
+            return self._runner.process(limit, now_ms)
+        finally:
+            self.lifecycle.move(State.READY)
+
+    def punctuate(self, now_ms: int) -> bool:
+        """Call the wall-clock punctuations that are due; True when there was one. Errors as in `process`."""
+        if self._runner.wall_punctuations.next_ms > now_ms:
+            return False
+        self.lifecycle.move(State.RUNNING)
+        try:
+            return self._runner.punctuate(now_ms)
+        finally:
+            self.lifecycle.move(State.READY)
+
+    def next_punctuation_ms(self) -> int | None:
+        """When the next wall-clock punctuation is due, None without any."""
+        due = self._runner.wall_punctuations.next_ms
+        return None if due == NEVER else due
+
+    def store(self, name: str) -> Any:
+        """A store as user code sees it."""
+        return self._stores.typed(name)
+
+    # -- commit
+
+    def commit_requested(self) -> bool:
+        """User code asked for a commit."""
+        return self._services.commit_requested
+
+    def commit_needed(self) -> bool:
+        """Something has changed since the last boundary that was frozen, be it trailing control records only."""
+        if self._boundary.changed:
+            return True
+        progress = self._committed if self._pending is None else self._pending[1]
+        return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
+
+    def uncommitted_bytes(self) -> int:
+        """Memory of uncommitted state, about; reaching the limit asks for an early commit."""
+        return self._stores.uncommitted_bytes()
+
+    def take_outputs(self) -> list[Output]:
+        """Outputs of finished boundaries, in order; the caller sends them."""
+        return self._boundary.take_outputs()
+
+    def freeze(self) -> Staged:
+        """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
+        if self._pending is not None:
+            raise OwnershipError(f"task {self.id}: commit {self._pending[0].number} is still pending. This is a bug")
+        if self._runner.cached:
+            self.lifecycle.move(State.LOCKED)
+            try:
+                self._runner.flush()
+            finally:
+                self.lifecycle.move(State.READY)
+        self.lifecycle.expect(State.READY, State.RUNNING)
+        boundary = self._boundary
+        with boundary.lock:
+            progress = self._progress()
+            outputs, boundary.outputs = boundary.outputs, []
+            self._stores.freeze()
+            boundary.changed = self._services.commit_requested = False
+            epoch = boundary.epoch
+        self._number += 1
+        offsets = {partition: at.offset for partition, at in progress.positions.items()}
+        staged = Staged(self.id, epoch, self._number, outputs, offsets, self._metadata(progress))
+        self._pending = staged, progress
+        return staged
+
+    def _metadata(self, progress: Progress) -> dict[TopicPartition, str]:
+        transactional_id = self._settings.transactional_id
+        return {
+            partition: OffsetMetadata(at.stream_time, self._number, transactional_id, self._others).encode()
+            for partition, at in progress.positions.items()
+        }
+
+    def applied(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `staged`: write it to the engines. `changelog_offsets`: by store, the offset after its
+        last changelog record of this commit; a store without writes needs none."""
+        progress = self._take_pending(staged)
+        offsets = dict(changelog_offsets)
+        for spec in self.subtopology.stores:
+            if spec.source_topic is not None:
+                offsets[spec.name] = staged.offsets[TopicPartition(spec.source_topic, self.id.partition)]
+        self._stores.applied(offsets)
+        self._committed = progress
+
+    def thaw(self, staged: Staged) -> None:
+        """The commit failed, but stays valid (at least once): the next one takes it along. Its outputs stay sent."""
+        self._take_pending(staged)
+        with self._boundary.lock:
+            self._stores.thaw()
+            self._boundary.changed = True
+
+    def _take_pending(self, staged: Staged) -> Progress:
+        if staged.epoch != self.epoch or self._pending is None or self._pending[0] is not staged:
+            raise OwnershipError(
+                f"task {self.id}: commit {staged.number} of epoch {staged.epoch} isn't pending (epoch {self.epoch}): "
+                "the task was rolled back, or this was done before. This is a bug"
+            )
+        progress, self._pending = self._pending[1], None
+        return progress
+
+    def roll_back(self) -> None:
+        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered.
+
+        `add` goes on from `position`, or the task is started anew with what Kafka says.
+        """
+        boundary = self._boundary
+        with boundary.lock:
+            boundary.epoch += 1
+            boundary.outputs = []
+            boundary.changed = self._services.commit_requested = False
+            self._pending = None
+            self._runner.scope.drop()
+            self._stores.abort()
+            if self._started:
+                self._seek(self._committed.positions)
+                self._runner.rewind(self._committed.punctuations)
+
+    def close(self) -> None:
+        """Close processors, stores, engines; what isn't applied is dropped. Harmless when repeated.
+
+        A processor's error is raised once all is closed.
+        """
+        if self.state is State.CLOSED:
+            return
+        self.lifecycle.move(State.CLOSING)
+        try:
+            if self._started and self._program is not None:
+                self._program.close()
+        finally:
+            self._runner.scope.drop()
+            try:
+                self._stores.close()
+            finally:
+                self._clear_buffers()
+                self.lifecycle.move(State.CLOSED)
+
+    # -- below
+
+    def _progress(self) -> Progress:
+        positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}
+        return Progress(positions, self._runner.punctuation_times())
+
+    def _seek(self, positions: Mapping[TopicPartition, Position]) -> None:
+        self._clear_buffers()
+        for partition, at in positions.items():
+            self._buffers[partition].position = at.offset
+            self._buffers[partition].stream_time = at.stream_time
+        self._runner.settle()
+
+    def _clear_buffers(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.clear()
+
+
+def _highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """All entries; of those that differ the highest, as Kafka Streams merges processors' metadata."""
+    merged: dict[str, int] = {}
+    for entries in maps:
+        for name, value in entries.items():
+            merged[name] = max(value, merged.get(name, value))
+    return merged

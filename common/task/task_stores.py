@@ -1,0 +1,219 @@
+"""The stores of one task: engines, layers, and the way of committed data into engines.
+
+*Guarantees*: only committed data reaches an engine, in chunks of at most `CHUNK` entries (a write holds the GIL), the
+last chunk of each store together with its changelog offset; a torn apply is repaired by replay. A store without
+changelog gets one chunk.
+*Assumes*: one owner at a time. Restoring needs nothing but this class, so that a standby task can be made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+from milestones.common.errors import OwnershipError, TopologyError
+from milestones.common.records import TaskId
+from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged, restored
+from milestones.common.state.emit_buffer import EmitBuffer
+from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.layers import Staging, StoreLayers
+from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
+from milestones.common.task.scope import RecordInWork, RecordScope
+from milestones.common.topology.nodes import SubTopology
+
+CHUNK: Final = 2_000
+"""Entries per write into an engine."""
+
+KINDS: Final[Mapping[StoreKind, type[KeyValueStore]]] = {
+    "key-value": KeyValueStore,
+    "timestamped-key-value": TimestampedKeyValueStore,
+}
+
+
+class OpenState(Protocol):
+    """A task's open engines, its directory locked for it (`common.state.local.TaskState`)."""
+
+    stores: dict[str, tuple[Engine, Namespace]]
+
+    def rebuild(self, store: str) -> tuple[Engine, Namespace]:
+        """The store again, empty, at offset None."""
+        ...
+
+    def memory_bytes(self) -> int: ...
+
+    def close(self) -> None:
+        """Close the engines, give the directory back. Harmless when repeated."""
+        ...
+
+
+OpenStores = Callable[[], OpenState]
+"""Opens the stores of a task: `StateLockedError` (ask again), `StateError`."""
+
+
+class OpenedStore:
+    """One store of a task: its spec, engine, layers; and, once a program is made, what user code sees of it."""
+
+    def __init__(
+        self, spec: StoreSpec, engine: Engine, namespace: Namespace, touched: list[Staging], max_remembered: int
+    ) -> None:
+        self.spec, self.engine, self.namespace = spec, engine, namespace
+        self.layers = StoreLayers(namespace, touched, max_remembered)
+        self.typed: KeyValueStore | None = None
+
+    @property
+    def buffer(self) -> EmitBuffer | None:
+        return None if self.typed is None else self.typed.buffer
+
+    def write(self, batch: Batch, offset: int | None) -> None:
+        """Committed entries into the engine, up to the changelog offset `offset` (exclusive)."""
+        name = self.namespace.name
+        offsets = {} if offset is None else {name: offset}
+        if len(batch) <= CHUNK or not self.spec.logged:
+            if batch or offsets:
+                self.engine.apply({name: batch}, offsets)
+            return
+        chunks = list(_chunks(batch))
+        for chunk in chunks[:-1]:
+            self.engine.apply({name: chunk}, {})
+        self.engine.apply({name: chunks[-1]}, offsets)
+
+
+class TaskStores:
+    """All stores of one task. `scope` and `record` are those of the task's record in work."""
+
+    def __init__(
+        self, task: TaskId, sub: SubTopology, opener: OpenStores, scope: RecordScope, max_remembered: int
+    ) -> None:
+        self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
+        self._state: OpenState | None = None
+        self._max_remembered = max_remembered
+        self._stores: dict[str, OpenedStore] = {}
+
+    def __iter__(self) -> Iterator[OpenedStore]:
+        return iter(self._stores.values())
+
+    def __getitem__(self, name: str) -> OpenedStore:
+        return self._stores[name]
+
+    def open(self) -> None:
+        """Open the engines; all or none."""
+        self._state = self._opener()
+        for spec in self._sub.stores:
+            engine, namespace = self._state.stores[spec.name]
+            self._stores[spec.name] = OpenedStore(spec, engine, namespace, self._scope.touched, self._max_remembered)
+
+    def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
+        """Make what user code sees; it stays shut until `let_in`."""
+        for name, store in self._stores.items():
+            spec, layers = store.spec, store.layers
+            topic = self._sub.changelogs.get(name, f"{name}-changelog")
+            log: Log = not_logged
+            if spec.logged and spec.source_topic is None:
+                log = changelog(topic, self._task.partition, name, self._scope.outputs.append)
+            buffer = None
+            if cached and spec.cached:
+                buffer = EmitBuffer(spec.kind, layers, self._scope.touched, record, log)
+                log = buffer.mark
+            store.typed = KINDS[spec.kind](
+                self._task, layers, spec.key_serde, spec.value_serde, topic, log, record, buffer
+            )
+
+    def let_in(self) -> None:
+        """User code may use the stores now."""
+        for store in self._stores.values():
+            if store.typed is not None:
+                store.typed.open()
+
+    def keep_out(self) -> None:
+        """User code may no longer use the stores."""
+        for store in self._stores.values():
+            if store.typed is not None:
+                store.typed.close()
+
+    def typed(self, name: str) -> KeyValueStore:
+        """What user code sees of the store `name`; `TopologyError` when the sub-topology has no such store."""
+        store = self._stores.get(name)
+        if store is None or store.typed is None:
+            raise TopologyError(
+                f"task {self._task} has no store {name!r}, only {sorted(self._stores) or 'none at all'}; add it to the "
+                "topology and connect it to the processor that uses it"
+            )
+        return store.typed
+
+    def cached(self) -> list[KeyValueStore]:
+        """The stores with an emit buffer."""
+        return [store.typed for store in self._stores.values() if store.typed is not None and store.buffer is not None]
+
+    def forget(self) -> None:
+        """Read everything anew."""
+        for store in self._stores.values():
+            store.layers.remembered.clear()
+
+    # -- restoration
+
+    def changelog_offsets(self) -> dict[str, int | None]:
+        """By logged store: the changelog offset up to which it is complete, None for from the beginning."""
+        return {name: self._stores[name].namespace.offset() for name in self._sub.changelogs}
+
+    def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
+        """Changelog records, in order, straight into the engine, which is complete up to `next_offset` then."""
+        store = self._stores[name]
+        store.layers.remembered.clear()
+        store.write(restored(store.spec.kind, records), next_offset)
+
+    def clear(self, name: str) -> None:
+        """Make the store empty, to be restored from the beginning of its changelog."""
+        store = self._stores[name]
+        assert self._state is not None  # opened, as it has a store
+        store.engine, store.namespace = self._state.rebuild(name)
+        store.layers.rebase(store.namespace)
+
+    # -- commit
+
+    def freeze(self) -> None:
+        for store in self._stores.values():
+            store.layers.freeze()
+
+    def applied(self, offsets: Mapping[str, int]) -> None:
+        """Write what is frozen. `offsets`: by store, its changelog's next offset after this commit."""
+        for name, store in self._stores.items():
+            batch = store.layers.frozen() or {}
+            offset = offsets.get(name)
+            if batch and offset is None and store.spec.logged:
+                raise OwnershipError(
+                    f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
+                    "changelog: this is a bug"
+                )
+            store.write(batch, offset)
+            store.layers.applied()
+
+    def thaw(self) -> None:
+        for store in self._stores.values():
+            store.layers.thaw()
+
+    def abort(self) -> None:
+        for store in self._stores.values():
+            store.layers.abort()
+            if store.buffer is not None:
+                store.buffer.abort()
+
+    def uncommitted_bytes(self) -> int:
+        return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
+
+    def memory_bytes(self) -> int:
+        """Memory of the engines; what they share with other tasks isn't in it."""
+        return 0 if self._state is None else self._state.memory_bytes()
+
+    def close(self) -> None:
+        """Close the engines; what isn't applied is dropped. Harmless when repeated."""
+        self.keep_out()
+        if self._state is not None:
+            self._state.close()
+
+
+def _chunks(batch: Batch) -> Iterator[Batch]:
+    entries = iter(batch.items())
+    while chunk := dict(islice(entries, CHUNK)):
+        yield chunk

@@ -1,0 +1,95 @@
+"""Named points at which a test can make a running process fail.
+
+`MILESTONES_FAULT=point:action:nth` arms one: at the nth time that a thread reaches `point`, `action` happens: `kill`
+(SIGKILL to itself), `stop` (SIGSTOP), `raise`, or `sleep=MS`. Several, separated by commas, arm several.
+
+*Guarantees*: unset, reaching a point costs one call of an empty function.
+*Assumes*: the environment is set before the process starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+POINTS: dict[str, str] = {
+    "commit.before-flush": "all tasks are frozen, their last outputs aren't sent",
+    "commit.after-flush": "Kafka has acknowledged all outputs, no offset is sent",
+    "commit.after-offsets": "the offsets are in the transaction, it isn't committed",
+    "commit.after-commit": "Kafka has committed, nothing is applied to the engines",
+    "commit.after-apply": "the engines have what was committed",
+    "restore.batch": "a batch of changelog records was applied",
+    "restore.complete": "a task's stores are complete, it doesn't run yet",
+    "rebalance.before-join": "all is committed, JoinGroup isn't sent",
+    "rebalance.assigned": "the new assignment is here, nothing was done about it",
+    "rebalance.revoked": "the tasks that went away are committed and closed",
+}
+"""Every point, with what is true when a thread reaches it."""
+
+
+class InjectedFault(RuntimeError):
+    """What the action `raise` raises."""
+
+
+@dataclass
+class Fault:
+    """One armed fault. *Concurrency*: `reached` counts over all threads, under a lock: only armed points pay it."""
+
+    point: str
+    action: str
+    nth: int
+    reached: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reach(self) -> None:
+        with self.lock:
+            self.reached += 1
+            due = self.reached == self.nth
+        if due:
+            perform(self.action, self.point)
+
+
+def perform(action: str, point: str) -> None:
+    """Do what a fault says."""
+    name, _, argument = action.partition("=")
+    if name == "raise":
+        raise InjectedFault(f"injected at {point}")
+    if name == "sleep":
+        time.sleep(int(argument) / 1000)
+    else:
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
+
+
+def parse(text: str) -> list[Fault]:
+    """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
+    faults = []
+    for item in filter(None, text.split(",")):
+        point, action, nth = (*item.split(":"), "1")[:3] if item.count(":") == 1 else item.split(":")
+        name = action.partition("=")[0]
+        if point not in POINTS or name not in ("kill", "stop", "raise", "sleep"):
+            raise ValueError(
+                f"MILESTONES_FAULT={text!r}: expected point:action:nth with a point of {', '.join(POINTS)} "
+                "and an action of kill, stop, raise, sleep=MS"
+            )
+        faults.append(Fault(point, action, int(nth)))
+    return faults
+
+
+def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
+    """The function that `reach` is in a process with this environment."""
+    faults = {fault.point: fault for fault in parse(environment.get("MILESTONES_FAULT", ""))}
+    if not faults:
+        return lambda point: None
+
+    def reach_armed(point: str) -> None:
+        if point in faults:
+            faults[point].reach()
+
+    return reach_armed
+
+
+reach = armed(os.environ)

@@ -1,0 +1,35 @@
+"""What a user writes: builder, streams, tables, processors; what it becomes: sub-topologies and compiled programs."""
+
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.grouped import KGroupedStream
+from milestones.common.topology.grouped_table import KGroupedTable
+from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
+from milestones.common.topology.processor import (
+    FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyRecord,
+    Processor,
+    ProcessorContext,
+)
+from milestones.common.topology.split import BranchedKStream
+from milestones.common.topology.stream import KStream
+from milestones.common.topology.table import KTable
+from milestones.common.topology.topology import Topology
+
+__all__ = [
+    "BranchedKStream",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "LogAndContinue",
+    "LogAndFail",
+    "Processor",
+    "ProcessorContext",
+    "StreamsBuilder",
+    "Topology",
+    "send_to_dead_letter_topic",
+]

@@ -1,0 +1,117 @@
+"""`StreamsBuilder`: where a program of the DSL begins.
+
+*Guarantees*: `build()` gives a new `Topology` of all that was written so far; it may be called again.
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology import naming
+from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
+from milestones.common.topology.java_order import hash_order
+from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.naming import check_name
+from milestones.common.topology.nodes import OffsetReset, SourceNode
+from milestones.common.topology.serde_choice import check_serde
+from milestones.common.topology.stream import KStream
+from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table_operators import TableSource
+from milestones.common.topology.timestamps import TimestampExtractor
+from milestones.common.topology.topology import Topology
+
+_TABLE_SOURCE = "KTABLE-SOURCE-"
+
+
+class StreamsBuilder:
+    """Collects streams and tables; `build()` makes a topology of them."""
+
+    def __init__(self) -> None:
+        self._graph = Graph()
+
+    def stream(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: OffsetReset | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """A stream of one topic, of several, or of all whose whole name a compiled pattern matches."""
+        names, pattern = _topics(topics)
+        source = SourceNode(
+            name=self._graph.names.given(name, naming.SOURCE),
+            topics=names,
+            pattern=pattern,
+            key=check_serde(key, "key"),
+            value=check_serde(value, "value"),
+            timestamp_extractor=timestamp_extractor,
+            offset_reset=offset_reset,
+        )
+        node = StreamSource(source.name, source)
+        self._graph.add(node)
+        return KStream(self._graph, node, node.name, source.key, source.value, frozenset((node.name,)), False)
+
+    def table(
+        self,
+        topic: str,
+        store: str | None = None,
+        *,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: OffsetReset | None = None,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """A table of the latest value per key of `topic`; None deletes, records without a key are dropped.
+
+        `store`: keep it in a store of that name. Without one it is kept only if an operator needs it.
+        """
+        materialized, names = Materialized(store, **options), self._graph.names
+        store_name = store or names.store(check_name(topic, "a topic") + "-")
+        source = SourceNode(
+            name=names.given(name, naming.SOURCE, "-source"),
+            topics=(check_name(topic, "a topic"),),
+            key=materialized.key,
+            value=materialized.value,
+            timestamp_extractor=timestamp_extractor,
+            offset_reset=offset_reset,
+        )
+        spec = materialized.spec(store_name, materialized.key, materialized.value)
+        state = TableState(spec, has_store=store is not None)
+        node = TableFromTopic(
+            names.given(name, _TABLE_SOURCE),
+            lambda: TableSource(state.store_name, state.send_old_values),
+            spec=lambda: state.store,
+            source=source,
+        )
+        self._graph.add(node)
+        return KTable(
+            self._graph, node, materialized.key, materialized.value, frozenset((source.name,)), state
+        )
+
+    def add_state_store(self, spec: StoreSpec) -> StreamsBuilder:
+        """Add a store for `process` and `process_values`, which name it."""
+        check_name(spec.name, "a store")
+        self._graph.add(Store(spec.name, spec))
+        return self
+
+    def build(self) -> Topology:
+        """The topology of all streams and tables so far."""
+        return self._graph.build()
+
+
+def _topics(topics: Any) -> tuple[tuple[str, ...], str | None]:
+    if isinstance(topics, re.Pattern):
+        return (), topics.pattern
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise TopologyError("a stream needs at least one topic")
+    return tuple(hash_order((check_name(name, "a topic") for name in names), copied=True)), None

@@ -1,0 +1,271 @@
+"""From a sub-topology to nested calls: what a task runs.
+
+Each node's operator is bound to the closures of its children, leaves first, so that one record goes through the whole
+program by plain calls. Every closure gets a code object of its own that carries the node's name: tracebacks show
+`KSTREAM-MAPVALUES-0000000001`, and each node has its own inline caches.
+
+*Guarantees*: order of calls is Kafka Streams' (depth first, children in the order in which they were added). Nothing
+of the sub-topology is changed; each call makes a program of its own.
+*Assumes*: one thread at a time runs a program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from milestones.common.errors import TopologyError
+from milestones.common.records import Headers
+from milestones.common.serdes import Serde, unreadable
+from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
+from milestones.common.topology.program import Process, TaskServices
+from milestones.common.topology.sink import bind_sink
+from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
+
+_MARK = "node "
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source topic of a task. `key` and `value` deserialise (data, headers), None gives None.
+
+    `timestamp` None: the record's own, an error when that is negative.
+    """
+
+    node: str
+    key: Callable[[bytes | None, Headers | None], Any]
+    value: Callable[[bytes | None, Headers | None], Any]
+    timestamp: TimestampExtractor | None
+    process: Process
+
+
+class Program:
+    """The closures of one task. `sources`: by topic."""
+
+    def __init__(self, sources: Mapping[str, Source], contexts: list[BoundContext]) -> None:
+        self.sources = sources
+        self._contexts = contexts
+
+    def init(self) -> None:
+        """`Processor.init` in the order of the nodes. Stores must be ready."""
+        for context in self._contexts:
+            for callback in context.init_callbacks:
+                callback()
+
+    def close(self) -> None:
+        """`Processor.close` in reverse order; every one is tried, then the first error is raised."""
+        first: Exception | None = None
+        for context in reversed(self._contexts):
+            for callback in context.close_callbacks:
+                try:
+                    callback()
+                except Exception as error:  # one failing close must not keep others open
+                    first = first or error
+        if first is not None:
+            raise first
+
+
+class BoundContext:
+    """`program.OperatorContext` of one node: its task's services, and its children."""
+
+    def __init__(
+        self,
+        services: TaskServices,
+        node: str,
+        stores: tuple[str, ...],
+        children: Mapping[str, Process],
+        forward: Process,
+        forward_new: Process,
+    ) -> None:
+        self.node, self.forward, self.forward_new = node, forward, forward_new
+        self.init_callbacks: list[Callable[[], None]] = []
+        self.close_callbacks: list[Callable[[], None]] = []
+        self._services, self._stores, self._children = services, stores, children
+        self.task_id, self.application_id = services.task_id, services.application_id
+        self.record, self.config = services.record, services.config
+        self.emit, self.schedule = services.emit, services.schedule
+        self.partitions_of, self.request_commit = services.partitions_of, services.request_commit
+        self.dropped, self.stream_time, self.wall_ms = services.dropped, services.stream_time, services.wall_ms
+
+    def store(self, name: str) -> Any:
+        if name not in self._stores:
+            raise TopologyError(
+                f"processor {self.node} has no access to the store {name}, only to {list(self._stores)}: name it in "
+                "process(supplier, store), or connect it with connect_processor_and_state_stores"
+            )
+        return self._services.store(name)
+
+    def forward_to(self, child: str) -> Process:
+        try:
+            return self._children[child]
+        except KeyError:
+            raise TopologyError(
+                f"{self.node} has no child {child}: its children are {list(self._children)}"
+            ) from None
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        self.init_callbacks.append(callback)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self.close_callbacks.append(callback)
+
+
+def compile_program(sub: SubTopology, services: TaskServices, topics: Iterable[str]) -> Program:
+    """Bind `sub` to one task. `topics`: of the task's input partitions; patterns take those that they match."""
+    return _Compiler(sub, services).program(topics)
+
+
+class _Compiler:
+    """Binds nodes from the leaves up; `_bound` and `_bound_new` are the closures so far."""
+
+    def __init__(self, sub: SubTopology, services: TaskServices) -> None:
+        self._sub, self._services = sub, services
+        self._children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
+        for node in sub.nodes:
+            for parent in dict.fromkeys(node.parents):
+                self._children[parent].append(node.name)
+        self._bound: dict[str, Process] = {}
+        self._bound_new: dict[str, Process] = {}
+
+    def program(self, topics: Iterable[str]) -> Program:
+        contexts = [self._bind(node) for node in reversed(self._sub.nodes)]
+        contexts.reverse()
+        return Program(self._sources(topics), contexts)
+
+    def _bind(self, node: Node) -> BoundContext:
+        names = self._children[node.name]
+        children = {name: self._bound[name] for name in names}
+        below, below_new = list(children.values()), [self._bound_new[name] for name in names]
+        context = BoundContext(
+            services=self._services,
+            node=node.name,
+            stores=node.stores if isinstance(node, ProcessorNode) else (),
+            children=children,
+            forward=named(_to_all(below), node.name, below),
+            forward_new=named(_to_all(below_new), node.name, below_new),
+        )
+        process, process_new = self._closures(node, context)
+        owned = [*below, *below_new, context.forward, context.forward_new]
+        self._bound[node.name] = named(process, node.name, owned)
+        self._bound_new[node.name] = (
+            _wrap_new(self._bound[node.name]) if process_new is None else named(process_new, node.name, owned)
+        )
+        return context
+
+    def _closures(self, node: Node, context: BoundContext) -> tuple[Process, Process | None]:
+        if isinstance(node, SourceNode):
+            return context.forward, None
+        if isinstance(node, SinkNode):
+            return bind_sink(node, context), None
+        bind_new = getattr(node.operator, "bind_new", None)
+        return node.operator.bind(context), None if bind_new is None else bind_new(context)
+
+    def _sources(self, topics: Iterable[str]) -> dict[str, Source]:
+        nodes = [node for node in self._sub.nodes if isinstance(node, SourceNode)]
+        return {topic: self._source(_source_of(topic, nodes), topic) for topic in topics}
+
+    def _source(self, node: SourceNode, topic: str) -> Source:
+        return Source(
+            node=node.name,
+            key=_decoder(node.key, topic),
+            value=_decoder(node.value, topic),
+            timestamp=self._extractor(node),
+            process=self._bound[node.name],
+        )
+
+    def _extractor(self, node: SourceNode) -> TimestampExtractor | None:
+        if node.own_timestamps:
+            return None
+        extractor = node.timestamp_extractor or self._services.config.get("default_timestamp_extractor")
+        if extractor is not wallclock_timestamp_extractor:
+            return extractor
+        wall_ms = self._services.wall_ms
+
+        def by_clock_of_task(_record: SourceRecord, _partition_time: int) -> int:
+            return wall_ms()
+
+        return by_clock_of_task
+
+
+def _source_of(topic: str, nodes: Iterable[SourceNode]) -> SourceNode:
+    matching = [
+        node
+        for node in nodes
+        if (topic in node.topics if node.pattern is None else re.fullmatch(node.pattern, topic) is not None)
+    ]
+    if len(matching) != 1:
+        found = " and ".join(node.name for node in matching) or "no source"
+        raise TopologyError(f"topic {topic} belongs to {found} of this sub-topology: exactly one must read it")
+    return matching[0]
+
+
+def _decoder(serde: Any, topic: str) -> Callable[[bytes | None, Headers | None], Any]:
+    assert isinstance(serde, Serde)  # settled by `resolve`
+    read = serde.deserializer(topic)
+
+    def decode(data: bytes | None, _headers: Headers | None = None) -> Any:
+        if data is None:
+            return None
+        try:
+            return read(data)
+        except Exception as error:
+            raise unreadable(serde, topic, data, error) from error
+
+    return decode
+
+
+def _to_all(children: list[Process]) -> Process:
+    if not children:
+        return _nothing
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:
+        first, second = children
+
+        def to_both(key: Any, value: Any, timestamp: int) -> None:
+            first(key, value, timestamp)
+            second(key, value, timestamp)
+
+        return to_both
+
+    def to_each(key: Any, value: Any, timestamp: int) -> None:
+        for child in children:
+            child(key, value, timestamp)
+
+    return to_each
+
+
+def _nothing(key: Any, value: Any, timestamp: int) -> None:
+    """The end of a stream that nothing reads."""
+
+
+def _wrap_new(process: Process) -> Process:
+    def process_new(key: Any, value: Any, timestamp: int) -> None:
+        process(key, (value, None), timestamp)
+
+    return process_new
+
+
+def named(process: Process, node: str, owned: Iterable[Process] = ()) -> Process:
+    """`process` with a code object that carries the node's name; as it is when it is one of another node (`owned`)
+    or no Python function."""
+    if process is _nothing or not isinstance(process, FunctionType) or any(process is other for other in owned):
+        return process
+    code = process.__code__.replace(co_name=node, co_qualname=_MARK + node)
+    renamed = FunctionType(code, process.__globals__, node, process.__defaults__, process.__closure__)
+    renamed.__qualname__ = node
+    return renamed
+
+
+def failing_node(error: BaseException) -> str | None:
+    """The innermost node that `error` went through, by its traceback; None when it went through none."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        qualified = step.tb_frame.f_code.co_qualname
+        if qualified.startswith(_MARK):
+            found = qualified.removeprefix(_MARK)
+        step = step.tb_next
+    return found

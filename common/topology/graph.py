@@ -1,0 +1,176 @@
+"""What a DSL program is before it has nodes: operations that each write one or more nodes.
+
+Between the two there is time to decide what only the whole program tells: which tables need their old values or a
+store, which source is read twice.
+
+*Guarantees*: building doesn't change the graph, so that it can be built again. Nodes are written in Kafka Streams'
+order: each as soon as its parents are, by the order in which the operations were added.
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from milestones.common.errors import TopologyError
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology import naming
+from milestones.common.topology.nodes import Partitioner, ProcessorNode, SinkNode, SourceNode
+from milestones.common.topology.operators import DropNullKeys
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice
+from milestones.common.topology.topology import Topology
+
+
+@dataclass(eq=False)
+class GraphNode:
+    """One operation. `name` is that of the node its children have as parent. `priority` is its place in the order."""
+
+    name: str
+    parents: list[GraphNode] = field(default_factory=list, init=False)
+    children: list[GraphNode] = field(default_factory=list, init=False)
+    priority: int = field(default=-1, init=False)
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        """Add this operation's nodes to `topology`."""
+
+
+@dataclass(eq=False)
+class StreamSource(GraphNode):
+    node: SourceNode
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+        topology.add_node(self.node)
+
+
+@dataclass(eq=False)
+class Process(GraphNode):
+    """A processor node. `make` is called when the graph is written: what tables need is known by then. `spec`: the
+    store of its own, if it has one by then; `stores`: the names of others."""
+
+    make: Callable[[], Operator]
+    spec: Callable[[], StoreSpec | None] = lambda: None
+    stores: tuple[str, ...] = ()
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_node(ProcessorNode(self.name, parents, self.make()))
+        own = self.spec()
+        if own is not None:
+            topology.add_state_store(own, self.name)
+        if self.stores:
+            topology.connect_processor_and_state_stores(self.name, *self.stores)
+
+
+@dataclass(eq=False)
+class TableFromTopic(Process):
+    """A source and the table made of it."""
+
+    source: SourceNode = field(kw_only=True)
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+        topology.add_node(self.source)
+        super().write(topology, (self.source.name,))
+
+
+@dataclass(eq=False)
+class Repartition(GraphNode):
+    """Through an internal topic. `drop`: the node before it that drops null keys; tables have none."""
+
+    topic: str
+    sink: str
+    source: str
+    drop: str | None
+    key: Choice
+    value: Choice
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_internal_topic(self.topic, self.partitions)
+        if self.drop is not None:
+            topology.add_node(ProcessorNode(self.drop, parents, DropNullKeys()))
+            parents = (self.drop,)
+        topology.add_node(SinkNode(self.sink, parents, self.topic, self.key, self.value, self.partitioner))
+        topology.add_node(
+            SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True)
+        )
+
+
+@dataclass(eq=False)
+class Sink(GraphNode):
+    node: SinkNode
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
+        topology.add_node(replace(self.node, parents=parents))
+
+
+@dataclass(eq=False)
+class Store(GraphNode):
+    spec: StoreSpec
+
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+        topology.add_state_store(self.spec)
+
+
+class Graph:
+    """The operations of one builder, and its counter of names."""
+
+    def __init__(self) -> None:
+        self.names = naming.Names()
+        self.root = GraphNode("root")
+        self._added = 0
+
+    def add(self, node: GraphNode, *parents: GraphNode) -> None:
+        """Add `node` below `parents` (none: the root). One that is added again moves back in the order."""
+        for parent in parents or (self.root,):
+            if node not in parent.children:
+                parent.children.append(node)
+                node.parents.append(parent)
+            node.priority, self._added = self._added, self._added + 1
+
+    def build(self) -> Topology:
+        """A new `Topology` of all that was added so far."""
+        topology = Topology()
+        merged = _merge_sources(self.root.children)
+        written: set[GraphNode] = set()
+        queue = [(self.root.priority, 0, self.root)]
+        while queue:
+            _, _, node = heapq.heappop(queue)
+            parents = [merged.get(parent, parent) for parent in node.parents]
+            if node in written or not written.issuperset(parents):
+                continue
+            node.write(topology, tuple(dict.fromkeys(parent.name for parent in parents)))
+            written.add(node)
+            twins = [twin for twin, main in merged.items() if main is node]
+            for child in (child for each in (node, *twins) for child in each.children if child not in merged):
+                heapq.heappush(queue, (child.priority, id(child), child))
+        return topology
+
+
+def _merge_sources(nodes: Iterable[GraphNode]) -> dict[GraphNode, GraphNode]:
+    """Streams of the same topics or pattern are read once: each further source -> the first one."""
+    first: dict[str, StreamSource] = {}
+    merged: dict[GraphNode, GraphNode] = {}
+    for node in nodes:
+        if not isinstance(node, StreamSource):
+            continue
+        source = node.node
+        keys = [f"pattern {source.pattern}"] if source.pattern is not None else source.topics
+        for key in keys:
+            main = first.setdefault(key, node)
+            if main is node:
+                continue
+            if set(main.node.topics) != set(source.topics):
+                raise TopologyError(
+                    f"topic {key} is read by two streams, one of {list(main.node.topics)} and one of "
+                    f"{list(source.topics)}: read equal sets of topics, or each topic by a stream of its own and merge"
+                )
+            if main.node.offset_reset != source.offset_reset:
+                raise TopologyError(
+                    f"{key} is read by two streams with different offset_reset: give both {source.offset_reset!r} "
+                    f"or both {main.node.offset_reset!r}"
+                )
+            merged[node] = main
+    return merged

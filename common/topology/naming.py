@@ -1,0 +1,71 @@
+"""Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
+
+*Guarantees*: the same calls of the DSL in the same order give the names that Kafka Streams generates (an operator
+given a name of its own uses up its number all the same).
+*Assumes*: one thread builds a topology.
+"""
+
+from __future__ import annotations
+
+import re
+
+from milestones.common.errors import TopologyError
+
+SOURCE = "KSTREAM-SOURCE-"
+SINK = "KSTREAM-SINK-"
+FILTER = "KSTREAM-FILTER-"
+STATE_STORE = "STATE-STORE-"
+REPARTITION_SUFFIX = "-repartition"
+
+_MAX_LENGTH = 249
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+
+
+def check_name(name: str, what: str) -> str:
+    """`name`, when it may be part of a topic's name; else `TopologyError`. `what` says what it names."""
+    if not isinstance(name, str):
+        raise TopologyError(f"{what} must be named by a str, not {name!r}")
+    if not name or name in (".", ".."):
+        raise TopologyError(f"{what} can't be named {name!r}: use letters, digits, '.', '_' and '-'")
+    if len(name) > _MAX_LENGTH:
+        raise TopologyError(f"the name of {what} is longer than {_MAX_LENGTH} characters: {name!r}")
+    if not _LEGAL.fullmatch(name):
+        raise TopologyError(f"{what} can't be named {name!r}: only ASCII letters, digits, '.', '_' and '-' are legal")
+    return name
+
+
+def is_generated(name: str) -> bool:
+    """Whether `name` is one that a stream operator generated."""
+    return _GENERATED.fullmatch(name) is not None
+
+
+def repartition_topic(prefix: str) -> str:
+    """The name, without the application's, of the repartition topic for `prefix`."""
+    return prefix if prefix.endswith(REPARTITION_SUFFIX) else prefix + REPARTITION_SUFFIX
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """The real name of the changelog topic of `store`."""
+    return f"{application_id}-{store}-changelog"
+
+
+class Names:
+    """The counter behind generated names, one per builder."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def processor(self, prefix: str) -> str:
+        """A new node name."""
+        number, self._next = self._next, self._next + 1
+        return f"{prefix}{number:010d}"
+
+    def store(self, prefix: str) -> str:
+        """A new store name."""
+        return self.processor(prefix + STATE_STORE)
+
+    def given(self, name: str | None, prefix: str, suffix: str = "") -> str:
+        """`name` + `suffix`, or a new node name; uses up a number either way."""
+        generated = self.processor(prefix)
+        return generated if name is None else check_name(name + suffix, "an operator")

@@ -1,0 +1,125 @@
+"""The physical nodes of a topology, and the sub-topologies they form.
+
+*Guarantees*: immutable; shareable by threads.
+*Assumes*: operators are immutable descriptions (`program.Operator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from milestones.common.records import Headers
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice
+from milestones.common.topology.timestamps import TimestampExtractor
+
+OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+
+
+class SinkRecord(NamedTuple):
+    """What a function that chooses a sink's topic sees besides key and value; -1 and None when there is no input
+    record (a wall-clock punctuation)."""
+
+    timestamp: int
+    headers: Headers
+    topic: str | None
+    partition: int
+    offset: int
+
+
+TopicExtractor: TypeAlias = Callable[[Any, Any, SinkRecord], str]
+"""Chooses the topic of a record of a sink: `(key, value, record) -> topic`. The topic must exist."""
+
+Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Iterable[int] | None"]
+"""Chooses partitions: `(topic, key, value, partitions) -> partition`. None: the default partitioner; several: the
+record goes to each; an empty collection: it is dropped (KIP-837)."""
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """Reads topics, either by name or by pattern (a regular expression that matches the whole name)."""
+
+    name: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    key: Choice = None
+    value: Choice = None
+    timestamp_extractor: TimestampExtractor | None = None
+    offset_reset: OffsetReset | None = None
+    own_timestamps: bool = False
+    """The records' own timestamps, whatever the application's default extractor is (repartition topics)."""
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class ProcessorNode:
+    """Runs an operator on each record of its parents."""
+
+    name: str
+    parents: tuple[str, ...]
+    operator: Operator
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SinkNode:
+    """Writes records of its parents to a topic."""
+
+    name: str
+    parents: tuple[str, ...]
+    topic: str | TopicExtractor
+    key: Choice = None
+    value: Choice = None
+    partitioner: Partitioner | None = None
+
+
+Node: TypeAlias = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True)
+class RepartitionTopic:
+    """An internal topic. `partitions` None: as many as the largest upstream source."""
+
+    name: str
+    partitions: int | None
+
+
+@dataclass(frozen=True)
+class SubTopology:
+    """Nodes that are connected, by streams or by stores, without a topic between them: what one task runs."""
+
+    id: int
+    nodes: tuple[Node, ...]
+    """Parents first; real topic names; serdes settled."""
+    source_topics: tuple[str, ...]
+    """Real names, sorted, repartition topics included."""
+    source_patterns: tuple[str, ...]
+    sink_topics: tuple[str, ...]
+    """Static ones only, sorted."""
+    repartition_topics: Mapping[str, RepartitionTopic]
+    """Of the source topics: those that this application owns."""
+    stores: tuple[StoreSpec, ...]
+    changelogs: Mapping[str, str]
+    """Store -> changelog topic (a source topic where the spec says so), of stores that are logged."""
+    copartition_groups: tuple[frozenset[str], ...]
+    """Source topics that must have equal partition counts."""
+
+    def offset_resets(self) -> dict[str, OffsetReset]:
+        """Source topic or pattern -> what to do without a committed offset, where the source says it."""
+        return {
+            topic: node.offset_reset
+            for node in self.nodes
+            if isinstance(node, SourceNode) and node.offset_reset is not None
+            for topic in (node.topics if node.pattern is None else (node.pattern,))
+        }
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """What to call a user's function in texts."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,0 +1,240 @@
+"""The stateless operators on streams, each an immutable description that is bound to a task as a closure.
+
+Kafka Streams' semantics: predicates and mappers see null keys and values like any others; a repartition drops null
+keys without counting them.
+
+*Guarantees*: a closure allocates nothing but what the user's function returns.
+*Assumes*: user functions don't keep what belongs to one task in what they close over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from milestones.common.topology.program import OperatorContext, Process
+
+Predicate = Callable[[Any, Any], Any]
+KeyValueMapper = Callable[[Any, Any], Any]
+ValueMapper = Callable[[Any], Any]
+ForeachAction = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class PassThrough:
+    """Forwards what it gets: merges, branches."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        return context.forward
+
+
+@dataclass(frozen=True)
+class Filter:
+    predicate: Predicate
+
+    def bind(self, context: OperatorContext) -> Process:
+        predicate, forward = self.predicate, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if predicate(key, value):
+                forward(key, value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FilterNot:
+    predicate: Predicate
+
+    def bind(self, context: OperatorContext) -> Process:
+        predicate, forward = self.predicate, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if not predicate(key, value):
+                forward(key, value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class DropNullKeys:
+    """Before a repartition topic: a record without a key belongs to no partition."""
+
+    def bind(self, context: OperatorContext) -> Process:
+        forward = context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            if key is not None:
+                forward(key, value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class Map:
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            key, value = mapper(key, value)
+            forward(key, value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class SelectKey:
+    mapper: KeyValueMapper
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            forward(mapper(key, value), value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class MapValues:
+    mapper: ValueMapper
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            forward(key, mapper(value), timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class MapValuesWithKey:
+    mapper: KeyValueMapper
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            forward(key, mapper(key, value), timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            for new_key, new_value in mapper(key, value):
+                forward(new_key, new_value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FlatMapValues:
+    mapper: Callable[[Any], Iterable[Any]]
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            for each in mapper(value):
+                forward(key, each, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class FlatMapValuesWithKey:
+    mapper: Callable[[Any, Any], Iterable[Any]]
+
+    def bind(self, context: OperatorContext) -> Process:
+        mapper, forward = self.mapper, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            for each in mapper(key, value):
+                forward(key, each, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class Peek:
+    action: ForeachAction
+
+    def bind(self, context: OperatorContext) -> Process:
+        action, forward = self.action, context.forward
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            action(key, value)
+            forward(key, value, timestamp)
+
+        return process
+
+
+@dataclass(frozen=True)
+class Foreach:
+    action: ForeachAction
+
+    def bind(self, context: OperatorContext) -> Process:  # noqa: ARG002  nothing comes after it
+        action = self.action
+
+        def process(key: Any, value: Any, _timestamp: int) -> None:
+            action(key, value)
+
+        return process
+
+
+@dataclass(frozen=True)
+class Print:
+    """`[label]: key, value`, a line per record. `file` None: standard output."""
+
+    label: str
+    file: TextIO | None = None
+    mapper: KeyValueMapper | None = None
+
+    def bind(self, context: OperatorContext) -> Process:  # noqa: ARG002  nothing comes after it
+        label, file, mapper = self.label, self.file, self.mapper
+
+        def process(key: Any, value: Any, _timestamp: int) -> None:
+            text = f"{key}, {value}" if mapper is None else mapper(key, value)
+            out = sys.stdout if file is None else file
+            out.write(f"[{label}]: {text}\n")
+            out.flush()
+
+        return process
+
+
+@dataclass(frozen=True)
+class Branch:
+    """To the child of the first predicate that holds, else to the default branch, if there is one (KIP-418)."""
+
+    predicates: tuple[Predicate, ...]
+    children: tuple[str, ...]
+    default: str | None = None
+
+    def bind(self, context: OperatorContext) -> Process:
+        ways = tuple(
+            (predicate, context.forward_to(child))
+            for predicate, child in zip(self.predicates, self.children, strict=True)
+        )
+        otherwise = None if self.default is None else context.forward_to(self.default)
+
+        def process(key: Any, value: Any, timestamp: int) -> None:
+            for predicate, forward in ways:
+                if predicate(key, value):
+                    forward(key, value, timestamp)
+                    return
+            if otherwise is not None:
+                otherwise(key, value, timestamp)
+
+        return process

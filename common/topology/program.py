@@ -1,0 +1,154 @@
+"""What a compiled topology and the task that runs it promise each other.
+
+A topology is compiled once per task into plain nested calls: each node becomes a closure `(key, value, timestamp)`,
+bound to the closures of its children, from the leaves up. Depth first, one record at a time, so that order is
+exactly Kafka Streams'.
+
+*Guarantees*: a bound closure is named after its node (its code object carries the node's name), so that a
+traceback of user code shows `KSTREAM-MAPVALUES-0000000001` where it passed, at no cost per record.
+*Assumes*: one thread at a time runs a program, the one that has the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+from milestones.common.records import Headers, RecordMetadata, TaskId
+
+Process = Callable[[Any, Any, int], None]
+"""A bound node: takes key, value and timestamp (ms) of one record, returns when all below it is done."""
+
+PunctuationType = Literal["stream-time", "wall-clock-time"]
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuation."""
+
+    def cancel(self) -> None:
+        """No call after this one."""
+        ...
+
+
+class RecordContext(Protocol):
+    """The record that the task is processing now. The task writes it, operators read it.
+
+    `headers` travel with the record from node to node and are what a sink writes; a processor that changes them
+    replaces the list for the time of its forward.
+    """
+
+    headers: Headers | None
+
+    @property
+    def metadata(self) -> RecordMetadata | None:
+        """Topic, partition and offset of the input record; None in a wall-clock punctuation."""
+        ...
+
+
+class TaskServices(Protocol):
+    """What operators may use of the task that runs them. Given to `compile_program`; `common.task` implements it."""
+
+    task_id: TaskId
+    application_id: str
+    record: RecordContext
+    config: Mapping[str, Any]
+
+    def store(self, name: str) -> Any:
+        """The state store of that name, ready to use from `Program.init` on."""
+        ...
+
+    def emit(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None,
+        node: str,
+    ) -> None:
+        """Put one output into the scope of the record being processed. Partition -1: murmur2 of the key."""
+        ...
+
+    def schedule(
+        self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str
+    ) -> Cancellable:
+        """Call `callback(timestamp)` each `interval_ms`, from `Program.init` on."""
+        ...
+
+    def partitions_of(self, topic: str) -> int:
+        """The number of partitions of a sink's topic, for custom partitioners."""
+        ...
+
+    def request_commit(self) -> None:
+        """Ask for a commit soon."""
+        ...
+
+    def dropped(self, node: str, reason: str) -> None:
+        """Count a record that a node skipped (null key, late, ...): metric dropped-records, a log line at times."""
+        ...
+
+    def stream_time(self) -> int:
+        """The highest timestamp this task has seen, -1 before the first."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        ...
+
+
+class TableStore(Protocol):
+    """What table operators use of a timestamped key-value store. Plain tuples, no copies."""
+
+    def get_raw(self, key: Any) -> tuple[Any, int] | None:
+        """(value, timestamp) of `key`, None when it is absent."""
+        ...
+
+    def put_raw(self, key: Any, value: Any, timestamp: int) -> None:
+        """Set `key`; a value of None deletes it."""
+        ...
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
+        """True when this store is cached: then it calls `listener` at the flush, and the operator doesn't forward."""
+        ...
+
+
+FlushListener = Callable[[Any, Any, Any, int], None]
+"""(key, new value, old value or None, timestamp) of a row that changed since the last flush."""
+
+
+class OperatorContext(TaskServices, Protocol):
+    """What one node sees while it is bound: its task's services, its name, its children.
+
+    `store` gives the stores that are connected to the node, `TopologyError` for others.
+    """
+
+    node: str
+    forward: Process
+    """To all children, in the order in which they were added."""
+    forward_new: Process
+    """To all children of a table node that sends no old values: takes the new value instead of (new, old)."""
+
+    def forward_to(self, child: str) -> Process:
+        """To the one child of that name; `TopologyError` when there is none."""
+        ...
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in `Program.init`, in the order of the nodes."""
+        ...
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Run `callback` when the task closes."""
+        ...
+
+
+class Operator(Protocol):
+    """What a processor node does: an immutable description that is bound once per task.
+
+    One that looks at the new value only of a table's update may have `bind_new` besides: the same, for a closure that
+    takes the new value instead of (new, old).
+    """
+
+    def bind(self, context: OperatorContext) -> Process:
+        """A closure for one task; user code is called by it and nowhere else."""
+        ...

@@ -1,0 +1,163 @@
+"""From the nodes of a topology to its sub-topologies: pure functions.
+
+*Guarantees*: sub-topologies are numbered as Kafka Streams numbers them, in the order of their first nodes.
+*Assumes*: parents come before their children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.naming import changelog_topic
+from milestones.common.topology.nodes import (
+    Node,
+    ProcessorNode,
+    RepartitionTopic,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+)
+from milestones.common.topology.serde_choice import settle
+
+_Real: TypeAlias = Callable[[str], str]
+_Defaults: TypeAlias = tuple[Serde[Any] | None, Serde[Any] | None]
+
+
+def group_nodes(nodes: Mapping[str, Node]) -> list[list[Node]]:
+    """Nodes that are connected by parents or by stores, group by group; both in the order of the nodes."""
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while (above := leader.setdefault(name, name)) != name:
+            leader[name] = leader[above]
+            name = above
+        return name
+
+    users: dict[str, str] = {}
+    for node in nodes.values():
+        for parent in node.parents:
+            leader[find(node.name)] = find(parent)
+        for store in node.stores if isinstance(node, ProcessorNode) else ():
+            leader[find(node.name)] = find(users.setdefault(store, node.name))
+    groups: dict[str, list[Node]] = {}
+    for node in nodes.values():
+        groups.setdefault(find(node.name), []).append(node)
+    return list(groups.values())
+
+
+def resolve(
+    application_id: str,
+    *,
+    nodes: Mapping[str, Node],
+    stores: Mapping[str, StoreSpec],
+    internal: Mapping[str, int | None],
+    copartitioned: Sequence[frozenset[str]],
+    defaults: _Defaults,
+) -> tuple[SubTopology, ...]:
+    """The sub-topologies of `application_id`."""
+    _check_whole(nodes, stores)
+
+    def real(topic: str) -> str:
+        return f"{application_id}-{topic}" if topic in internal else topic
+
+    groups = _copartition_groups(nodes, copartitioned, internal, real)
+    return tuple(
+        _sub_topology(number, group, application_id, stores, internal, groups, real, defaults)
+        for number, group in enumerate(group_nodes(nodes))
+    )
+
+
+def _check_whole(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> None:
+    if not any(isinstance(node, SourceNode) for node in nodes.values()):
+        raise TopologyError("the topology reads no topic: add a source")
+    used = {store for node in nodes.values() if isinstance(node, ProcessorNode) for store in node.stores}
+    for store in stores:
+        if store not in used:
+            raise TopologyError(
+                f"the store {store} is connected to no processor: name it in process(supplier, {store!r}) or "
+                "connect_processor_and_state_stores, or remove it"
+            )
+
+
+def _sub_topology(
+    number: int,
+    group: Sequence[Node],
+    application_id: str,
+    stores: Mapping[str, StoreSpec],
+    internal: Mapping[str, int | None],
+    copartition_groups: Iterable[frozenset[str]],
+    real: _Real,
+    defaults: _Defaults,
+) -> SubTopology:
+    sources = [node for node in group if isinstance(node, SourceNode)]
+    topics = {topic for node in sources for topic in node.topics}
+    sinks = {node.topic for node in group if isinstance(node, SinkNode) and isinstance(node.topic, str)}
+    names = dict.fromkeys(store for node in group if isinstance(node, ProcessorNode) for store in node.stores)
+    specs = tuple(_settle_store(stores[name], defaults) for name in names)
+    real_topics = {real(topic) for topic in topics}
+    return SubTopology(
+        id=number,
+        nodes=tuple(_settle_node(node, real, defaults) for node in group),
+        source_topics=tuple(sorted(real_topics)),
+        source_patterns=tuple(node.pattern for node in sources if node.pattern is not None),
+        sink_topics=tuple(sorted(map(real, sinks))),
+        repartition_topics={
+            real(topic): RepartitionTopic(real(topic), internal[topic]) for topic in sorted(topics) if topic in internal
+        },
+        stores=specs,
+        changelogs={
+            spec.name: spec.source_topic or changelog_topic(application_id, spec.name)
+            for spec in specs
+            if spec.logged or spec.source_topic
+        },
+        copartition_groups=tuple(each for each in copartition_groups if each <= real_topics),
+    )
+
+
+def _settle_store(spec: StoreSpec, defaults: _Defaults) -> StoreSpec:
+    return replace(
+        spec, key_serde=settle(spec.key_serde, defaults[0]), value_serde=settle(spec.value_serde, defaults[1])
+    )
+
+
+def _settle_node(node: Node, real: _Real, defaults: _Defaults) -> Node:
+    if isinstance(node, ProcessorNode):
+        return node
+    key, value = settle(node.key, defaults[0]), settle(node.value, defaults[1])
+    if isinstance(node, SourceNode):
+        return replace(node, topics=tuple(map(real, node.topics)), key=key, value=value)
+    topic = real(node.topic) if isinstance(node.topic, str) else node.topic
+    return replace(node, topic=topic, key=key, value=value)
+
+
+def _copartition_groups(
+    nodes: Mapping[str, Node],
+    copartitioned: Sequence[frozenset[str]],
+    internal: Mapping[str, int | None],
+    real: _Real,
+) -> list[frozenset[str]]:
+    groups: list[set[str]] = []
+    for names in copartitioned:
+        topics = {topic for name in names if isinstance(node := nodes[name], SourceNode) for topic in node.topics}
+        _check_counts(topics, internal)
+        merged = {real(topic) for topic in topics}
+        apart = []
+        for group in groups:
+            if group & merged:
+                merged |= group
+            else:
+                apart.append(group)
+        groups = [*apart, merged]
+    return [frozenset(group) for group in groups if len(group) > 1]
+
+
+def _check_counts(topics: Iterable[str], internal: Mapping[str, int | None]) -> None:
+    counts = {topic: internal.get(topic) for topic in sorted(topics)}
+    known = {count for count in counts.values() if count is not None}
+    if None not in counts.values() and len(known) > 1:
+        raise TopologyError(f"these topics are joined and need equal partition counts: {counts}")

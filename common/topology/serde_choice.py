@@ -1,0 +1,54 @@
+"""Which serde a node or store ends up with.
+
+An operator's serde is the one given to it, else the one inherited from upstream as Kafka Streams inherits it, else
+the application's default. Where Kafka Streams would have none at all (the operator may have changed the type and the
+application has no default), the nearest upstream serde is tried, and last BYTES.
+
+*Guarantees*: pure functions of immutable values.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from milestones.common import serdes
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.topology.change import ChangeSerde
+
+
+class Upstream(NamedTuple):
+    """The serde of a value before an operator that may have changed its type: used when there is no default."""
+
+    serde: Serde[Any]
+
+
+class ChangeOf(NamedTuple):
+    """The serde of a table's updates (new, old), once the serde of its values is known."""
+
+    values: Choice
+
+
+Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | None"
+
+
+def check_serde(serde: Any, what: str) -> Serde[Any] | None:
+    """`serde` when it is one (or None); else `TopologyError`."""
+    if serde is None or isinstance(serde, Serde):
+        return serde
+    raise TopologyError(f"{what} must be a Serde, not {serde!r}: see milestones.serdes, such as serdes.STRING")
+
+
+def weaken(choice: Choice) -> Choice:
+    """What is left of a serde behind an operator that may change the type."""
+    return Upstream(choice) if isinstance(choice, Serde) else choice
+
+
+def settle(choice: Choice, default: Serde[Any] | None) -> Serde[Any]:
+    """The serde to use, `default` being the application's."""
+    if isinstance(choice, ChangeOf):
+        return ChangeSerde(settle(choice.values, default))
+    if isinstance(choice, Upstream):
+        return default or choice.serde
+    return choice or default or serdes.BYTES

@@ -1,0 +1,122 @@
+"""What a sink does with a record: choose topic and partition, serialise, hand it to the task.
+
+*Guarantees*: bytes are made at once, so that nothing the user does later changes them. Without a partitioner the
+partition is -1: the producer's murmur2 of the key decides, as in Java.
+*Assumes*: serdes are settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from milestones.common.errors import SerializationError, TopologyError
+from milestones.common.serdes import Serde, unwritable
+from milestones.common.topology.nodes import SinkNode, SinkRecord
+from milestones.common.topology.program import OperatorContext, Process
+
+_BY_PRODUCER = (-1,)
+
+
+class OutputSerializationError(SerializationError):
+    """The serde of a sink refused a key or value. `origin`: "key" or "value"; `topic`: where it was to go."""
+
+    def __init__(self, message: str, topic: str, origin: str, node: str) -> None:
+        super().__init__(f"sink {node}: {message}")
+        self.topic, self.origin, self.node = topic, origin, node
+
+
+def bind_sink(node: SinkNode, context: OperatorContext) -> Process:
+    """The closure of a sink."""
+    if isinstance(node.topic, str) and node.partitioner is None:
+        return _fixed(node, node.topic, context)
+    return _chosen(node, context)
+
+
+def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
+    emit, record, name = context.emit, context.record, context.node
+    key_serde, value_serde = _serdes(node)
+    key_bytes, value_bytes = key_serde.serializer(topic), value_serde.serializer(topic)
+
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        try:
+            raw_key = None if key is None else key_bytes(key)
+            raw_value = None if value is None else value_bytes(value)
+        except Exception as error:
+            raise _refused(node, topic, key, value, error) from error
+        emit(topic, -1, raw_key, raw_value, timestamp, record.headers, name)
+
+    return process
+
+
+def _chosen(node: SinkNode, context: OperatorContext) -> Process:
+    emit, record, name = context.emit, context.record, context.node
+    choose, partitions = _topic_chooser(node, context), _partition_chooser(node, context)
+    key_serde, value_serde = _serdes(node)
+
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        topic = choose(key, value, timestamp)
+        try:
+            raw_key = None if key is None else key_serde.serializer(topic)(key)
+            raw_value = None if value is None else value_serde.serializer(topic)(value)
+        except Exception as error:
+            raise _refused(node, topic, key, value, error) from error
+        for partition in partitions(topic, key, value):
+            emit(topic, partition, raw_key, raw_value, timestamp, record.headers, name)
+
+    return process
+
+
+def _topic_chooser(node: SinkNode, context: OperatorContext) -> Callable[[Any, Any, int], str]:
+    topic, record = node.topic, context.record
+    if isinstance(topic, str):
+        return lambda *_: topic
+
+    def choose(key: Any, value: Any, timestamp: int) -> str:
+        source = record.metadata
+        where = (None, -1, -1) if source is None else source
+        chosen: Any = topic(key, value, SinkRecord(timestamp, list(record.headers or ()), *where))
+        if not isinstance(chosen, str) or not chosen:
+            raise TopologyError(f"the topic that sink {node.name} chose must be a str, not {chosen!r}")
+        return chosen
+
+    return choose
+
+
+def _partition_chooser(node: SinkNode, context: OperatorContext) -> Callable[[str, Any, Any], Iterable[int]]:
+    partitioner, partitions_of = node.partitioner, context.partitions_of
+    dropped, name = context.dropped, context.node
+    if partitioner is None:
+        return lambda *_: _BY_PRODUCER
+
+    def choose(topic: str, key: Any, value: Any) -> Iterable[int]:
+        count = partitions_of(topic)
+        chosen = partitioner(topic, key, value, count)
+        if chosen is None:
+            return _BY_PRODUCER
+        partitions = (chosen,) if isinstance(chosen, int) else tuple(sorted(set(chosen)))
+        for partition in partitions:
+            if not 0 <= partition < count:
+                raise TopologyError(f"the partitioner of sink {node.name} chose {partition} of {topic}'s {count}")
+        if not partitions:
+            dropped(name, "the partitioner chose no partition")
+        return partitions
+
+    return choose
+
+
+def _serdes(node: SinkNode) -> tuple[Serde[Any], Serde[Any]]:
+    assert isinstance(node.key, Serde)  # settled by `resolve`
+    assert isinstance(node.value, Serde)
+    return node.key, node.value
+
+
+def _refused(node: SinkNode, topic: str, key: Any, value: Any, error: Exception) -> OutputSerializationError:
+    """Which of the two was it: try the key again, off the hot path."""
+    key_serde, value_serde = _serdes(node)
+    origin, serde, refused = "value", value_serde, value
+    try:
+        key_serde.serialize(topic, key)
+    except SerializationError:
+        origin, serde, refused = "key", key_serde, key
+    return OutputSerializationError(str(unwritable(serde, topic, refused, error)), topic, origin, node.name)

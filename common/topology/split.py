@@ -1,0 +1,67 @@
+"""`KStream.split()`: branches, and what comes of each (KIP-418).
+
+*Guarantees*: Kafka Streams' names: the splitter's name followed by the branch's, or by its number (0: the default).
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from milestones.common.topology import operators
+from milestones.common.topology.graph import Graph, GraphNode, Process
+from milestones.common.topology.naming import check_name
+
+if TYPE_CHECKING:
+    from milestones.common.topology.stream import KStream
+
+Chain = Callable[["KStream"], "KStream | None"]
+"""What to do with a branch at once: what it returns goes into the result in place of the branch, None into none."""
+
+
+class BranchedKStream:
+    """Branches so far. End with `default_branch` or `no_default_branch`."""
+
+    def __init__(
+        self, graph: Graph, parent: GraphNode, name: str | None, stream: Callable[[GraphNode], KStream]
+    ) -> None:
+        self._graph, self._stream = graph, stream
+        self._predicates: list[Callable[[Any, Any], Any]] = []
+        self._children: list[str] = []
+        self._default: str | None = None
+        self._branches: dict[str, KStream] = {}
+        self._splitter = Process(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
+        graph.add(self._splitter, parent)
+
+    def branch(
+        self, predicate: Callable[[Any, Any], Any], *, name: str | None = None, chain: Chain | None = None
+    ) -> BranchedKStream:
+        """Records for which `predicate(key, value)` holds and that no branch before took."""
+        self._predicates.append(predicate)
+        self._children.append(self._add(str(len(self._predicates)), name, chain))
+        return self
+
+    def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
+        """All other records. Gives the branches by name: the splitter's name followed by the branch's."""
+        self._default = self._add("0", name, chain)
+        return self._branches
+
+    def no_default_branch(self) -> dict[str, KStream]:
+        """Other records are dropped. Gives the branches by name: the splitter's name followed by the branch's."""
+        return self._branches
+
+    def _operator(self) -> operators.Branch:
+        return operators.Branch(tuple(self._predicates), tuple(self._children), self._default)
+
+    def _add(self, number: str, name: str | None, chain: Chain | None) -> str:
+        child = check_name(self._splitter.name + (number if name is None else name), "a branch")
+        self._graph.names.processor(child)
+        node = Process(child, operators.PassThrough)
+        self._graph.add(node, self._splitter)
+        stream: KStream | None = self._stream(node)
+        if chain is not None and stream is not None:
+            stream = chain(stream)
+        if stream is not None:
+            self._branches[child] = stream
+        return child

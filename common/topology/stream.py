@@ -1,0 +1,260 @@
+"""`KStream`: a stream of records, and the operators on it. Names and semantics are Kafka Streams'.
+
+Each operator adds to the builder's graph and returns a new stream; a stream may be used several times. `name=` names
+the operator's node. Serdes go on from stream to stream until an operator may change the type.
+
+*Guarantees*: a repartition topic is inserted only when an operator that may change keys lies before one that needs
+records by key.
+*Assumes*: one thread builds a topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO, Unpack
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.topology import naming, operators
+from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition, Sink
+from milestones.common.topology.grouped import KGroupedStream
+from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.naming import check_name
+from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
+from milestones.common.topology.processor import FixedKeyProcessorOperator, ProcessorOperator, check_supplier
+from milestones.common.topology.program import Operator
+from milestones.common.topology.repartition import repartition_node
+from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.split import BranchedKStream
+from milestones.common.topology.table import KTable, TableState
+from milestones.common.topology.table_operators import TableSource
+
+
+class KStream:
+    """A stream. Made by `StreamsBuilder.stream` and by operators, not by hand."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: GraphNode,
+        name: str,
+        key: Choice,
+        value: Choice,
+        sources: frozenset[str],
+        rekeyed: bool,
+    ) -> None:
+        self._graph, self._node, self.name = graph, node, name
+        self._key, self._value, self._sources, self._rekeyed = key, value, sources, rekeyed
+
+    # ---- one record at a time
+
+    def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+        """Keep the records for which `predicate(key, value)` holds."""
+        return self._then("KSTREAM-FILTER-", operators.Filter(_function(predicate)), name)
+
+    def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+        """Drop the records for which `predicate(key, value)` holds."""
+        return self._then("KSTREAM-FILTER-", operators.FilterNot(_function(predicate)), name)
+
+    def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
+        """`mapper(key, value) -> (key, value)`."""
+        return self._then("KSTREAM-MAP-", operators.Map(_function(mapper)), name, rekey=True, revalue=True)
+
+    def map_values(
+        self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
+    ) -> KStream:
+        """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`."""
+        kind = operators.MapValuesWithKey if with_key else operators.MapValues
+        return self._then("KSTREAM-MAPVALUES-", kind(_function(mapper)), name, revalue=True)
+
+    def flat_map(
+        self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None
+    ) -> KStream:
+        """`mapper(key, value) -> [(key, value), ...]`."""
+        return self._then("KSTREAM-FLATMAP-", operators.FlatMap(_function(mapper)), name, rekey=True, revalue=True)
+
+    def flat_map_values(
+        self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
+    ) -> KStream:
+        """`mapper(value) -> [value, ...]`, or with `with_key=True` `mapper(key, value) -> [value, ...]`."""
+        kind = operators.FlatMapValuesWithKey if with_key else operators.FlatMapValues
+        return self._then("KSTREAM-FLATMAPVALUES-", kind(_function(mapper)), name, revalue=True)
+
+    def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+        """`mapper(key, value) -> key`."""
+        return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(_function(mapper)), name, rekey=True)
+
+    def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+        """Call `action(key, value)` for each record, and let it pass."""
+        return self._then("KSTREAM-PEEK-", operators.Peek(_function(action)), name)
+
+    def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
+        """Call `action(key, value)` for each record: the end of this stream."""
+        self._then("KSTREAM-FOREACH-", operators.Foreach(_function(action)), name)
+
+    def print(
+        self,
+        label: str | None = None,
+        *,
+        file: TextIO | None = None,
+        mapper: Callable[[Any, Any], str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
+        self._then("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
+
+    def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
+        """Run a `Processor` per task, with access to `stores`; its keys and values may be anything."""
+        name = self._processor_name("KSTREAM-PROCESSOR-", name)
+        operator = ProcessorOperator(check_supplier(supplier, name))
+        node = Process(name, lambda: operator, stores=stores)
+        self._graph.add(node, self._node)
+        return self._derive(node, weaken(self._key), weaken(self._value), rekeyed=True)
+
+    def process_values(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
+        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay."""
+        name = self._processor_name("KSTREAM-PROCESSVALUES-", name)
+        operator = FixedKeyProcessorOperator(check_supplier(supplier, name))
+        node = Process(name, lambda: operator, stores=stores)
+        self._graph.add(node, self._node)
+        return self._derive(node, self._key, weaken(self._value), rekeyed=self._rekeyed)
+
+    # ---- several streams
+
+    def split(self, *, name: str | None = None) -> BranchedKStream:
+        """Split into branches, each record into the first whose predicate holds (KIP-418)."""
+        return BranchedKStream(self._graph, self._node, name, lambda node: self._derive(node, self._key, self._value))
+
+    def merge(self, other: KStream, *, name: str | None = None) -> KStream:
+        """The records of both streams, in no defined order between them."""
+        if getattr(other, "_graph", None) is not self._graph:
+            raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}")
+        node = Process(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
+        self._graph.add(node, self._node, other._node)
+        return KStream(
+            self._graph,
+            node,
+            node.name,
+            self._key if self._key == other._key else None,
+            self._value if self._value == other._value else None,
+            self._sources | other._sources,
+            self._rekeyed or other._rekeyed,
+        )
+
+    # ---- by key
+
+    def repartition(
+        self,
+        *,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> KStream:
+        """Through a topic of `partitions` partitions (None: as many as the largest source) that is this application's:
+        `<application_id>-<name>-repartition`."""
+        if partitions is not None and partitions < 1:
+            raise TopologyError(f"repartition needs at least one partition, not {partitions}")
+        prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
+        key_choice, value_choice = check_serde(key, "key") or self._key, check_serde(value, "value") or self._value
+        node = repartition_node(self._graph, prefix, key_choice, value_choice, partitions, partitioner)
+        self._graph.add(node, self._node)
+        return self._behind(node, key_choice, value_choice)
+
+    def group_by_key(
+        self, *, name: str | None = None, key: Serde[Any] | None = None, value: Serde[Any] | None = None
+    ) -> KGroupedStream:
+        """Group by the key as it is. `name`: of the repartition topic, if one is needed."""
+        return self._group(self._node, name, check_serde(key, "key") or self._key, value, self._rekeyed)
+
+    def group_by(
+        self,
+        selector: Callable[[Any, Any], Any],
+        *,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> KGroupedStream:
+        """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
+        operator = operators.SelectKey(_function(selector))
+        node = Process(self._graph.names.given(name, "KSTREAM-KEY-SELECT-"), lambda: operator)
+        self._graph.add(node, self._node)
+        return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
+
+    def to_table(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable:
+        """A table of the latest value per key; None deletes."""
+        materialized, names = Materialized(store, **options), self._graph.names
+        table_name = names.given(name, "KSTREAM-TOTABLE-")
+        store_name = store or names.store("KSTREAM-TOTABLE-")
+        key, value = materialized.key or self._key, materialized.value or self._value
+        parent, sources = self._node, self._sources
+        if self._rekeyed:
+            parent = repartition_node(self._graph, table_name, key, value)
+            self._graph.add(parent, self._node)
+            sources = frozenset((parent.source,))
+        state = TableState(materialized.spec(store_name, key, value), has_store=store is not None)
+        node = Process(
+            table_name, lambda: TableSource(state.store_name, state.send_old_values), spec=lambda: state.store
+        )
+        self._graph.add(node, parent)
+        return KTable(self._graph, node, key, value, sources, state)
+
+    def to(
+        self,
+        topic: str | TopicExtractor,
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write to `topic`, or to the one that `topic(key, value, record)` gives. Without a `partitioner` the key's
+        murmur2 decides, as with Java's producer."""
+        node = SinkNode(
+            name=self._graph.names.given(name, naming.SINK),
+            parents=(),
+            topic=topic,
+            key=check_serde(key, "key") or self._key,
+            value=check_serde(value, "value") or self._value,
+            partitioner=partitioner,
+        )
+        if not callable(topic):
+            check_name(topic, "a topic")
+        self._graph.add(Sink(node.name, node), self._node)
+
+    # ---- how
+
+    def _then(
+        self, prefix: str, operator: Operator, name: str | None, rekey: bool = False, revalue: bool = False
+    ) -> KStream:
+        node = Process(self._graph.names.given(name, prefix), lambda: operator)
+        self._graph.add(node, self._node)
+        key = weaken(self._key) if rekey else self._key
+        value = weaken(self._value) if revalue else self._value
+        return self._derive(node, key, value, rekeyed=rekey or self._rekeyed)
+
+    def _derive(self, node: GraphNode, key: Choice, value: Choice, rekeyed: bool | None = None) -> KStream:
+        again = self._rekeyed if rekeyed is None else rekeyed
+        return KStream(self._graph, node, node.name, key, value, self._sources, again)
+
+    def _behind(self, node: Repartition, key: Choice, value: Choice) -> KStream:
+        return KStream(self._graph, node, node.name, key, value, frozenset((node.source,)), False)
+
+    def _processor_name(self, prefix: str, name: str | None) -> str:
+        return self._graph.names.processor(prefix) if name is None else check_name(name, "a processor")
+
+    def _group(
+        self, node: GraphNode, name: str | None, key: Choice, value: Serde[Any] | None, rekeyed: bool
+    ) -> KGroupedStream:
+        topic = None if name is None else check_name(name, "a repartition topic")
+        choice = check_serde(value, "value") or self._value
+        return KGroupedStream(self._graph, node, key, choice, self._sources, rekeyed, topic)
+
+
+def _function(function: Any) -> Any:
+    if not callable(function):
+        raise TopologyError(f"an operator needs a function, not {function!r}")
+    return function

@@ -1,0 +1,165 @@
+"""`KTable`: the latest value per key, and the operators on it. Names and semantics are Kafka Streams'.
+
+A table has a store only when it is named, aggregated, or when an operator needs its old values.
+
+*Guarantees*: see `table_operators`.
+*Assumes*: one thread builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.graph import Graph, GraphNode, Process
+from milestones.common.topology.grouped_table import KGroupedTable
+from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.program import Operator
+from milestones.common.topology.serde_choice import Choice, check_serde, weaken
+from milestones.common.topology.table_operators import (
+    TableFilter,
+    TableMapValues,
+    TableRepartitionMap,
+    ToStream,
+)
+from milestones.common.topology.table_state import TableState
+
+if TYPE_CHECKING:
+    from milestones.common.topology.stream import KStream
+
+__all__ = ["KTable", "TableState"]
+
+
+class KTable:
+    """A table. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations, not by hand."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: GraphNode,
+        key: Choice,
+        value: Choice,
+        sources: frozenset[str],
+        state: TableState,
+    ) -> None:
+        self._graph, self._node, self.name = graph, node, node.name
+        self._key, self._value, self._sources, self._state = key, value, sources, state
+
+    @property
+    def queryable_store_name(self) -> str | None:
+        """The store's name, when the user gave it one."""
+        return self._state.name if self._state.named else None
+
+    def filter(
+        self,
+        predicate: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """The rows for which `predicate(key, value)` holds. `store`: keep the result in a store of that name."""
+        return self._filter(predicate, False, name, Materialized(store, **options))
+
+    def filter_not(
+        self,
+        predicate: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """The rows for which `predicate(key, value)` doesn't hold."""
+        return self._filter(predicate, True, name, Materialized(store, **options))
+
+    def map_values(
+        self,
+        mapper: Callable[..., Any],
+        store: str | None = None,
+        *,
+        with_key: bool = False,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`; deletions pass by."""
+        _check(mapper)
+        materialized = Materialized(store, **options)
+        value = materialized.value or weaken(self._value)
+        return self._derive(
+            "KTABLE-MAPVALUES-",
+            name,
+            materialized,
+            value,
+            lambda state: TableMapValues(mapper, with_key, state.store_name, state.send_old_values),
+        )
+
+    def group_by(
+        self,
+        selector: Callable[[Any, Any], tuple[Any, Any]],
+        *,
+        name: str | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> KGroupedTable:
+        """Group by `selector(key, value) -> (key, value)`. `name`: of the node and of the repartition topic."""
+        _check(selector)
+        node = Process(
+            self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)
+        )
+        self._graph.add(node, self._node)
+        self._state.want_old_values(force=True)
+        key_choice = check_serde(key, "key") or weaken(self._key)
+        value_choice = check_serde(value, "value") or weaken(self._value)
+        return KGroupedTable(self._graph, node, key_choice, value_choice, name, KTable)
+
+    def to_stream(
+        self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None
+    ) -> KStream:
+        """The updates as a stream, None for a deleted row. `mapper(key, value) -> key` selects a new key at once."""
+        from milestones.common.topology.stream import KStream  # streams and tables make each other
+
+        node = Process(self._graph.names.given(name, "KTABLE-TOSTREAM-"), ToStream)
+        self._graph.add(node, self._node)
+        stream = KStream(self._graph, node, node.name, self._key, self._value, self._sources, False)
+        return stream if mapper is None else stream.select_key(mapper)
+
+    def _filter(
+        self, predicate: Callable[[Any, Any], Any], negate: bool, name: str | None, materialized: Materialized
+    ) -> KTable:
+        _check(predicate)
+        table = self._derive(
+            "KTABLE-FILTER-",
+            name,
+            materialized,
+            materialized.value or self._value,
+            lambda state: TableFilter(predicate, negate, state.store_name, state.send_old_values),
+        )
+        table._state.send_old_values = self._state.want_old_values(force=False)
+        return table
+
+    def _derive(
+        self,
+        prefix: str,
+        name: str | None,
+        materialized: Materialized,
+        value: Choice,
+        operator: Callable[[TableState], Operator],
+    ) -> KTable:
+        if materialized.given and materialized.store is None:
+            self._graph.names.store(prefix)
+        key = materialized.key or self._key
+        spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
+        state = TableState(spec, has_store=materialized.store is not None, parent=self._state)
+        node = Process(
+            self._graph.names.given(name, prefix), lambda: operator(state), spec=lambda: state.store
+        )
+        self._graph.add(node, self._node)
+        return KTable(self._graph, node, key, value, self._sources, state)
+
+
+def _check(function: Any) -> None:
+    if not callable(function):
+        raise TopologyError(f"an operator needs a function, not {function!r}")

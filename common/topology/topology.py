@@ -1,0 +1,208 @@
+"""A topology: named nodes, topics and store specs, and how they fall into sub-topologies.
+
+The Processor API adds nodes by hand (parents first); the DSL's `StreamsBuilder.build()` does it for you, and more may
+be added to what it built.
+
+*Guarantees*: what was added is valid by itself (`TopologyError` at once, with what to do); `resolve` checks the whole
+and changes nothing, so that threads may share a topology that is complete.
+*Assumes*: one thread builds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from milestones.common.errors import TopologyError
+from milestones.common.serdes import Serde
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.describe import TopologyDescription, describe
+from milestones.common.topology.nodes import (
+    Node,
+    OffsetReset,
+    Partitioner,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+    TopicExtractor,
+)
+from milestones.common.topology.processor import ProcessorOperator, check_supplier
+from milestones.common.topology.resolve import group_nodes, resolve
+from milestones.common.topology.serde_choice import check_serde
+from milestones.common.topology.timestamps import TimestampExtractor
+
+_RESETS = ("earliest", "latest", "none", None)
+
+
+class Topology:
+    """Nodes and stores, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, StoreSpec] = {}
+        self._internal: dict[str, int | None] = {}
+        self._copartitioned: list[frozenset[str]] = []
+
+    # ---- what users of the Processor API call
+
+    def add_source(
+        self,
+        name: str,
+        *topics: str | re.Pattern[str],
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: OffsetReset | None = None,
+    ) -> Topology:
+        """Read `topics`: names, or one pattern that must match a topic's whole name."""
+        plain = tuple(topic for topic in topics if isinstance(topic, str))
+        patterns = [topic.pattern for topic in topics if isinstance(topic, re.Pattern)]
+        if len(plain) + len(patterns) != len(topics) or not topics or (patterns and len(topics) > 1):
+            raise TopologyError(f"source {name} needs topic names, or one compiled pattern, not {topics!r}")
+        return self.add_node(
+            SourceNode(
+                name=name,
+                topics=plain,
+                pattern=patterns[0] if patterns else None,
+                key=check_serde(key, f"key of source {name}"),
+                value=check_serde(value, f"value of source {name}"),
+                timestamp_extractor=timestamp_extractor,
+                offset_reset=offset_reset,
+            )
+        )
+
+    def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
+        """Run a `Processor` per task on the records of `parents`. `supplier`: its class, or a function."""
+        return self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | TopicExtractor,
+        *parents: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Topology:
+        """Write the records of `parents` to `topic`, or to the one that a function chooses for each."""
+        return self.add_node(
+            SinkNode(
+                name=name,
+                parents=parents,
+                topic=topic,
+                key=check_serde(key, f"key of sink {name}"),
+                value=check_serde(value, f"value of sink {name}"),
+                partitioner=partitioner,
+            )
+        )
+
+    def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
+        """Add a store and connect `processors` to it. An equal one may be added again."""
+        known = self._stores.get(spec.name)
+        if known is not None and known != spec:
+            raise TopologyError(f"a different store named {spec.name} was added before: give one another name")
+        self._stores[spec.name] = spec
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, spec.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Let `processor` use `stores`; processors that share a store are in one sub-topology."""
+        node = self._nodes.get(processor)
+        if not isinstance(node, ProcessorNode):
+            what = "isn't in the topology" if node is None else "is a source or a sink"
+            raise TopologyError(f"stores {list(stores)} can't be connected to {processor}: it {what}")
+        for store in stores:
+            if store not in self._stores:
+                raise TopologyError(
+                    f"processor {processor} wants the store {store}, which isn't in the topology: add_state_store first"
+                )
+        self._nodes[processor] = replace(node, stores=tuple(dict.fromkeys((*node.stores, *stores))))
+        return self
+
+    # ---- what the DSL calls besides
+
+    def add_node(self, node: Node) -> Topology:
+        """Add a node; its parents must be there."""
+        name: Any = node.name
+        if not isinstance(name, str) or not name:
+            raise TopologyError(f"a node's name must be a str with something in it, not {name!r}")
+        if node.name in self._nodes:
+            raise TopologyError(f"there are two nodes named {node.name}: give one another name")
+        if isinstance(node, SourceNode):
+            self._check_source(node)
+        else:
+            self._check_parents(node)
+        if isinstance(node, SinkNode) and not ((isinstance(node.topic, str) and node.topic) or callable(node.topic)):
+            raise TopologyError(f"sink {node.name} needs a topic's name, or a function that gives one")
+        self._nodes[node.name] = node
+        return self
+
+    def add_internal_topic(self, name: str, partitions: int | None) -> None:
+        """Declare `name` (without the application's) a repartition topic of this application."""
+        self._internal[name] = partitions
+
+    def copartition_sources(self, sources: Iterable[str]) -> None:
+        """The topics of these source nodes must have equal partition counts."""
+        self._copartitioned.append(frozenset(sources))
+
+    def _check_source(self, node: SourceNode) -> None:
+        if node.offset_reset not in _RESETS:
+            raise TopologyError(
+                f'source {node.name}: offset_reset must be "earliest", "latest" or "none", not {node.offset_reset!r}'
+            )
+        others = [each for each in self._nodes.values() if isinstance(each, SourceNode)]
+        taken = {topic: each.name for each in others for topic in each.topics}
+        for topic in node.topics:
+            if topic in taken:
+                raise _read_twice(topic, node.name, taken[topic])
+            for each in others:
+                if each.pattern is not None and re.fullmatch(each.pattern, topic):
+                    raise _read_twice(topic, node.name, f"{each.name} (pattern {each.pattern})")
+        if node.pattern is not None:
+            for topic, name in taken.items():
+                if re.fullmatch(node.pattern, topic):
+                    raise _read_twice(topic, f"{node.name} (pattern {node.pattern})", name)
+
+    def _check_parents(self, node: ProcessorNode | SinkNode) -> None:
+        if not node.parents:
+            raise TopologyError(f"{node.name} has no parent, so no record would reach it: name at least one")
+        for parent in node.parents:
+            if parent == node.name:
+                raise TopologyError(f"{node.name} is its own parent: a topology can't have cycles but through topics")
+            if parent not in self._nodes:
+                raise TopologyError(f"{node.name} has the parent {parent}, which isn't in the topology: add it first")
+            if isinstance(self._nodes[parent], SinkNode):
+                raise TopologyError(f"{node.name} has the parent {parent}, a sink: read its topic with a source")
+
+    # ---- what becomes of it
+
+    def describe(self) -> TopologyDescription:
+        """The sub-topologies; `str()` of it is Kafka Streams' text, `.mermaid()` a chart."""
+        return describe(dict(enumerate(group_nodes(self._nodes))))
+
+    def resolve(
+        self,
+        application_id: str,
+        *,
+        default_key_serde: Serde[Any] | None = None,
+        default_value_serde: Serde[Any] | None = None,
+    ) -> tuple[SubTopology, ...]:
+        """The sub-topologies with real topic names and settled serdes; `TopologyError` when they can't run."""
+        return resolve(
+            application_id,
+            nodes=self._nodes,
+            stores=self._stores,
+            internal=self._internal,
+            copartitioned=self._copartitioned,
+            defaults=(default_key_serde, default_value_serde),
+        )
+
+
+def _read_twice(topic: str, one: str, other: str) -> TopologyError:
+    return TopologyError(
+        f"topic {topic} is read by two sources, {one} and {other}: read it once and use the stream twice"
+    )

@@ -1,0 +1,67 @@
+"""Runs one instance of an application under test.
+
+*Guarantees*: the exit codes are the runtime's own; with `--census` a file says what the process had before and after.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from compat_tests.apps.topologies import TOPOLOGIES
+from milestones import Streams, StreamsConfig
+from milestones.common.errors import MilestonesError
+
+
+def census() -> dict[str, Any]:
+    """Threads, open files and connections of this process."""
+    gc.collect()
+    process = psutil.Process()
+    return {
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "native_threads": process.num_threads(),
+        "files": sorted(file.path for file in process.open_files()),
+        "connections": len(process.net_connections()),
+    }
+
+
+def run(topology: str, config_file: str) -> int:
+    """The process's exit code."""
+    try:
+        config = StreamsConfig.from_toml(config_file)
+        return Streams(TOPOLOGIES[topology](config.application_id), config).run()
+    except MilestonesError as error:
+        logging.getLogger("compat_tests").error("%s: %s", type(error).__name__, error)
+        return error.exit_code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("topology", choices=sorted(TOPOLOGIES))
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--census", type=Path)
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    before = census()
+    code = run(arguments.topology, arguments.config)
+    if arguments.census:
+        arguments.census.write_text(json.dumps({"before": before, "after": census()}))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The topologies under test. `oracles/flows.py` has the language in which `cases/flows.py` says what they must do.
+
+*Guarantees*: what a topology is, follows from the application id alone.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compat_tests.oracles.rows import ORDINAL
+from milestones import Processor, Record, StreamsBuilder, Topology, serdes
+
+TEXT, LONG = serdes.STRING, serdes.LONG
+
+
+class Words(Processor):
+    """One record per word of the value, keyed by it and numbered by the header `ordinal`."""
+
+    def process(self, record: Record) -> None:
+        for number, word in enumerate(record.value.split()):
+            headers = [*record.headers, (ORDINAL, str(number).encode())]
+            self.context.forward(Record(word, word, record.timestamp, headers))
+
+
+def copy(app: str) -> StreamsBuilder:
+    """in -> out, unchanged."""
+    builder = StreamsBuilder()
+    builder.stream(f"{app}-in", key=TEXT, value=TEXT).to(f"{app}-out")
+    return builder
+
+
+def count(app: str) -> StreamsBuilder:
+    """The count of records per key of `in`."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def count_by_value(app: str) -> StreamsBuilder:
+    """The count of records per value of `in`: one repartition."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by(lambda _, value: value, name="by-value", key=TEXT).count("counts")
+    counts.to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def words(app: str) -> StreamsBuilder:
+    """The count of words: several outputs per input, one repartition."""
+    builder = StreamsBuilder()
+    split = builder.stream(f"{app}-in", key=TEXT, value=TEXT).process(Words)
+    counts = split.group_by_key(name="words", key=TEXT, value=TEXT).count("counts")
+    counts.to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def two(app: str) -> StreamsBuilder:
+    """Two sub-topologies that have nothing to do with each other: a copy of `in`, a count of `other`."""
+    builder = StreamsBuilder()
+    builder.stream(f"{app}-in", key=TEXT, value=TEXT).to(f"{app}-out")
+    others = builder.stream(f"{app}-other", key=TEXT, value=TEXT)
+    others.group_by_key().count("counts").to_stream().to(f"{app}-counts", value=LONG)
+    return builder
+
+
+def several(app: str) -> StreamsBuilder:
+    """One task reads `in` and `other`, by time, and keeps each key's values as one text."""
+    builder = StreamsBuilder()
+    both = builder.stream([f"{app}-in", f"{app}-other"], key=TEXT, value=TEXT)
+    texts = both.group_by_key().aggregate(str, lambda key, value, text: text[-40:] + value, "texts", value=TEXT)
+    texts.to_stream().to(f"{app}-out", value=TEXT)
+    return builder
+
+
+def refuse(key: str, value: str) -> str:
+    """The user code of `fragile`."""
+    if value == "poison":
+        raise RuntimeError("the user's code doesn't like this value")
+    return value
+
+
+def fragile(app: str) -> StreamsBuilder:
+    """A copy of numbers-as-text through user code that raises on `poison`, after a count was changed."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    counts = records.group_by_key().aggregate(int, lambda key, value, n: n + 1, "counts", value=LONG)
+    counts.to_stream().to(f"{app}-counts", value=LONG)
+    records.map_values(refuse, with_key=True).to(f"{app}-out")
+    return builder
+
+
+TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
+    "copy": copy,
+    "count": count,
+    "count-by-value": count_by_value,
+    "words": words,
+    "two": two,
+    "several": several,
+    "fragile": fragile,
+}

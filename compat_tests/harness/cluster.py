@@ -1,0 +1,179 @@
+"""Kafka as the suite sees it: topics, records, committed offsets, groups.
+
+*Guarantees*: `read` returns everything up to the partitions' read-uncommitted ends, control records passed over, or
+raises; nothing is cached.
+*Assumes*: one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from compat_tests.harness.waiting import DeadlineError
+from compat_tests.oracles.placement import java_hash
+from compat_tests.oracles.rows import Place, Row
+
+CALL_S = 30.0
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Cluster:
+    """A running Kafka."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def create(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+        """Create topics with these partition counts."""
+        new = [NewTopic(name, count, 1, config=dict(config or {})) for name, count in topics.items()]
+        for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
+            future.result(CALL_S)
+
+    def delete(self, topics: Collection[str]) -> None:
+        """Delete topics; those that don't exist are passed over."""
+        for future in self.admin.delete_topics(list(topics), request_timeout=CALL_S).values() if topics else ():
+            with suppress(KafkaException):
+                future.result(CALL_S)
+
+    def topics(self) -> dict[str, int]:
+        """Partition counts of all topics."""
+        found = self.admin.list_topics(timeout=CALL_S).topics
+        return {name: len(topic.partitions) for name, topic in found.items()}
+
+    def places(self, topics: Iterable[str]) -> list[Place]:
+        """All partitions of these topics, as far as they exist."""
+        counts = self.topics()
+        return [Place(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+
+    def bounds(self, places: Collection[Place], spec: OffsetSpec | None = None) -> dict[Place, int]:
+        """End offsets (or those of `spec`), uncommitted and control records included."""
+        if not places:
+            return {}
+        asked = {TopicPartition(*place): spec or OffsetSpec.latest() for place in places}
+        futures = self.admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
+        )
+        return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
+
+    def committed(self, group: str) -> dict[Place, int]:
+        """The group's stable committed offsets. `KafkaException` while a transaction on them is pending."""
+        request = [ConsumerGroupTopicPartitions(group)]
+        (future,) = self.admin.list_consumer_group_offsets(
+            request, require_stable=True, request_timeout=CALL_S
+        ).values()
+        found = future.result(CALL_S).topic_partitions
+        for at in found:
+            if at.error is not None:
+                raise KafkaException(at.error)
+        return {Place(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+    def members(self, group: str) -> dict[str, frozenset[Place]]:
+        """The group's members as it is now, by client id, with their partitions; none while it rebalances."""
+        (future,) = self.admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+        described = future.result(CALL_S)
+        if described.state.name != "STABLE":
+            return {}
+        return {
+            member.client_id: frozenset(
+                Place(at.topic, at.partition) for at in member.assignment.topic_partitions if member.assignment
+            )
+            for member in described.members
+        }
+
+    def describe_topic(self, topic: str) -> Any:
+        """Kafka's description of one topic."""
+        return self.admin.describe_topics(TopicCollection([topic]))[topic].result(CALL_S)
+
+    def read(self, topics: Iterable[str], timeout_s: float = 60.0) -> list[Row]:
+        """All committed records of these topics, by topic and partition, in order."""
+        with Tail(self, topics) as tail:
+            tail.to_the_end(timeout_s)
+            return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
+
+    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
+        """What the broker wrote down about a group (see `oracles.group.history`)."""
+        partition = java_hash(group) % self.topics()[OFFSETS_TOPIC]
+        with Tail(self, (), [Place(OFFSETS_TOPIC, partition)]) as tail:
+            tail.to_the_end(timeout_s)
+            return tail.rows
+
+
+class Tail(AbstractContextManager["Tail"]):
+    """Reads committed records of topics as they come. `rows`: all so far."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Iterable[str],
+        places: Collection[Place] = (),
+        from_offsets: Mapping[Place, int] | None = None,
+    ) -> None:
+        self._cluster, self._places = cluster, [*places, *cluster.places(topics)]
+        self._reached = dict.fromkeys(self._places, 0)
+        self.rows: list[Row] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "compat-suite-never-committed",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.queue.backoff.ms": 10,
+                "fetch.wait.max.ms": 50,
+                "log_level": 0,
+            }
+        )
+        starts = from_offsets or {}
+        self._consumer.assign([TopicPartition(*at, starts.get(at, OFFSET_BEGINNING)) for at in self._places])
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def poll(self, wait_s: float = 0.0) -> int:
+        """Take what is there; the number of rows so far."""
+        while messages := self._consumer.consume(5_000, wait_s):
+            for message in messages:
+                self._take(message)
+            wait_s = 0.0
+        return len(self.rows)
+
+    def _take(self, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        error = message.error()
+        if error is None:
+            headers = tuple(message.headers() or ())
+            at = message.timestamp()[1]
+            self.rows.append(Row(topic, partition, offset, message.key(), message.value(), at, headers))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._reached[Place(topic, partition)] = offset
+        elif not (error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)):
+            raise KafkaException(error)
+
+    def to_the_end(self, timeout_s: float) -> None:
+        """Read up to where the partitions end now; waits for transactions that are open."""
+        deadline = time.monotonic() + timeout_s
+        ends = self._cluster.bounds(self._places)
+        while left := {str(place): end for place, end in ends.items() if self._reached[place] < end}:
+            if time.monotonic() > deadline:
+                raise DeadlineError(
+                    f"{left} not reached under read committed within {timeout_s:.0f} s (reached "
+                    f"{ {str(place): at for place, at in self._reached.items()} }): a transaction was left open"
+                )
+            self.poll(0.05)

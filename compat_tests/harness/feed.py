@@ -1,0 +1,85 @@
+"""Inputs: records with keys, values and timestamps by seed, each carrying its own place in Kafka.
+
+*Guarantees*: a record's header `origin` is the place where it really lies, checked at its delivery; keys are placed as
+Kafka's default partitioner places them.
+*Assumes*: nobody else writes to the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from compat_tests.harness.cluster import Cluster
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Row, origin_header
+
+FIRST_TIMESTAMP = 1_700_000_000_000
+
+
+class Sent(NamedTuple):
+    """A record to be sent. `partition` None: the key's."""
+
+    key: bytes
+    value: bytes | None
+    timestamp: int
+    partition: int | None = None
+
+
+class Feed:
+    """Writes one topic. `rows`: what lies in it."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
+        self.topic, self.rows = topic, list[Row]()
+        self._ends = [0] * partitions
+        self._failures: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "on_delivery": self._delivered,
+                "log_level": 0,
+            }
+        )
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        planned = dict(message.headers() or ())["origin"]
+        found = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        if error is not None or planned != found.encode():
+            self._failures.append(f"{planned!r} lies at {found}: {error}")
+
+    def send(self, records: Iterable[Sent]) -> list[Row]:
+        """Write the records and wait until Kafka has them; where they lie."""
+        sent = []
+        for record in records:
+            partition = record.partition
+            if partition is None:
+                partition = partition_of(record.key, len(self._ends))
+            offset, self._ends[partition] = self._ends[partition], self._ends[partition] + 1
+            header = origin_header(self.topic, partition, offset)
+            row = Row(self.topic, partition, offset, record.key, record.value, record.timestamp, (header,))
+            self._produce(row)
+            sent.append(row)
+        left = self._producer.flush(60)
+        if left or self._failures:
+            raise RuntimeError(f"inputs of {self.topic} didn't reach Kafka: {left} waiting, {self._failures[:3]}")
+        self.rows += sent
+        return sent
+
+    def _produce(self, row: Row) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    row.topic,
+                    row.value,
+                    row.key,
+                    row.partition,
+                    timestamp=row.timestamp,
+                    headers=list(row.headers),
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)

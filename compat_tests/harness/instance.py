@@ -1,0 +1,150 @@
+"""One instance of an application under test: a real process, started with nothing but a config.
+
+*Guarantees*: every process that was started is ended; its log is kept; what it printed is in the error of a failure.
+*Assumes*: `python -m compat_tests.apps`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compat_tests.harness.waiting import until
+from compat_tests.oracles.findings import Findings
+from compat_tests.oracles.leftovers import Census, nothing_left
+
+ROOT = Path(__file__).resolve().parents[2]
+EXIT_S = 60.0
+TAIL_LINES = 40
+
+
+class DiedError(AssertionError):
+    """A process ended that should live."""
+
+
+class Instance:
+    """A process that may be started again and again, on the same state directory."""
+
+    def __init__(self, name: str, topology: str, config: Mapping[str, Any], directory: Path) -> None:
+        self.name, self._topology, self._directory = name, topology, directory
+        self.state_dir = directory / f"{name}-state"
+        self.config = {"state_dir": str(self.state_dir), "client_id": name, **config}
+        self.log_file = directory / f"{name}.log"
+        self._census_file = directory / f"{name}-census.json"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def __repr__(self) -> str:
+        return f"<instance {self.name}: {'runs' if self.running else f'ended with {self.exit_code}'}>"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last process; negative: the signal that ended it. None while it runs."""
+        return self._process.poll() if self._process is not None else None
+
+    def start(self, fault: str | None = None, **changes: Any) -> Instance:
+        """Start the process. `fault`: as in MILESTONES_FAULT; `changes`: to the config, for this start."""
+        assert not self.running, f"{self} runs already"
+        config_file = self._directory / f"{self.name}.toml"
+        config_file.write_text(as_toml({**self.config, **changes}))
+        command = [sys.executable, "-m", "compat_tests.apps", self._topology, "--config", str(config_file)]
+        self._census_file.unlink(missing_ok=True)
+        self.starts += 1
+        with self.log_file.open("ab") as log:
+            log.write(f"---- start {self.starts}: {' '.join(command)} (fault {fault})\n".encode())
+            log.flush()
+            self._process = subprocess.Popen(
+                [*command, "--census", str(self._census_file)],
+                cwd=ROOT,
+                env=environment(fault),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if there is anybody to get it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`; returns when it is dead."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float = EXIT_S) -> int:
+        """Wait for the end; the exit code."""
+        assert self._process is not None, f"{self.name} was never started"
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} didn't end within {timeout_s:.0f} s\n{self.log_tail()}") from None
+
+    def stop(self, timeout_s: float = EXIT_S) -> None:
+        """SIGTERM, and a clean end: exit code 0."""
+        self.signal(signal.SIGTERM)
+        code = self.wait(timeout_s)
+        assert code == 0, f"{self.name} was asked to stop and ended with exit code {code}\n{self.log_tail()}"
+
+    def must_live(self) -> None:
+        """Raise `DiedError` when the process has ended."""
+        if not self.running:
+            raise DiedError(f"{self.name} ended with exit code {self.exit_code}\n{self.log_tail()}")
+
+    def dies(self, expected: int, timeout_s: float = EXIT_S) -> None:
+        """Wait until the process ends by itself, with this exit code."""
+        code = self.wait(timeout_s)
+        assert code == expected, f"{self.name}: exit code {code}, expected {expected}\n{self.log_tail()}"
+
+    def says(self, text: str, timeout_s: float = EXIT_S) -> None:
+        """Wait until the log of the current process has `text`."""
+        until(lambda: text in self.log(), f"{self.name} logs {text!r}", timeout_s, self.must_live)
+
+    def log(self) -> str:
+        """What the current process has written."""
+        return self.log_file.read_text(errors="replace").rpartition(f"---- start {self.starts}:")[2]
+
+    def log_tail(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
+
+    def leftovers(self) -> Findings:
+        """What the last process still had after its clean end."""
+        census = json.loads(self._census_file.read_text())
+        return nothing_left(Census.of(census["before"]), Census.of(census["after"]), str(self.state_dir))
+
+    def end(self) -> None:
+        """Whatever it is doing: end it."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+
+def environment(fault: str | None) -> dict[str, str]:
+    """Ours, without any setting of the runtime: the config file is all that it gets."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
+    armed = {} if fault is None else {"MILESTONES_FAULT": fault}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **armed}
+
+
+def as_toml(config: Mapping[str, Any]) -> str:
+    """Flat settings as TOML: its strings, numbers, booleans and lists are written as in JSON."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if value is not None)

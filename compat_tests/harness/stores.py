@@ -1,0 +1,35 @@
+"""What instances have on disk, once they have ended.
+
+*Guarantees*: the directories stay as they are: a copy is opened.
+*Assumes*: nobody has the stores open.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from compat_tests.oracles.changelog import StoreDump
+from milestones.common.state.engines import open_engines
+
+
+def store_directories(state_dir: Path, application_id: str) -> list[Path]:
+    """Where the persistent stores of all tasks lie: `<state_dir>/<application_id>/<task>/rocksdb/<store>`."""
+    return sorted(path for path in (state_dir / application_id).glob("*_*/rocksdb/*") if path.is_dir())
+
+
+def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[StoreDump]:
+    """All stores on this disk."""
+    engines = open_engines("rocksdict")
+    for path in store_directories(state_dir, application_id):
+        task, store = path.parts[-3], path.name
+        copy = scratch / "opened" / task / store
+        shutil.copytree(path, copy)
+        engine = engines.open(copy, store)
+        try:
+            namespace = engine.open(store)
+            yield StoreDump(task, store, namespace.offset(), dict(namespace.scan(None, None)))
+        finally:
+            engine.close()
+            shutil.rmtree(copy)

@@ -1,0 +1,44 @@
+"""Waiting for conditions: the only way in which a case may let time pass.
+
+*Guarantees*: a condition is looked at again and again until it holds, until the deadline, or until something that must
+live has died; the error says what was waited for and what was seen last.
+*Assumes*: conditions are cheap and change nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PAUSE_S = 0.1
+
+
+class DeadlineError(AssertionError):
+    """What was waited for didn't come."""
+
+
+def until(
+    condition: Callable[[], object], what: str, timeout_s: float, alive: Callable[[], None] = lambda: None
+) -> None:
+    """Return once `condition()` is true. When it isn't, it may return a text that says how far things are: prefix it
+    with `Not(...)`. `alive` raises when waiting makes no sense any more."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        seen = condition()
+        if seen and not isinstance(seen, Not):
+            return
+        alive()
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"not within {timeout_s:.0f} s: {what}" + (f"; last seen: {seen}" if seen else ""))
+        time.sleep(PAUSE_S)
+
+
+class Not(str):
+    """A condition that doesn't hold yet, and why."""
+
+    __slots__ = ()
+
+
+def none_of(problems: object) -> object:
+    """A condition that holds when there are no `problems` (findings, rows, ...); else it says what they are."""
+    return Not(f"{problems!s:.500}") if problems else True

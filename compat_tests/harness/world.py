@@ -1,0 +1,207 @@
+"""One test's world: topics, instances and a seed of its own, and the judgement at its end.
+
+*Guarantees*: two tests never share a topic, a group, a state directory or random numbers; every process is ended and
+every topic deleted when the test is over.
+*Assumes*: one thread.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.cluster import Cluster, Tail
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.waiting import Not, until
+from compat_tests.oracles.group import History, history
+from compat_tests.oracles.rows import Place
+
+PROGRESS_S = 90.0
+
+SETTINGS: Mapping[str, Any] = {
+    "commit_interval_ms": 100,
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 500,
+    "transaction_timeout_ms": 5_000,
+    "request_timeout_ms": 10_000,
+    "task_timeout_ms": 30_000,
+}
+"""What every application under test is started with, unless a case says otherwise."""
+
+
+@dataclass
+class World:
+    """What a case works with. `guarantee`: the `processing_guarantee`; `stage`: `milestones`."""
+
+    broker: Broker
+    cluster: Cluster
+    stage: str
+    guarantee: str
+    seed: int
+    directory: Path
+    application_id: str
+    rng: random.Random
+    feeds: dict[str, Feed] = field(default_factory=dict)
+    instances: list[Instance] = field(default_factory=list)
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.guarantee == "exactly_once_v2"
+
+    # ---- topics and inputs
+
+    def topic(self, suffix: str) -> str:
+        return f"{self.application_id}-{suffix}"
+
+    def create(self, **partitions: int) -> None:
+        """Create topics by suffix, with these partition counts."""
+        self.cluster.create({self.topic(suffix): count for suffix, count in partitions.items()})
+
+    def input(self, suffix: str, partitions: int) -> Feed:
+        """Create a topic and something that writes to it."""
+        self.create(**{suffix: partitions})
+        self.feeds[suffix] = Feed(self.cluster, self.topic(suffix), partitions)
+        return self.feeds[suffix]
+
+    def records(self, count: int, keys: int, value: Callable[[int], str] | None = None) -> list[Sent]:
+        """Records of `keys` keys by seed, one millisecond apart."""
+        return [
+            Sent(
+                key=b"k%d" % self.rng.randrange(keys),
+                value=(value(number) if value else f"v{number}").encode(),
+                timestamp=FIRST_TIMESTAMP + number,
+            )
+            for number in range(count)
+        ]
+
+    # ---- instances
+
+    def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
+        """An instance that isn't started yet."""
+        settings = {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "milestones": self.stage,
+            "processing_guarantee": self.guarantee,
+            **SETTINGS,
+            **config,
+        }
+        made = Instance(name, topology, settings, self.directory)
+        self.instances.append(made)
+        return made
+
+    def must_live(self) -> None:
+        """Every process that was started and not ended by the case still runs."""
+        for instance in self.instances:
+            if instance.exit_code not in (None, 0, -9):
+                instance.must_live()
+
+    # ---- conditions
+
+    def processed(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
+        """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first)."""
+        self.wait(
+            lambda: self._behind([place for feed in self.feeds.values() for place in self._places(feed.topic)]),
+            "all inputs are processed",
+            timeout_s,
+        )
+        for suffix in repartitions:
+            self.wait(
+                lambda topic=self.topic(suffix): self._behind(self._places(topic)),
+                f"{suffix} is processed",
+                timeout_s,
+            )
+
+    def _places(self, topic: str) -> list[Place]:
+        return self.cluster.places([topic])
+
+    def _behind(self, places: Sequence[Place]) -> object:
+        """True when no record lies behind the committed offsets of `places`."""
+        committed, ends = self.committed(), self.cluster.bounds(places)
+        behind = {place: committed.get(place, 0) for place in places if committed.get(place, 0) < ends[place]}
+        if not behind:
+            return True
+        with Tail(self.cluster, (), list(behind), from_offsets=behind) as tail:
+            tail.to_the_end(20)
+            count = len(tail.rows)
+        return Not(f"{count} records left behind { {str(p): at for p, at in behind.items()} }") if count else True
+
+    def committed(self) -> dict[Place, int]:
+        return self.cluster.committed(self.application_id)
+
+    def wait(self, condition: Callable[[], object], what: str, timeout_s: float = PROGRESS_S) -> None:
+        """Wait for a condition in Kafka; a passing error of Kafka's counts as not yet."""
+
+        def patient() -> object:
+            try:
+                return condition()
+            except KafkaException as error:
+                return Not(str(error))
+
+        until(patient, what, timeout_s, self.must_live)
+
+    def group_is(self, *instances: Instance, timeout_s: float = PROGRESS_S) -> None:
+        """Wait until these instances, and only they, have all partitions of the inputs, each something."""
+        places = {place for feed in self.feeds.values() for place in self._places(feed.topic)}
+
+        def settled() -> object:
+            members = self.cluster.members(self.application_id)
+            owned = [place for assigned in members.values() for place in assigned]
+            names = {name for name in members if any(name.startswith(one.name) for one in instances)}
+            right = len(members) == len(names) and all(any(n.startswith(i.name) for n in names) for i in instances)
+            good = right and len(owned) == len(set(owned)) and places <= set(owned)
+            return good or Not(str({name: sorted(map(str, assigned)) for name, assigned in members.items()}))
+
+        self.wait(settled, f"the group is {[one.name for one in instances]} and has all inputs", timeout_s)
+
+    def history(self) -> History:
+        return history(self.application_id, self.cluster.group_rows(self.application_id))
+
+    def end(self) -> None:
+        """End every process, delete every topic."""
+        for instance in self.instances:
+            instance.end()
+        self.cluster.delete([topic for topic in self.cluster.topics() if topic.startswith(self.application_id)])
+
+
+def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
+    """SIGTERM to all at once, then a clean end of each: nobody takes over what another one gave up."""
+    import signal
+
+    running = [one for one in instances if one.running]
+    for one in running:
+        one.signal(signal.SIGTERM)
+    for one in running:
+        one.dies(0, timeout_s)
+
+
+@contextmanager
+def new_world(
+    broker: Broker, name: str, stage: str, guarantee: str, seed: int, directory: Path
+) -> Iterator[World]:
+    """A world for the test `name`; the same seed and name give the same random numbers."""
+    readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
+    world = World(
+        broker=broker,
+        cluster=Cluster(broker.bootstrap_servers),
+        stage=stage,
+        guarantee=guarantee,
+        seed=seed,
+        directory=directory,
+        application_id=f"{readable}-{uuid.uuid4().hex[:8]}",
+        rng=random.Random(f"{seed}:{name}"),
+    )
+    try:
+        yield world
+    finally:
+        world.end()

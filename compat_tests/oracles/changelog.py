@@ -1,0 +1,91 @@
+"""Stores against their changelogs: a store holds what its changelog says up to the store's own offset, no more, no less.
+
+| kind | what was found |
+|---|---|
+| stale | a key has another value than the changelog gives at the store's offset |
+| missing | a key isn't in the store, or not in the table |
+| extra | a key is in the store, or in the table, and shouldn't be: an uncommitted write, a lost deletion |
+| ahead | the store says that it holds more than the changelog has |
+| behind | a store that was closed cleanly doesn't have all of its changelog |
+| no-offset | a store has entries but doesn't say up to where |
+
+*Guarantees*: pure; the byte formats are written down here once more, apart from the runtime's.
+*Assumes*: the changelog partition was read from its beginning to its end, under read committed, in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compat_tests.oracles.findings import Finding, Findings
+from compat_tests.oracles.flows import Entry
+from compat_tests.oracles.rows import Row
+
+
+@dataclass(frozen=True)
+class StoreDump:
+    """What a store on disk holds. `offset`: of its changelog, exclusive. Timestamped values: 8 bytes, then the value."""
+
+    task: str
+    store: str
+    offset: int | None
+    entries: Mapping[bytes, bytes]
+
+    def __str__(self) -> str:
+        return f"store {self.store} of task {self.task}"
+
+
+def fold(rows: Iterable[Row], below: int | None = None) -> dict[bytes, Entry]:
+    """The table that a changelog stands for, up to the offset `below`."""
+    table: dict[bytes, Entry] = {}
+    for row in rows:
+        if row.key is None or (below is not None and row.offset >= below):
+            continue
+        if row.value is None:
+            table.pop(row.key, None)
+        else:
+            table[row.key] = Entry(row.timestamp, row.value)
+    return table
+
+
+def store_equals_changelog(dump: StoreDump, rows: Sequence[Row], end: int, *, timestamped: bool = True) -> Findings:
+    """`end`: the changelog's read-uncommitted end offset."""
+    if dump.offset is None:
+        return [Finding("no-offset", f"{dump} has {len(dump.entries)} entries")] if dump.entries else []
+    if dump.offset > end:
+        return [Finding("ahead", f"{dump} is at offset {dump.offset}, its changelog ends at {end}")]
+    table = fold(rows, dump.offset)
+    right = {key: _stored(entry, timestamped) for key, entry in table.items()}
+    return _compare(f"{dump} at offset {dump.offset}", right, dump.entries)
+
+
+def store_is_complete(dump: StoreDump, rows: Sequence[Row]) -> Findings:
+    """After a clean close: no record of the changelog lies behind the store's offset."""
+    offset = dump.offset or 0
+    left = [row for row in rows if row.offset >= offset and row.key is not None]
+    return [Finding("behind", f"{dump} is at {offset}; {len(left)} records follow, the first {left[0]}")] if left else []
+
+
+def changelog_equals_table(rows: Iterable[Row], table: Mapping[bytes, Entry]) -> Findings:
+    """All partitions of a changelog together, against the reference interpreter's table."""
+    folded = {key: _stored(entry, True) for key, entry in fold(rows).items()}
+    return _compare("the changelog", {key: _stored(entry, True) for key, entry in table.items()}, folded)
+
+
+def _stored(entry: Entry, timestamped: bool) -> bytes:
+    return struct.pack(">q", entry.timestamp) + entry.value if timestamped else entry.value
+
+
+def _compare(what: str, right: Mapping[bytes, bytes], found: Mapping[bytes, bytes]) -> Findings:
+    findings = [Finding("missing", f"{what} lacks key {key!r:.60}") for key in right.keys() - found.keys()]
+    findings += [
+        Finding("extra", f"{what} has key {key!r:.60} = {found[key]!r:.60}") for key in found.keys() - right.keys()
+    ]
+    findings += [
+        Finding("stale", f"{what} has {key!r:.60} = {found[key]!r:.60}, should be {right[key]!r:.60}")
+        for key in right.keys() & found.keys()
+        if right[key] != found[key]
+    ]
+    return sorted(findings)

@@ -1,0 +1,79 @@
+"""The reference interpreter: what a topology must do, said in plain Python, one record at a time.
+
+A topology of the suite is one or more flows. A flow reads topics, makes each record into payloads by key
+(`expand`), folds payloads into a state per key (`step`), and writes what `encode` makes of the state.
+
+*Guarantees*: uses nothing of the runtime.
+*Assumes*: a flow's state depends on the order of its own key's payloads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from compat_tests.oracles.rows import Origin, Row
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One path from topics to a topic. `sources` and `output` are names without the application's prefix.
+
+    `step` None: no state, `encode` is given the payload itself. `store`: the name of the store that keeps the state.
+    `rekeyed`: records of one output key come from several input partitions.
+    """
+
+    sources: tuple[str, ...]
+    output: str
+    expand: Callable[[Row], Iterable[tuple[bytes | None, Any]]]
+    encode: Callable[[Any], bytes | None] = lambda payload: payload
+    step: Callable[[Any, Any], Any] | None = None
+    store: str | None = None
+    rekeyed: bool = False
+
+
+class Expected(NamedTuple):
+    """What one input gives, before any state is looked at."""
+
+    key: bytes | None
+    payload: Any
+    timestamp: int
+
+
+class Entry(NamedTuple):
+    """One row of a table: the timestamp of a stored value, and its bytes."""
+
+    timestamp: int
+    value: bytes
+
+
+def expected(flow: Flow, inputs: Iterable[Row]) -> dict[Origin, Expected]:
+    """Every output that these inputs must give, by origin."""
+    return {
+        Origin(row.topic, row.partition, row.offset, ordinal): Expected(key, payload, row.timestamp)
+        for row in inputs
+        for ordinal, (key, payload) in enumerate(flow.expand(row))
+    }
+
+
+class Interpreter:
+    """Runs a flow, payload by payload, in whatever order it is given."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._states: dict[bytes | None, tuple[Any, int]] = {}
+
+    def process(self, record: Expected) -> tuple[bytes | None, int]:
+        """Value and timestamp of the output. A state's timestamp is the highest of its payloads'."""
+        if self._flow.step is None:
+            return self._flow.encode(record.payload), record.timestamp
+        state, latest = self._states.get(record.key, (None, record.timestamp))
+        state, latest = self._flow.step(state, record.payload), max(latest, record.timestamp)
+        self._states[record.key] = state, latest
+        return self._flow.encode(state), latest
+
+    def table(self) -> Mapping[bytes, Entry]:
+        """The table after everything so far."""
+        encoded = {key: (self._flow.encode(state), at) for key, (state, at) in self._states.items()}
+        return {key: Entry(at, value) for key, (value, at) in encoded.items() if key is not None and value is not None}

@@ -1,0 +1,81 @@
+"""Faults planted in stores and changelogs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compat_tests.oracles.changelog import (
+    changelog_equals_table,
+    fold,
+    store_equals_changelog,
+    store_is_complete,
+)
+from compat_tests.oracles.findings import kinds
+from compat_tests.oracles.outputs import table
+from compat_tests.planted.samples import COUNT, changelog, counts, dump, inputs
+
+LOG = changelog()
+END = len(LOG) + 1  # a control record at the tail
+
+
+def test_a_store_that_holds_its_changelog_passes_at_any_offset() -> None:
+    for below in range(len(LOG) + 1):
+        assert store_equals_changelog(dump(LOG, below), LOG, END) == []
+    assert store_equals_changelog(replace(dump(LOG), offset=END), LOG, END) == []
+    assert store_is_complete(dump(LOG), LOG) == []
+
+
+def test_a_stale_value_is_found() -> None:
+    stale = replace(dump(LOG, 6), offset=len(LOG))
+    assert kinds(store_equals_changelog(stale, LOG, END)) >= {"stale"}
+
+
+def test_an_uncommitted_write_in_a_store_is_found() -> None:
+    early = replace(dump(LOG, len(LOG) - 1), offset=4)
+    assert kinds(store_equals_changelog(early, LOG, END)) & {"stale", "extra"}
+
+
+def test_a_lost_deletion_is_found() -> None:
+    kept = replace(dump(LOG, len(LOG) - 1), offset=len(LOG))
+    assert kinds(store_equals_changelog(kept, LOG, END)) == {"extra"}
+
+
+def test_a_lost_key_is_found() -> None:
+    right = dump(LOG)
+    lost = replace(right, entries=dict(list(right.entries.items())[1:]))
+    assert kinds(store_equals_changelog(lost, LOG, END)) == {"missing"}
+
+
+def test_a_wrong_timestamp_in_a_store_is_found() -> None:
+    right = dump(LOG)
+    wrong = replace(right, entries={key: b"\0" * 8 + value[8:] for key, value in right.entries.items()})
+    assert kinds(store_equals_changelog(wrong, LOG, END)) == {"stale"}
+
+
+def test_a_store_ahead_of_its_changelog_is_found() -> None:
+    assert kinds(store_equals_changelog(replace(dump(LOG), offset=END + 1), LOG, END)) == {"ahead"}
+
+
+def test_entries_without_an_offset_are_found() -> None:
+    assert kinds(store_equals_changelog(replace(dump(LOG), offset=None), LOG, END)) == {"no-offset"}
+
+
+def test_a_store_that_was_closed_before_its_last_commit_was_applied_is_found() -> None:
+    assert kinds(store_is_complete(dump(LOG, len(LOG) - 1), LOG)) == {"behind"}
+
+
+def test_a_changelog_that_lacks_or_repeats_a_write_is_found() -> None:
+    rows, made = inputs(), counts(inputs())
+    log = [row._replace(topic="log") for row in made]
+    right = table(COUNT, rows, made)
+    assert changelog_equals_table(log, right) == []
+    last = max(log, key=lambda row: row.timestamp)
+    assert kinds(changelog_equals_table([row for row in log if row is not last], right)) == {"stale"}
+    gone = [row for row in log if row.key != last.key]
+    assert kinds(changelog_equals_table(gone, right)) == {"missing"}
+    foreign = log[0]._replace(key=b"foreign")
+    assert kinds(changelog_equals_table([*log, foreign], right)) == {"extra"}
+
+
+def test_folding_keeps_the_last_value_and_drops_what_was_deleted() -> None:
+    assert fold(LOG[:-1]).keys() - fold(LOG).keys() == {LOG[-1].key}

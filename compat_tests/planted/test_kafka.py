@@ -1,0 +1,153 @@
+"""Faults planted in committed offsets, the group's history and what a process leaves behind; known values of formulas."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from compat_tests.oracles.findings import Finding, PromiseBrokenError, hold, kinds
+from compat_tests.oracles.group import Generation, Member, all_owned, at_most_generations, history, one_owner
+from compat_tests.oracles.leftovers import Census, nothing_left
+from compat_tests.oracles.offsets import at_the_end, exactly_the_end, never_back
+from compat_tests.oracles.placement import java_hash, murmur2, partition_of
+from compat_tests.oracles.rows import Place, Row
+from compat_tests.planted.samples import inputs
+
+ROWS = inputs()
+P0, P1 = Place("in", 0), Place("in", 1)
+ENDS = {place: sum(row.place == place for row in ROWS) for place in (P0, P1)}
+
+
+def test_offsets_at_the_end_pass_with_and_without_control_records() -> None:
+    assert at_the_end(ENDS, ENDS, ROWS) == []
+    assert at_the_end(ENDS, {place: end + 3 for place, end in ENDS.items()}, ROWS) == []
+    assert exactly_the_end(ENDS, ENDS) == []
+    assert at_the_end({}, {Place("empty", 0): 0}, []) == []
+
+
+def test_an_offset_short_of_the_end_is_found() -> None:
+    short = {**ENDS, P0: ENDS[P0] - 1}
+    assert kinds(at_the_end(short, ENDS, ROWS)) == {"unprocessed"}
+    assert kinds(exactly_the_end(short, ENDS)) == {"unprocessed"}
+
+
+def test_an_offset_beyond_the_end_is_found() -> None:
+    assert kinds(at_the_end({**ENDS, P0: ENDS[P0] + 1}, ENDS, ROWS)) == {"beyond-end"}
+
+
+def test_a_partition_without_a_committed_offset_is_found() -> None:
+    assert kinds(at_the_end({P0: ENDS[P0], P1: None}, ENDS, ROWS)) == {"not-committed"}
+
+
+def test_a_commit_that_goes_back_is_found() -> None:
+    assert never_back([(P0, 1), (P1, 9), (P0, 1), (P0, 3)]) == []
+    assert kinds(never_back([(P0, 1), (P1, 9), (P0, 3), (P0, 2)])) == {"went-back"}
+
+
+def member(id: str, assigned: set[Place], owned: set[Place] | None = None) -> Member:
+    return Member(id, id, frozenset(assigned), frozenset(owned or ()))
+
+
+def test_a_move_in_two_steps_passes() -> None:
+    steps = [
+        Generation(1, (member("a", {P0, P1}),)),
+        Generation(2, (member("a", {P0}, {P0, P1}), member("b", set()))),
+        Generation(3, (member("a", {P0}, {P0}), member("b", {P1}))),
+    ]
+    assert one_owner(steps) == []
+    assert all_owned(steps, ENDS) == []
+
+
+def test_two_owners_of_a_partition_are_found() -> None:
+    assert kinds(one_owner([Generation(1, (member("a", {P0}), member("b", {P0})))])) == {"two-owners"}
+
+
+def test_a_move_in_one_step_is_found() -> None:
+    at_once = Generation(2, (member("a", {P0}, {P0, P1}), member("b", {P1})))
+    assert kinds(one_owner([at_once])) == {"too-early"}
+
+
+def test_a_partition_that_nobody_has_is_found() -> None:
+    assert kinds(all_owned([Generation(1, (member("a", {P0}),))], ENDS)) == {"unassigned"}
+    assert kinds(all_owned([], ENDS)) == {"unassigned"}
+
+
+def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:
+    steps = [Generation(number, (member("a", {P0}),)) for number in (1, 1, 2, 3)]
+    assert at_most_generations(steps, 3) == []
+    assert kinds(at_most_generations(steps, 2)) == {"rebalanced"}
+
+
+def text(value: str | None) -> bytes:
+    return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
+
+
+def blob(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def places(topic: str, *partitions: int) -> bytes:
+    return struct.pack(">i", 1) + text(topic) + struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+
+
+def offsets_row(key: bytes, value: bytes | None) -> Row:
+    return Row("__consumer_offsets", 0, 0, key, value, 0)
+
+
+def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() -> None:
+    subscription = struct.pack(">h", 3) + struct.pack(">i", 1) + text("in") + blob(b"ours") + places("in", 1)
+    assignment = struct.pack(">h", 3) + places("in", 0, 1) + blob(b"")
+    one = text("m-1") + text(None) + text("client") + text("/host") + struct.pack(">ii", 1, 2)
+    one += blob(subscription) + blob(assignment)
+    metadata = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 7) + text("v1") + text("m-1")
+    metadata += struct.pack(">qi", 99, 1) + one
+    commit_key = struct.pack(">h", 1) + text("g") + text("in") + struct.pack(">i", 1)
+    commit = struct.pack(">hqi", 3, 42, -1) + text("") + struct.pack(">q", 99)
+    rows = [
+        offsets_row(struct.pack(">h", 2) + text("g"), metadata),
+        offsets_row(commit_key, commit),
+        offsets_row(commit_key, None),
+        offsets_row(struct.pack(">h", 2) + text("other"), metadata),
+    ]
+    found = history("g", rows)
+    assert found.generations == [Generation(7, (Member("m-1", "client", frozenset({P0, P1}), frozenset({P1})),))]
+    assert found.commits == [(P1, 42)]
+
+
+BEFORE = Census(("MainThread",), 1, ("/logs/app.log",), 0)
+
+
+def test_a_clean_process_passes() -> None:
+    assert nothing_left(BEFORE, BEFORE, "/state") == []
+
+
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [
+        (replace(BEFORE, threads=("MainThread", "stream-1")), "thread"),
+        (replace(BEFORE, native_threads=2), "thread"),
+        (replace(BEFORE, files=(*BEFORE.files, "/state/app/0_0/LOCK")), "file"),
+        (replace(BEFORE, connections=1), "connection"),
+    ],
+)
+def test_what_a_process_leaves_behind_is_found(after: Census, kind: str) -> None:
+    assert kinds(nothing_left(BEFORE, after, "/state")) == {kind}
+
+
+def test_murmur2_gives_the_values_of_kafkas_own_test() -> None:
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    assert {key: murmur2(key) - (1 << 32) for key in known} == known
+    assert partition_of(b"21", 3) == (-973932308 & 0x7FFFFFFF) % 3
+
+
+def test_javas_hash_gives_the_values_that_java_prints() -> None:
+    assert java_hash("hello") == 99162322
+    assert java_hash("polygenelubricants") == 0  # Integer.MIN_VALUE, which has no absolute value
+
+
+def test_findings_fail_a_test_and_are_counted_by_kind() -> None:
+    hold([], [])
+    with pytest.raises(PromiseBrokenError, match=r"lost \(7\)[\s\S]*and 2 more"):
+        hold([], [Finding("lost", str(number)) for number in range(7)])

@@ -1,0 +1,80 @@
+"""The resolved topology of one application: what the runtime looks up while it runs.
+
+*Guarantees*: immutable; shared by all threads.
+*Assumes*: the topology isn't changed after it was handed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from milestones.common.assignment.plan import fingerprint
+from milestones.common.topology.nodes import SourceNode
+
+if TYPE_CHECKING:
+    from milestones.common.config import StreamsConfig
+    from milestones.common.topology.topology import SubTopology, Topology
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application id and its sub-topologies, with real topic names."""
+
+    id: str
+    subtopologies: tuple[SubTopology, ...]
+
+    @classmethod
+    def of(cls, topology: Topology, config: StreamsConfig) -> Application:
+        """The topology under the config's application id and default serdes; `TopologyError` when it can't run."""
+        subtopologies = topology.resolve(
+            config.application_id,
+            default_key_serde=config.default_key_serde,
+            default_value_serde=config.default_value_serde,
+        )
+        return cls(config.application_id, subtopologies)
+
+    @cached_property
+    def source_topics(self) -> tuple[str, ...]:
+        """All named source topics, the application's own repartition topics included."""
+        return tuple(sorted({topic for sub in self.subtopologies for topic in sub.source_topics}))
+
+    @cached_property
+    def source_patterns(self) -> tuple[str, ...]:
+        return tuple(sorted({pattern for sub in self.subtopologies for pattern in sub.source_patterns}))
+
+    @cached_property
+    def repartition_topics(self) -> frozenset[str]:
+        return frozenset(topic for sub in self.subtopologies for topic in sub.repartition_topics)
+
+    @cached_property
+    def stateful(self) -> frozenset[int]:
+        """Sub-topologies that have state to restore."""
+        return frozenset(sub.id for sub in self.subtopologies if sub.changelogs)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Members of one group must agree on it: it says which tasks there are and what state they have."""
+        return fingerprint(self.subtopologies)
+
+    def subtopology(self, number: int) -> SubTopology:
+        return self._by_id[number]
+
+    @cached_property
+    def _by_id(self) -> dict[int, SubTopology]:
+        return {sub.id: sub for sub in self.subtopologies}
+
+    def offset_reset(self, topic: str) -> str | None:
+        """The reset policy that the topology gives a source topic, None for the config's."""
+        nodes = [node for sub in self.subtopologies for node in sub.nodes if isinstance(node, SourceNode)]
+        named = [node for node in nodes if topic in node.topics]
+        matched = [node for node in nodes if node.pattern is not None and re.fullmatch(node.pattern, topic)]
+        return next((node.offset_reset for node in named + matched), None)
+
+    def external_topics(self, existing: Collection[str]) -> set[str]:
+        """Source topics that somebody else writes: named ones, and those of `existing` that a pattern matches."""
+        named = set(self.source_topics) - self.repartition_topics
+        return named | {t for t in existing for p in self.source_patterns if re.fullmatch(p, t)}

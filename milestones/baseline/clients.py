@@ -1,0 +1,76 @@
+"""Client ownership of the baseline: every stream thread has clients of its own.
+
+*Guarantees*: all clients belong to the thread that made this object.
+*Assumes*: the transactional id is this thread's alone (application, process id, thread).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import KafkaException
+
+from milestones.common.config.clients import member
+from milestones.common.errors import KafkaUnreachableError
+from milestones.common.kafka.consumers import AssignedConsumer
+from milestones.common.kafka.failures import Failure, classify, error_of
+from milestones.common.kafka.leader import TopologyLeader
+from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.producer import OutputProducer
+from milestones.context import ThreadContext
+
+log = logging.getLogger(__name__)
+
+
+class ThreadClients:
+    """One thread's consumer, restore consumer, producer and group member."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._context = context
+        config, name = context.config, context.name
+        self.consumer = AssignedConsumer(config.consumer_settings(name))
+        self.restore_consumer = AssignedConsumer(config.restore_consumer_settings(name))
+        self.producer = self._new_producer()
+        leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
+        self.member = GroupMember(member(config, name, context.index), leader, context.clock)
+
+    def _new_producer(self) -> OutputProducer:
+        context = self._context
+        transactional_id = context.transactional_id if context.config.exactly_once else None
+        producer = OutputProducer(context.config.producer_settings(context.name, transactional_id))
+        if producer.transactional:
+            self._initialise(producer)
+        return producer
+
+    def _initialise(self, producer: OutputProducer) -> None:
+        timeout_ms = self._context.config.task_timeout_ms
+        deadline = self._context.clock.monotonic_ms() + timeout_ms
+        while True:
+            try:
+                producer.init_transactions(timeout_ms=min(10_000, timeout_ms))
+                return
+            except KafkaException as exception:
+                out_of_time = self._context.clock.monotonic_ms() >= deadline
+                if classify(exception) is not Failure.RETRIABLE or out_of_time:
+                    raise KafkaUnreachableError(
+                        f"transactional id {self._context.transactional_id} can't be initialised: "
+                        f"{error_of(exception)}; check that the transaction coordinator is up, and "
+                        "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
+                    ) from exception
+
+    def renew_producer(self) -> None:
+        self.producer.close()
+        self.producer = self._new_producer()
+
+    def close(self, *, leave_group: bool) -> None:
+        closers = (
+            lambda: self.member.close(leave=leave_group),
+            self.producer.close,
+            self.restore_consumer.close,
+            self.consumer.close,
+        )
+        for close in closers:
+            try:
+                close()
+            except Exception:
+                log.warning("a client didn't close cleanly", exc_info=True)

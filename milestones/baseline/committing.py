@@ -1,0 +1,116 @@
+"""Commit of the baseline: the stream thread commits all its tasks at once (docs/architecture.md, Commit).
+
+*Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
+outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
+*Assumes*: no record is in work in any of the tasks: the thread that commits is the one that processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import TaskMigratedError
+from milestones.common.kafka.consumers import Committed
+from milestones.common.kafka.failures import Failure, classify
+from milestones.common.records import TopicPartition
+from milestones.common.testing.faults import reach
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Staged, Task
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients, OutputCollection
+
+
+class Confirmation(Protocol):
+    """Step 3 of a commit: what the processing guarantee decides."""
+
+    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Make Kafka commit; returns once it has."""
+        ...
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        """The commit failed: keep or drop what the tasks staged for it."""
+        ...
+
+
+class Committer:
+    """Commits the tasks of one thread.
+
+    1. Freeze each task at its last boundary. 2. Send what is left and flush. 3. Confirm. 4. Apply to the engines.
+    """
+
+    def __init__(
+        self, clients: Clients, collection: OutputCollection, confirmation: Confirmation
+    ) -> None:
+        self._clients, self._collection, self._confirmation = clients, collection, confirmation
+
+    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, Committed]:
+        staged = {task: task.freeze() for task in tasks}
+        try:
+            reach("commit.before-flush")
+            for task, boundary in staged.items():
+                self._collection.send(task, boundary)
+            self._collection.flush()
+            reach("commit.after-flush")
+            offsets = {
+                partition: Committed(offset, boundary.metadata[partition])
+                for boundary in staged.values()
+                for partition, offset in boundary.offsets.items()
+            }
+            self._confirmation.confirm(offsets)
+        except BaseException:
+            self._confirmation.failed(staged)
+            raise
+        reach("commit.after-commit")
+        for task, boundary in staged.items():
+            task.applied(boundary, self._collection.changelog_offsets(task))
+        reach("commit.after-apply")
+        return offsets
+
+
+class Transaction:
+    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+
+    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        producer, metadata = self._clients.producer, self._clients.member.metadata()
+        producer.begin()
+        self._retrying(lambda: producer.send_offsets(offsets, metadata, 10_000), "send_offsets_to_transaction")
+        reach("commit.after-offsets")
+        self._retrying(lambda: producer.commit(10_000), "commit_transaction")
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        """Nothing: the roll-back that follows the abort drops what was staged."""
+
+    def _retrying(self, call: Callable[[], None], what: str) -> None:
+        """Call again while the client says so; when the outcome stays unknown, the thread gives its tasks up."""
+        clock = self._context.clock
+        deadline = clock.monotonic_ms() + self._context.config.task_timeout_ms
+        while True:
+            try:
+                return call()
+            except KafkaException as exception:
+                if classify(exception) is not Failure.RETRIABLE:
+                    raise
+                if clock.monotonic_ms() >= deadline:
+                    raise TaskMigratedError(f"{what} had no answer within task_timeout_ms: {exception}") from exception
+
+
+class OffsetCommit:
+    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+
+    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        reach("commit.after-offsets")
+        self._clients.member.commit_offsets(offsets, self._context.config.request_timeout_ms)
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        for task, boundary in staged.items():
+            task.thaw(boundary)

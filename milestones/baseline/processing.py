@@ -1,0 +1,65 @@
+"""Processing of the baseline: the stream thread calls the topology itself.
+
+*Guarantees*: each ready task gets its turn in every round; turns shrink until a round fits its time slice.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from milestones.common.records import TaskId
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+    from milestones.context import ThreadContext
+
+SLICE_MS = 50
+"""How long a round should take, so that polling and committing go on; one record may take longer."""
+
+MOST_RECORDS = 500
+"""Records of one task in one turn, at most."""
+
+
+class InlineProcessing:
+    """The tasks that are ready, processed in rounds.
+
+    *Owns*: the tasks between `add` and `remove`.
+    """
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._clock = context.clock
+        self._tasks: dict[TaskId, Task] = {}
+        self._removed: list[Task] = []
+        self._turn = 1
+        self.processed = 0
+
+    def add(self, task: Task) -> None:
+        self._tasks[task.id] = task
+
+    def remove(self, task: TaskId) -> None:
+        self._removed.append(self._tasks.pop(task))
+
+    def take_removed(self) -> list[Task]:
+        removed, self._removed = self._removed, []
+        return removed
+
+    def run_once(self, now_ms: int) -> bool:
+        """One round over all tasks, then the punctuations that are due. Slow records make the next turns shorter."""
+        wall_ms, before = self._clock.wall_ms(), self.processed
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            self.processed += task.process(self._turn, wall_ms)
+        self._adapt(self._clock.monotonic_ms() - now_ms)
+        punctuated = [task.punctuate(wall_ms) for task in tasks]
+        return self.processed > before or any(punctuated)
+
+    def _adapt(self, took_ms: int) -> None:
+        if took_ms > SLICE_MS:
+            self._turn = max(1, self._turn // 2)
+        elif took_ms < SLICE_MS // 2:
+            self._turn = min(MOST_RECORDS, self._turn * 2)
+
+    def wake_up_ms(self, now_ms: int) -> int | None:
+        due = [at for task in self._tasks.values() if (at := task.next_punctuation_ms()) is not None]
+        return max(0, min(due) - self._clock.wall_ms()) if due else None

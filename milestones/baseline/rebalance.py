@@ -1,0 +1,101 @@
+"""The stream thread's answers to its group.
+
+*Guarantees*: what is given away has been committed and closed before anybody else may have it; tasks that stay go on
+processing all the while.
+*Assumes*: driven by the thread that owns the member and the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost
+from milestones.common.testing.faults import reach
+from milestones.states import ThreadState
+
+if TYPE_CHECKING:
+    from milestones.baseline.tasks import ThreadTasks
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+
+class Rebalance:
+    """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member."""
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        clients: Clients,
+        tasks: ThreadTasks,
+        commit: Callable[[], None],
+        abandon: Callable[[str], None],
+    ) -> None:
+        """`commit` commits all tasks, and recovers by itself when that fails; `abandon` drops all tasks uncommitted."""
+        self._context, self._member, self._tasks = context, clients.member, tasks
+        self._commit, self._abandon = commit, abandon
+        self.generation = -1
+        self.joining = True
+
+    def run_once(self) -> list[ThreadState]:
+        """Answer what the group said since the last time; the thread states that this led to."""
+        states: list[ThreadState] = []
+        for event in self._member.poll():
+            match event:
+                case JoinNeeded(reason):
+                    states.append(self._join(reason))
+                case Assigned(generation, _, assignment):
+                    self.generation, self.joining = generation, False
+                    states += self._assigned(assignment)
+                case Lost(reason):
+                    log.warning("%s: membership lost: %s; its tasks are dropped uncommitted", self._context.name, reason)
+                    self._abandon(reason)
+                    states.append(ThreadState.PARTITIONS_REVOKED)
+                case Failed(error):
+                    raise error
+        return states
+
+    def _join(self, reason: str) -> ThreadState:
+        """Commit, then join with what we have: from JoinGroup on, commits wait for the new generation."""
+        log.info("%s: joins the group: %s", self._context.name, reason)
+        self.joining = True
+        self._commit()
+        reach("rebalance.before-join")
+        self._member.join(self._subscription())
+        return ThreadState.PARTITIONS_REVOKED
+
+    def _subscription(self) -> Subscription:
+        context, application = self._context, self._context.application
+        return Subscription(
+            process_id=context.process_id,
+            stage=context.stage,
+            capacity=1,
+            topics=application.source_topics,
+            fingerprint=application.fingerprint,
+            active=self._tasks.owned,
+            generation=self.generation,
+            client_tags=context.config.client_tags,
+        )
+
+    def _assigned(self, assignment: Assignment) -> list[ThreadState]:
+        reach("rebalance.assigned")
+        if assignment.error is not None:
+            raise SourceTopicError(assignment.error)
+        revoked = self._tasks.owned - assignment.active
+        if revoked:
+            self._commit()
+            self._tasks.close(revoked)
+            reach("rebalance.revoked")
+        self._tasks.assign({id: assignment.partitions[id] for id in assignment.active})
+        if revoked:
+            self._member.request_rejoin("tasks were released to their new owners")
+        log.info(
+            "%s: generation %d, tasks %s, revoked %s",
+            self._context.name, self.generation, sorted(map(str, assignment.active)), sorted(map(str, revoked)),
+        )
+        return [ThreadState.PARTITIONS_ASSIGNED]

@@ -1,0 +1,58 @@
+"""Transaction recovery of the baseline: as Kafka Streams does it.
+
+*Guarantees*: after an abortable error, a stale generation among them, the tasks go on in place from the last commit
+(whether the member is still one, the group itself tells); after a fatal one a new producer has fenced the old one, and
+the thread's tasks are lost: it rejoins.
+*Assumes*: no store is ever behind Kafka by more than the uncommitted tail, so a lost task loses no state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import TaskCorruptedError, TaskMigratedError
+from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.membership import StaleGenerationError
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+
+class RejoinRecovery:
+    """Aborts where that is enough, else gives the tasks up."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+
+    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+        match error:
+            case TaskCorruptedError() | StaleGenerationError():
+                return self._abort()
+            case KafkaException() if classify(error) is Failure.ABORTABLE:
+                return self._abort()
+            case TaskMigratedError() | KafkaException():
+                return self._lost(error)
+            case _:
+                raise error
+
+    def _abort(self) -> bool:
+        try:
+            self._clients.producer.abort(self._context.config.task_timeout_ms)
+            return True
+        except KafkaException as exception:
+            return self._lost(exception)
+
+    def _lost(self, error: Exception) -> bool:
+        log.warning(
+            "%s: the producer is lost (%s); its tasks are given up and the thread rejoins", self._context.name, error
+        )
+        self._clients.renew_producer()
+        return False

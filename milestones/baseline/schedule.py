@@ -1,0 +1,100 @@
+"""When to commit.
+
+*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it or its uncommitted bytes reach their
+limit; nothing is committed between our JoinGroup and the new generation, but never held back longer than a quarter of
+`transaction_timeout_ms`; repartition topics are purged up to what was committed.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import TimeoutExceededError
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.records import TopicPartition
+from milestones.housekeeper import Purge
+
+if TYPE_CHECKING:
+    from milestones.baseline.tasks import ThreadTasks
+    from milestones.common.kafka.consumers import Committed
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients, Commit
+
+log = logging.getLogger(__name__)
+
+
+class CommitSchedule:
+    """Asks for a commit when one is due.
+
+    *Owns*: the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
+    """
+
+    def __init__(self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks) -> None:
+        self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
+        now_ms = context.clock.monotonic_ms()
+        self._last_commit = self._last_purge = now_ms
+        self._held_since: int | None = None
+        self._failing_since: int | None = None
+        self._purgeable: dict[TopicPartition, int] = {}
+        self.commits = 0
+
+    def run_once(self, now_ms: int) -> bool:
+        """Commit if it is due and allowed; purge if that is due."""
+        committed = self._due(now_ms) and not self._held(now_ms) and self.commit_now(now_ms)
+        if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
+            self._purge(now_ms)
+        return committed
+
+    def due_in_ms(self, now_ms: int) -> int:
+        """Milliseconds until the next commit by the clock."""
+        return max(0, self._last_commit + self._context.config.commit_interval_ms - now_ms)
+
+    def _due(self, now_ms: int) -> bool:
+        tasks = self._tasks.processing.values()
+        if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
+            return True
+        limit = self._context.config.statestore_uncommitted_max_bytes
+        return 0 <= limit <= sum(task.uncommitted_bytes() for task in tasks) * self._context.config.num_stream_threads
+
+    def _held(self, now_ms: int) -> bool:
+        """The gate: a commit that races with a rebalance would be refused, so it waits for the new generation."""
+        if not self._clients.member.joining():
+            self._held_since = None
+            return False
+        self._held_since = now_ms if self._held_since is None else self._held_since
+        return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
+
+    def commit_now(self, now_ms: int) -> bool:
+        """Commit all tasks, unless none has anything to commit."""
+        self._last_commit = now_ms
+        tasks = list(self._tasks.processing.values())
+        if not any(task.commit_needed() for task in tasks):
+            return False
+        try:
+            committed = self._commit.commit(tasks)
+        except CommitRetriableError as error:
+            self._repeat_later(now_ms, error)
+            return False
+        self._failing_since = None
+        self._note(committed)
+        self.commits += 1
+        return True
+
+    def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
+        """At least once: everything is kept, and the next commit covers it."""
+        self._failing_since = now_ms if self._failing_since is None else self._failing_since
+        if now_ms - self._failing_since > self._context.config.task_timeout_ms:
+            raise TimeoutExceededError(f"offsets couldn't be committed within task_timeout_ms: {error}") from error
+        log.warning("%s: commit will be repeated: %s", self._context.name, error)
+
+    def _note(self, committed: Mapping[TopicPartition, Committed]) -> None:
+        internal = self._context.application.repartition_topics
+        self._purgeable.update({p: at.offset for p, at in committed.items() if p.topic in internal})
+
+    def _purge(self, now_ms: int) -> None:
+        self._last_purge = now_ms
+        if self._purgeable and self._context.housekeeper.try_put(Purge(self._purgeable)):
+            self._purgeable = {}

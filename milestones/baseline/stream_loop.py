@@ -1,0 +1,146 @@
+"""The loop of a stream thread, that every stage drives its parts with.
+
+*Guarantees*: `run_once` returns in time: it waits for input at most `poll_ms`, for Kafka at most a request's time-out,
+for user code as long as one record takes.
+*Assumes*: made and driven by one thread; `Parts` come from `wiring.py`: nothing here knows of which stage they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from milestones.baseline.inputs import Inputs
+from milestones.baseline.rebalance import Rebalance
+from milestones.baseline.schedule import CommitSchedule
+from milestones.baseline.tasks import ThreadTasks
+from milestones.common.errors import MilestonesError, TaskCorruptedError
+from milestones.context import ThreadContext, ThreadReport
+from milestones.parts import Clients, Parts
+from milestones.states import ThreadState
+
+log = logging.getLogger(__name__)
+
+REPORT_INTERVAL_MS = 500
+
+
+class StreamLoop:
+    """Answers the group, restores, fetches, processes, sends, commits.
+
+    *Owns*: the tasks and all parts. *Receives*: membership events. *Sends*: commits, reports, thread states.
+    """
+
+    def __init__(
+        self, context: ThreadContext, parts: Parts, clients: Clients, on_state: Callable[[ThreadState], None]
+    ) -> None:
+        self._context, self._clients, self._clock, self._on_state = context, clients, context.clock, on_state
+        self._collection = parts.collection(context, clients)
+        self._processing = parts.processing(context)
+        self._restoration = parts.restoration(context, clients)
+        self._recovery = parts.recovery(context, clients)
+        self._inputs = Inputs(context, clients)
+        self._tasks = ThreadTasks(
+            context, clients, parts.state(context, clients), self._inputs, self._restoration, self._processing
+        )
+        self._commits = CommitSchedule(context, clients, parts.commit(context, clients, self._collection), self._tasks)
+        self._rebalance = Rebalance(context, clients, self._tasks, self._commit_or_recover, self._abandon)
+        self._settled = True
+        self._busy = False
+        self._next_report_ms = 0
+
+    def run_once(self, now_ms: int) -> bool:
+        """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
+        when it is due. A failed transaction is recovered from; any other error ends the thread."""
+        try:
+            self._answer_group()
+            self._tasks.run_once(now_ms)
+            restored = self._restoration.run_once(now_ms)
+            self._settle()
+            fetched = self._inputs.fetch(0 if self._busy or restored else self._idle_ms(now_ms))
+            self._inputs.throttle()
+            processed = self._processing.run_once(self._clock.monotonic_ms())
+            self._collection.collect(self._tasks.processing.values())
+            self._commits.run_once(self._clock.monotonic_ms())
+            self._busy = processed or fetched
+        except (KafkaException, MilestonesError) as error:
+            self._recover(error)
+        self._report(now_ms)
+        return self._busy
+
+    def _answer_group(self) -> None:
+        for state in self._rebalance.run_once():
+            self._settled = False
+            self._on_state(state)
+
+    def _settle(self) -> None:
+        """After a rebalance: the thread is RUNNING once no task waits or restores."""
+        if not self._settled and self._tasks.all_running and not self._rebalance.joining:
+            self._settled = True
+            self._on_state(ThreadState.RUNNING)
+
+    def _idle_ms(self, now_ms: int) -> int:
+        """How long a fetch may wait: until the next punctuation or commit, at most `poll_ms`."""
+        config = self._context.config
+        if not self._tasks.all_running:
+            return min(10, config.poll_ms)
+        waits = [config.poll_ms, self._commits.due_in_ms(now_ms), self._processing.wake_up_ms(now_ms)]
+        return min(wait for wait in waits if wait is not None)
+
+    def _recover(self, error: Exception) -> None:
+        """Roll back in place where that is enough, else drop all tasks and rejoin. Other errors are raised again."""
+        if self._recovery.recover(error, list(self._tasks.processing.values())):
+            log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
+            self._tasks.roll_back()
+        else:
+            self._tasks.close(self._tasks.owned)
+            self._clients.member.request_rejoin(f"tasks lost: {error}")
+
+    def _commit_or_recover(self) -> None:
+        try:
+            self._commit()
+        except (KafkaException, MilestonesError) as error:
+            self._recover(error)
+
+    def _commit(self) -> None:
+        self._collection.collect(self._tasks.processing.values())
+        self._commits.commit_now(self._clock.monotonic_ms())
+
+    def _abandon(self, reason: str) -> None:
+        """Somebody else may have the tasks by now: abort, close them."""
+        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
+        self._tasks.close(self._tasks.owned)
+
+    def shut_down(self) -> None:
+        """A clean end: commit what can be committed, close every task."""
+        try:
+            self._commit()
+        except (KafkaException, MilestonesError) as error:
+            log.warning(
+                "%s: the last commit failed, its records will be processed again: %s", self._context.name, error
+            )
+        finally:
+            self._tasks.close(self._tasks.owned)
+
+    def fail(self, *, shut_application_down: str | None) -> None:
+        """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
+        self._tasks.close(self._tasks.owned)
+        if shut_application_down is not None:
+            self._rebalance.shut_application_down(shut_application_down)
+
+    def _report(self, now_ms: int) -> None:
+        if now_ms < self._next_report_ms:
+            return
+        self._next_report_ms = now_ms + REPORT_INTERVAL_MS
+        running = self._tasks.processing.keys()
+        self._context.notify(
+            ThreadReport(
+                thread=self._context.name,
+                tasks={id: "running" if id in running else "restoring" for id in self._tasks.owned},
+                lags=self._inputs.lags(),
+                restoring=self._restoration.remaining(),
+                records=self._processing.processed,
+                generation=self._rebalance.generation,
+            )
+        )

@@ -1,0 +1,84 @@
+"""How the command line speaks: results on stdout, everything else on stderr.
+
+*Guarantees*: an error is one panel that says what, where, and what to do; never a traceback unless asked for.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import rich_click as click
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from milestones.common.config import ConfigErrors
+from milestones.common.errors import MilestonesError
+
+OK, FAILED, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_VERBOSE = "milestones.verbose"
+
+
+def out() -> Console:
+    """Where results go."""
+    return Console(soft_wrap=True)
+
+
+def err() -> Console:
+    """Where progress and errors go."""
+    return Console(stderr=True)
+
+
+def _note_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    root = context.find_root()
+    root.meta[_VERBOSE] = root.meta.get(_VERBOSE, False) or value
+    return value
+
+
+def verbose_option(command: Command) -> Command:
+    """`--verbose`, before the command or after it."""
+    option = click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_note_verbose,
+        help="Show debug logs, and the traceback of an error.",
+    )
+    return option(command)
+
+
+def is_verbose(context: click.Context) -> bool:
+    """Whether `--verbose` was given."""
+    return bool(context.find_root().meta.get(_VERBOSE, False))
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Logs of the running application, one line per event."""
+    form = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if verbose else logging.INFO, format=form)
+
+
+def show_error(error: BaseException, *, verbose: bool) -> int:
+    """Print the error; returns the exit code it leads to."""
+    if verbose:
+        err().print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
+    known = isinstance(error, MilestonesError)
+    title = _TITLES.get(error.exit_code, "failed") if isinstance(error, MilestonesError) else "unexpected error"
+    body = Text(str(error) if known else f"{type(error).__name__}: {error}")
+    if isinstance(error, ConfigErrors):
+        body = Text("\n".join(f"- {one}" for one in error.errors))
+    if not verbose and not known:
+        body.append("\n--verbose shows where it happened", style="dim")
+    err().print(Panel(body, title=title, title_align="left", border_style="red"))
+    return error.exit_code if isinstance(error, MilestonesError) else FAILED
+
+
+_TITLES = {2: "can't run this", 3: "Kafka can't be reached", 4: "state can't be used"}

@@ -1,0 +1,230 @@
+"""The commands.
+
+*Guarantees*: a command returns its exit code; `main` turns errors into panels and exit codes.
+*Assumes*: heavy parts are imported inside the commands that need them, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.table import Table
+
+from milestones.cli.console import (
+    BAD_CONFIG,
+    INTERRUPTED,
+    OK,
+    err,
+    is_verbose,
+    log_to_stderr,
+    out,
+    show_error,
+    verbose_option,
+)
+from milestones.cli.loading import load
+from milestones.cli.resetting import reset
+from milestones.cli.settings import config_options, settings
+from milestones.common.config import StreamsConfig
+from milestones.flags import STAGES, flags_of, stage_name
+
+if TYPE_CHECKING:
+    from milestones.streams import Streams
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="milestones")
+@verbose_option
+def cli() -> None:
+    """Kafka stream processing whose threading model migrates, one milestone at a time.
+
+    \b
+    New here?
+      milestones demo                     see it work, on a Kafka that comes with it
+      milestones broker                   a Kafka to develop against
+      milestones describe words.py        what a topology is made of
+      milestones run words.py --help      run an application
+
+    \b
+    Exit codes: 0 ok, 1 failed, 2 bad config or topology, 3 Kafka unreachable, 4 state unusable, 130 interrupted.
+    """
+
+
+@cli.command()
+@click.argument("app")
+@click.option("--stage", metavar="STAGE", help="Stage or flags that execute it; `milestones stages` lists them.")
+@config_options
+@verbose_option
+@click.pass_context
+def run(
+    context: click.Context,
+    app: str,
+    stage: str | None,
+    file: Path | None,
+    given: dict[str, str],
+    application_id: str | None,
+    bootstrap_servers: str | None,
+) -> int:
+    """Run an application until it is interrupted.
+
+    APP names a Topology, a StreamsBuilder, a Streams, or a function without arguments that returns one: as
+    `module:attribute`, as `path/file.py:attribute`, or as `path/file.py` when there is only one in the file.
+
+    Settings: the command line wins over what the code of a Streams says, that over the environment (MILESTONES_KEY),
+    that over the file, that over the defaults.
+
+    \b
+    Examples:
+      milestones run words.py -a words -b localhost:9092
+      milestones run shop.orders:topology --config shop.toml
+      milestones run words.py -c words.toml --set processing_guarantee=exactly_once_v2 --set num_stream_threads=2
+      MILESTONES_BOOTSTRAP_SERVERS=kafka:9092 milestones run words.py -a words --stage baseline
+    """
+    verbose = is_verbose(context)
+    log_to_stderr(verbose=verbose)
+    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers, "milestones": stage}
+    streams = _streams(app, file, settings(given, **short))
+    config = streams.config
+    name = stage_name(flags_of(config))
+    err().print(
+        f"running [bold]{config.application_id}[/] on {config.bootstrap_servers}, stage [bold]{name}[/], "
+        f"{config.processing_guarantee}; Ctrl-C ends it",
+        highlight=False,
+    )
+    code = streams.run()
+    if streams.error is not None:
+        show_error(streams.error, verbose=verbose)
+    return code
+
+
+def _streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
+    """The application that is to run, with what the command line says about its settings."""
+    from milestones.streams import Streams
+
+    found = load(app)
+    if isinstance(found, Streams):
+        if file is None and not given:
+            return found
+        config = found.config if file is None else found.config.over_file(file)
+        return Streams(found.topology, config.replace(**given))
+    config = StreamsConfig(**given) if file is None else StreamsConfig.from_toml(file, **given)
+    return Streams(found, config)
+
+
+@cli.command()
+@click.argument("app")
+@click.option("--mermaid", is_flag=True, help="As a Mermaid chart, for Markdown pages.")
+@verbose_option
+def describe(app: str, mermaid: bool) -> int:
+    """Print the sub-topologies of an application, as Kafka Streams prints them.
+
+    Nothing is started, and no Kafka is needed. APP is as in `milestones run`.
+
+    \b
+    Examples:
+      milestones describe words.py
+      milestones describe shop.orders:topology --mermaid > topology.mmd
+    """
+    from milestones.streams import Streams
+
+    found = load(app)
+    topology = found.topology if isinstance(found, Streams) else found
+    description = topology.describe()
+    click.echo((description.mermaid() if mermaid else str(description)).rstrip("\n"))
+    return OK
+
+
+@cli.command()
+@verbose_option
+def stages() -> int:
+    """List the stages, and which of them this version has.
+
+    \b
+    Examples:
+      milestones stages
+      milestones run words.py --stage baseline
+    """
+    table = Table(title=None, pad_edge=False)
+    for heading in ("stage", "flag", "needs", "built", "what changes"):
+        table.add_column(heading, no_wrap=heading != "what changes")
+    for stage in STAGES:
+        built = "[green]yes[/]" if stage.built else "[dim]not yet[/]"
+        table.add_row(stage.name, stage.flag or "–", stage.needs or "–", built, stage.title)
+    out().print(table)
+    return OK
+
+
+@cli.command()
+@click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port to listen on; a free one by default.")
+@click.option("-d", "--data-dir", type=click.Path(path_type=Path), help="Keep the data here; else they go at the end.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A broker setting of Kafka's.")
+@verbose_option
+def broker(port: int | None, data_dir: Path | None, properties: Sequence[str]) -> int:
+    """Run a real Kafka broker on this machine, for development.
+
+    Needs no installation: Java is found or comes as a wheel, Kafka's jars are downloaded once. It listens on loopback
+    only, and ends with Ctrl-C.
+
+    \b
+    Examples:
+      milestones broker
+      milestones broker --port 9092 --data-dir ./kafka-data
+      milestones broker --property num.partitions=4
+    """
+    try:
+        from milestones.common.kafka.embedded import run_broker
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"{error}; the broker needs: pip install 'milestones[embedded]'") from error
+    parsed = {key: value for key, _, value in (text.partition("=") for text in properties)}
+    wrong = [text for text in properties if "=" not in text]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} isn't KEY=VALUE", param_hint="--property")
+    return run_broker(data_dir, port, parsed, log=lambda line: err().print(line, highlight=False, markup=False))
+
+
+@cli.command()
+@verbose_option
+def demo() -> int:
+    """Count the words of a book on a Kafka that comes with it, and lose an instance on the way.
+
+    Starts a broker and two instances, kills one with kill -9, and checks every count at the end. Takes about a minute
+    and a half; the first time Kafka's jars are downloaded as well.
+
+    \b
+    Example:
+      milestones demo
+    """
+    from milestones import demo as demonstration
+
+    return int(demonstration.run() or OK)
+
+
+cli.add_command(reset)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The program: runs a command and ends the process with its exit code."""
+    sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run a command; its exit code. Errors are printed."""
+    verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
+    try:
+        return int(cli.main(list(arguments) or ["--help"], prog_name="milestones", standalone_mode=False) or OK)
+    except click.ClickException as error:
+        error.show()
+        return BAD_CONFIG
+    except (KeyboardInterrupt, click.Abort):
+        err().print("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        return OK
+    except Exception as error:
+        return show_error(error, verbose=verbose)
+
+
+__all__ = ["cli", "invoke", "main"]

@@ -1,0 +1,195 @@
+"""`milestones reset`: makes an application start over, as Kafka's `kafka-streams-application-reset` does.
+
+*Guarantees*: nothing is changed without `--execute`, while the group has members, or while an instance on this machine
+holds the state directory; Kafka itself refuses the new offsets when a member came in between. What is done is told
+step by step; a step that failed can be repeated with the same command.
+*Assumes*: no instance starts while it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+from rich.table import Table
+
+from milestones.cli.console import OK, err, out, verbose_option
+from milestones.cli.settings import config_options, settings
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError
+from milestones.common.records import TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.cli.cluster import ResetCluster
+
+INTERNAL_ENDINGS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
+"""Internal topics are called `<application.id>-<name><ending>`, in Kafka Streams too."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where input is to be read from again: `earliest`, `latest`, or the first record not older than a time."""
+
+    text: str
+    timestamp_ms: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """`earliest`, `latest`, or ISO 8601 (UTC where it has no offset); `ValueError` otherwise."""
+        if text in ("earliest", "latest"):
+            return cls(text)
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return cls(aware.isoformat(), int(aware.timestamp() * 1000))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
+    `topics`: internal topics to delete. `state`: local directory to delete, None when there is none."""
+
+    application_id: str
+    offsets: dict[TopicPartition, tuple[int | None, int]]
+    topics: list[str]
+    state: Path | None
+
+    def is_empty(self) -> bool:
+        return not (self.offsets or self.topics or self.state)
+
+
+def is_internal(topic: str, application_id: str) -> bool:
+    """Whether `topic` is a changelog, repartition or subscription topic of the application."""
+    return topic.startswith(f"{application_id}-") and topic.endswith(INTERNAL_ENDINGS)
+
+
+def make_plan(cluster: ResetCluster, config: StreamsConfig, inputs: list[str], target: Target, keep: bool) -> Plan:
+    """Look at Kafka and at the disk; change nothing. `MilestonesError` when the application is running, or an input
+    topic doesn't exist."""
+    application_id = config.application_id
+    _refuse_members(cluster, application_id)
+    partitions = cluster.partitions()
+    missing = [topic for topic in inputs if topic not in partitions]
+    if missing:
+        raise MilestonesError(f"--input-topics: there is no topic {', '.join(missing)}")
+    committed = cluster.committed(application_id)
+    external = {p for p in committed if p.topic in partitions and not is_internal(p.topic, application_id)}
+    external |= {TopicPartition(topic, number) for topic in inputs for number in range(partitions[topic])}
+    new = cluster.offsets(sorted(external), target.text, target.timestamp_ms)
+    state = Path(config.state_dir).absolute() / application_id
+    return Plan(
+        application_id,
+        {p: (committed.get(p), new[p]) for p in sorted(external)},
+        sorted(topic for topic in partitions if is_internal(topic, application_id)),
+        state if state.is_dir() and not keep else None,
+    )
+
+
+def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
+    members = cluster.members(application_id)
+    if members:
+        raise MilestonesError(
+            f"the group {application_id} has {len(members)} members ({', '.join(members[:5])}): stop every instance; "
+            "one that was killed, or is static, stays a member until session_timeout_ms is over"
+        )
+
+
+def execute(cluster: ResetCluster, plan: Plan) -> None:
+    """Do what the plan says, in the order in which a failure does the least harm."""
+    if plan.state is not None:
+        _delete_state(plan.state)
+        err().print(f"deleted {plan.state}", highlight=False)
+    if plan.offsets:
+        cluster.commit(plan.application_id, {partition: new for partition, (_, new) in plan.offsets.items()})
+        err().print(f"reset {len(plan.offsets)} offsets of the group {plan.application_id}", highlight=False)
+    if plan.topics:
+        cluster.delete(plan.topics)
+        err().print(f"deleted {len(plan.topics)} internal topics", highlight=False)
+
+
+def _delete_state(path: Path) -> None:
+    """Delete the directory while its lock is held, so that no instance is in it. `StateError` as `StateDirectory`."""
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.disk import remove_tree
+
+    held = StateDirectory(path.parent, path.name)
+    try:
+        remove_tree(path)
+    finally:
+        held.close()
+
+
+def show(plan: Plan) -> None:
+    """Print the plan."""
+    if plan.offsets:
+        table = Table(title=f"offsets of the group {plan.application_id}", title_justify="left", pad_edge=False)
+        for heading in ("partition", "committed", "new"):
+            table.add_column(heading, justify="left" if heading == "partition" else "right")
+        for partition, (old, new) in plan.offsets.items():
+            table.add_row(str(partition), "–" if old is None else str(old), str(new))
+        out().print(table)
+    for topic in plan.topics:
+        out().print(f"delete topic {topic}", highlight=False, markup=False)
+    if plan.state is not None:
+        out().print(f"delete directory {plan.state}", highlight=False, markup=False)
+
+
+@click.command()
+@config_options
+@click.option("-i", "--input-topics", metavar="TOPIC,...", default="", help="Input topics without committed offsets.")
+@click.option(
+    "--to",
+    "target",
+    default="earliest",
+    metavar="WHERE",
+    show_default=True,
+    help="New offsets of input topics: earliest, latest, or a time such as 2026-11-21T10:00:00Z.",
+)
+@click.option("--keep-state", is_flag=True, help="Leave this machine's state directory alone.")
+@click.option("--execute/--dry-run", "really", default=False, help="Do it. Without it the plan is only shown.")
+@verbose_option
+def reset(
+    file: Path | None,
+    given: dict[str, str],
+    application_id: str | None,
+    bootstrap_servers: str | None,
+    input_topics: str,
+    target: str,
+    keep_state: bool,
+    really: bool,
+) -> int:
+    """Make an application start over.
+
+    Sets the offsets of its input topics, deletes its internal topics (changelogs, repartition topics), and its state
+    on this machine. Stop all instances before; output topics are left as they are. On other machines, delete the
+    state directories too, or run the reset there again.
+
+    \b
+    Examples:
+      milestones reset -a words -b localhost:9092                 shows what would be done
+      milestones reset -a words -b localhost:9092 --execute
+      milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
+    """
+    from milestones.cli.cluster import ResetCluster
+
+    try:
+        where = Target.parse(target)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{target!r} is neither earliest, latest nor a time: {error}", param_hint="--to"
+        ) from error
+    values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
+    config = StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values)
+    cluster = ResetCluster(config)
+    inputs = [topic.strip() for topic in input_topics.split(",") if topic.strip()]
+    plan = make_plan(cluster, config, inputs, where, keep_state)
+    show(plan)
+    if plan.is_empty():
+        err().print(f"nothing to reset: {config.application_id} has no offsets, internal topics or local state here")
+    elif really:
+        execute(cluster, plan)
+    else:
+        err().print("nothing was changed: this is the plan; --execute does it")
+    return OK

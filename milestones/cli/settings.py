@@ -1,0 +1,51 @@
+"""Options that make a config: a file, single keys, short forms of the usual ones.
+
+*Guarantees*: what is given on the command line wins over every other source.
+*Assumes*: the environment is read by `StreamsConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import rich_click as click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} isn't KEY=VALUE")
+        found[key.strip().replace(".", "_").replace("-", "_")] = value
+    return found
+
+
+def config_options(command: Command) -> Command:
+    """`--config`, `--set`, `--application-id`, `--bootstrap-servers`; the command takes `file` and `given`."""
+    options = (
+        click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Settings from a TOML file."),
+        click.option(
+            "-s",
+            "--set",
+            "given",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=_pairs,
+            help="One setting, as docs/configuration.md names it. May be repeated.",
+        ),
+        click.option("-a", "--application-id", metavar="ID", help="Short for --set application_id=ID."),
+        click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Short for --set bootstrap_servers=..."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def settings(given: dict[str, str], **short: str | None) -> dict[str, Any]:
+    """The settings of the command line; short forms that were used are among them."""
+    return given | {key: value for key, value in short.items() if value is not None}

@@ -1,0 +1,82 @@
+"""What one stream thread is given at birth, and what it tells the client.
+
+*Guarantees*: immutable; everything that a part needs from outside comes in through it.
+*Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
+uncaught exception handler in the thread that dies, as Kafka Streams does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from milestones.common.records import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.application import Application
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.metrics import Metrics
+    from milestones.common.state.local import LocalState
+    from milestones.housekeeper import Requests
+
+
+@dataclass(frozen=True)
+class ThreadContext:
+    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names."""
+
+    name: str
+    index: int
+    stage: str
+    config: StreamsConfig
+    clock: Clock
+    application: Application
+    process_id: str
+    transactional_id: str
+    state: LocalState
+    metrics: Metrics
+    housekeeper: Requests
+    notify: Callable[[ThreadEvent], None]
+    decide: Callable[[BaseException], Exceptions]
+
+
+class Exceptions(enum.Enum):
+    """What follows when a stream thread dies of an error (KIP-671)."""
+
+    REPLACE_THREAD = "a new thread takes its place"
+    SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
+    SHUTDOWN_APPLICATION = "all instances of the application shut down, in state ERROR"
+
+
+@dataclass(frozen=True)
+class ThreadMoved:
+    """A stream thread changed its state (`milestones.states.ThreadState`)."""
+
+    thread: str
+    state: str
+
+
+@dataclass(frozen=True)
+class ThreadFailed:
+    """A stream thread died of `error`; its clients and stores are closed."""
+
+    thread: str
+    error: BaseException
+    decision: Exceptions
+
+
+@dataclass(frozen=True)
+class ThreadReport:
+    """What a thread shows of itself, twice a second: the client merges these for `Streams.status()`."""
+
+    thread: str
+    tasks: Mapping[TaskId, str]
+    lags: Mapping[TopicPartition, int]
+    restoring: Mapping[TaskId, int]
+    records: int
+    generation: int
+
+
+ThreadEvent = ThreadMoved | ThreadFailed | ThreadReport

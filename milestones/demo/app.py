@@ -1,0 +1,100 @@
+"""The demo's application: one instance, as a process of its own: `python -m milestones.demo.app`.
+
+All settings come from the environment (`MILESTONES_APPLICATION_ID`, `MILESTONES_BOOTSTRAP_SERVERS`, ...).
+
+*Guarantees*: writes `Streams.status()` to standard output as a line of JSON several times a second, and nothing else;
+its log goes to standard error. Ends when its standard input does, so that it can't outlive the demo.
+*Assumes*: somebody reads its output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from milestones import Streams, StreamsBuilder, serdes
+from milestones.demo.counting import add_word, no_words, words
+
+if TYPE_CHECKING:
+    from milestones.common.topology.topology import Topology
+    from milestones.supervisor import Status
+
+LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
+COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"
+REPORT_EVERY_S = 0.25
+PATIENCE_S = 10.0
+"""How long an orderly close may take once nobody reads our output any more."""
+
+
+def topology() -> Topology:
+    """Lines fall into words; words are counted, and summed up by their first letter."""
+    builder = StreamsBuilder()
+    all_words = builder.stream(LINES, value=serdes.STRING).flat_map_values(words)
+    (
+        all_words.group_by(lambda _, word: word, key=serdes.STRING, value=serdes.STRING)
+        .count(COUNTS_STORE)
+        .to_stream()
+        .to(WORD_COUNTS, value=serdes.LONG)
+    )
+    (
+        all_words.group_by(lambda _, word: word[0], key=serdes.STRING, value=serdes.STRING)
+        .aggregate(no_words, add_word, LETTERS_STORE, value=serdes.JSON)
+        .to_stream()
+        .to(LETTERS, value=serdes.JSON)
+    )
+    return builder.build()
+
+
+def as_json(status: Status) -> dict[str, Any]:
+    """A status in plain types, for one line of JSON."""
+    return {
+        "state": status.state.value,
+        "stage": status.stage,
+        "tasks": {str(task): place for task, place in sorted(status.tasks.items())},
+        "lag": sum(status.lags.values()),
+        "restoring": {str(task): left for task, left in sorted(status.restoring.items())},
+        "records": status.records,
+        "generation": status.generation,
+    }
+
+
+def main() -> int:
+    """Run until told to stop; the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
+    streams = Streams(topology())
+    stopped = threading.Event()
+    reporter = threading.Thread(target=_report, args=(streams, stopped), name="reporter", daemon=True)
+    reporter.start()
+    threading.Thread(target=_end_with_parent, args=(streams,), name="parent watch", daemon=True).start()
+    try:
+        return streams.run()
+    finally:
+        stopped.set()
+        reporter.join()
+
+
+def _report(streams: Streams, stopped: threading.Event) -> None:
+    over = False
+    while not over:
+        over = stopped.wait(REPORT_EVERY_S)
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.buffer.write(orjson.dumps(as_json(streams.status())) + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def _end_with_parent(streams: Streams) -> None:
+    # The descriptor itself: a buffered reader that a daemon thread waits in breaks the interpreter's exit.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    if not streams.close(timeout_s=PATIENCE_S):
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The demo's story, from the broker's start to the check.
+
+*Guarantees*: whatever happens, instances, feeder and broker have ended at the end.
+*Assumes*: called on the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.embedded import KAFKA_VERSION, EmbeddedKafka
+from milestones.common.serdes import LONG
+from milestones.demo.check import Check, Outcome, checks, decoded, most_frequent
+from milestones.demo.counting import PlainCount, plain_count
+from milestones.demo.story import Story
+from milestones.demo.text import lines as text_lines
+from milestones.demo.view import Display
+
+DEFAULT_LINES = 8_000
+_TOP = 15
+_INTERRUPTED = 130
+
+
+def play(console: Console | None, seconds: float, stage: str, lines: int | None, folder: Path | None) -> int:
+    """See `milestones.demo.run`."""
+    console = console or Console()
+    try:
+        with _sigterm_interrupts():
+            return _play(console, seconds, stage, lines, folder)
+    except KeyboardInterrupt:
+        console.print("interrupted: everything that was started has ended", highlight=False)
+        return _INTERRUPTED
+    except (MilestonesError, KafkaException) as error:
+        console.print(f"[bold red]the demo failed:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return error.exit_code if isinstance(error, MilestonesError) else 1
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _play(console: Console, seconds: float, stage: str, lines: int | None, folder: Path | None) -> int:
+    text = text_lines()[: DEFAULT_LINES if lines is None else lines]
+    if not text:
+        raise MilestonesError(f"lines={lines}: the demo needs at least one line of text")
+    characters = sum(map(len, text))
+    console.print(
+        "[bold]Milestones[/]: a stateful, exactly-once stream application on a real Kafka. "
+        f"It counts the words of {len(text):,} lines ({characters / 1e6:.1f} MB) of the American Standard Version "
+        f"(1901), which flow in within {seconds:.0f} s; half-way one of its two instances is killed.",
+        highlight=False,
+    )
+    with ExitStack() as stack:
+        display = Display(console)
+        broker = EmbeddedKafka(folder and folder / "kafka", log=display.event)
+        display.event(f"Apache Kafka {KAFKA_VERSION}: the first time its jars are downloaded, about 60 MB")
+        kafka = stack.enter_context(broker)
+        # In the broker's directory: a temporary one is deleted even when this process is killed.
+        instances = folder or kafka.data_dir / "demo"
+        story = Story(display, kafka.bootstrap_servers, text, seconds, stage, instances)
+        stack.callback(story.close)
+        with display:
+            outcome = story.tell()
+        plain = plain_count(text)
+        _print_top(console, outcome)
+        return _print_checks(console, checks(outcome, plain), plain)
+
+
+def _print_top(console: Console, outcome: Outcome) -> None:
+    table = Table("word", "count", title=f"the {_TOP} most frequent words", title_justify="left", box=None)
+    table.columns[1].justify = "right"
+    for word, count in most_frequent(decoded(outcome.word_counts, LONG), _TOP):
+        table.add_row(word, f"{count:,}")
+    console.print(table)
+
+
+def _print_checks(console: Console, results: list[Check], plain: PlainCount) -> int:
+    for check in results:
+        mark = "[green]holds[/]" if check.holds else "[bold red]WRONG[/]"
+        wrong = f": [red]{escape(check.wrong)}[/]" if check.wrong else ""
+        console.print(f"{mark}  {escape(check.claim)}{wrong}", highlight=False, soft_wrap=True)
+    if all(check.holds for check in results):
+        console.print(f"[bold green]All {plain.total:,} words were counted exactly once.[/]", highlight=False)
+        return 0
+    console.print("[bold red]The result is wrong.[/]", highlight=False)
+    return 1

@@ -1,0 +1,147 @@
+"""What Kafka says: a topic folded to its last value per key, and how far the application has come.
+
+*Guarantees*: only committed records count; reading to the end means the end of the log, records of pending
+transactions included, so that nothing that is committed later is missed.
+*Assumes*: a key's records are all in one partition; one thread uses an object.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import OFFSET_BEGINNING, Message
+
+from milestones.common.config.clients import CONSUMER_DEFAULTS
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.consumers import AssignedConsumer
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TopicPartition
+
+_TIMEOUT_MS = 30_000
+_BATCH = 10_000
+
+
+class Fold:
+    """The last value per key of a topic, as bytes; `records` counts what was read.
+
+    *Owns*: its consumer.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._topic = topic
+        self._consumer = AssignedConsumer(_settings(bootstrap_servers, "demo-reader", "read_committed"))
+        self._consumer.assign({TopicPartition(topic, number): OFFSET_BEGINNING for number in range(partitions)})
+        self._reached: dict[TopicPartition, int] = {}
+        self.table: dict[bytes, bytes] = {}
+        self.records = 0
+
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Take what has come, at most ten thousand records."""
+        fetched = self._consumer.fetch(_BATCH, timeout_ms)
+        for messages in fetched.records.values():
+            for message in messages:
+                self._take(message)
+        self._reached.update(fetched.ends)
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if key is None:
+            raise MilestonesError(f"topic {self._topic} has a record without a key at offset {message.offset()}")
+        self.records += 1
+        if value is None:
+            self.table.pop(key, None)
+        else:
+            self.table[key] = value
+
+    def read_to(self, ends: Mapping[TopicPartition, int], timeout_s: float = 60.0) -> None:
+        """Read until `ends`; `MilestonesError` when that takes longer than `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not _all_reached(self._reached, ends):
+            if time.monotonic() > deadline:
+                raise MilestonesError(f"topic {self._topic} could not be read to its end within {timeout_s:.0f} s")
+            self.poll(200)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Progress:
+    """How far the application has come in the topics that it reads: `source`, and its repartition topics.
+
+    `read`: records of the source that are processed and committed; `lag`: offsets between what is committed and the
+    ends, of all topics.
+
+    *Owns*: an admin client, and a consumer that only asks for committed offsets.
+    """
+
+    def __init__(self, bootstrap_servers: str, group: str, source: str) -> None:
+        self._servers, self._group, self._source = bootstrap_servers, group, source
+        self._cluster = Cluster({"bootstrap.servers": bootstrap_servers}, request_timeout_ms=_TIMEOUT_MS)
+        # Read committed would wait as long as a transaction on the offsets pends, which is nearly always.
+        self._offsets = AssignedConsumer(_settings(bootstrap_servers, group, "read_uncommitted"))
+        self.lag = self.read = 0
+
+    def update(self) -> None:
+        """Ask Kafka."""
+        ends = self._ends_of_inputs()
+        committed = self._committed(ends)
+        self.lag = sum(end - committed[partition] for partition, end in ends.items())
+        self.read = sum(offset for partition, offset in committed.items() if partition.topic == self._source)
+
+    def done(self) -> bool:
+        """Whether nothing is left: the source's committed offsets are its ends, and behind those of the repartition
+        topics there is no record, only the marks of transactions."""
+        source = self.ends([self._source])
+        if self._committed(source) != source:
+            return False
+        # Asked after that: what the source's last records led to was committed together with their offsets.
+        ends = self._ends_of_inputs()
+        committed = self._committed(ends)
+        return self._no_record_between(committed, {at: end for at, end in ends.items() if committed[at] != end})
+
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """The end of each partition of `topics`, records of pending transactions included."""
+        counts = self._cluster.partition_counts()
+        return self._cluster.ends(TopicPartition(topic, n) for topic in topics for n in range(counts[topic]))
+
+    def close(self) -> None:
+        self._offsets.close()
+
+    def _ends_of_inputs(self) -> dict[TopicPartition, int]:
+        counts = self._cluster.partition_counts()
+        own = [name for name in counts if name.startswith(f"{self._group}-") and name.endswith("-repartition")]
+        return self.ends([self._source, *own])
+
+    def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        partitions = list(partitions)
+        found = self._offsets.committed(partitions, _TIMEOUT_MS)
+        return {partition: found[partition].offset if partition in found else 0 for partition in partitions}
+
+    def _no_record_between(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        consumer = AssignedConsumer(_settings(self._servers, "demo-reader", "read_committed"))
+        reached: dict[TopicPartition, int] = {}
+        deadline = time.monotonic() + _TIMEOUT_MS / 1000
+        try:
+            consumer.assign({partition: positions[partition] for partition in ends})
+            while not _all_reached(reached, ends) and time.monotonic() < deadline:
+                fetched = consumer.fetch(1, 100)
+                if fetched.records:
+                    return False
+                reached.update(fetched.ends)
+            return _all_reached(reached, ends)
+        finally:
+            consumer.close()
+
+
+def _all_reached(reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    return all(reached.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _settings(bootstrap_servers: str, group: str, isolation_level: str) -> dict[str, object]:
+    return {
+        **CONSUMER_DEFAULTS,
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": group,
+        "isolation.level": isolation_level,
+    }

@@ -1,0 +1,157 @@
+"""The stages and their flags, as data.
+
+*Guarantees*: a set of flags from here is legal, and made of stages that this version has.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flag without which it can't be; `seed`:
+    where the idea comes from; `built`: whether this version can run it."""
+
+    name: str
+    flag: str | None
+    needs: str | None
+    title: str
+    seed: str
+    built: bool
+
+
+_SEED = "003_12c4d220cfc381b7.txt"
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        name="baseline",
+        flag=None,
+        needs=None,
+        title="stream threads, each with its own clients and tasks; all work inline",
+        seed="001_51fac9b704033a0a.txt",
+        built=True,
+    ),
+    Stage(
+        name="m1",
+        flag="state_updater",
+        needs=None,
+        title="restoration and standby updates on threads of their own",
+        seed=f"{_SEED}, KAFKA-10199",
+        built=False,
+    ),
+    Stage(
+        name="m2",
+        flag="processing_threads",
+        needs="state_updater",
+        title="processing threads take tasks; the stream thread polls, sends, commits",
+        seed=f"{_SEED}, KAFKA-15326; 002_3a4ac1983d8662f7.txt, KIP-408",
+        built=False,
+    ),
+    Stage(
+        name="m3",
+        flag="fencing_tolerance",
+        needs=None,
+        title="a fenced or timed-out producer is replaced in place",
+        seed=f"{_SEED}, KIP-588",
+        built=False,
+    ),
+    Stage(
+        name="m4",
+        flag="polling_thread",
+        needs="processing_threads",
+        title="one consumer, one producer, one group member per instance",
+        seed=_SEED,
+        built=False,
+    ),
+    Stage(
+        name="m5",
+        flag="committed_collector",
+        needs="polling_thread",
+        title="one shared collector; processing goes on during commits",
+        seed=f"{_SEED}, KIP-691",
+        built=False,
+    ),
+    Stage(
+        name="m6",
+        flag="state_manager",
+        needs="committed_collector",
+        title="one owner of all stores; snapshots; one memory budget",
+        seed=f"{_SEED}; 004_bbbcb3989a278a1a.txt",
+        built=False,
+    ),
+)
+_BY_NAME = {stage.name: stage for stage in STAGES}
+_BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
+
+
+def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
+    """The flags that `value` means: a stage (`"m3"` is it and all before it), or names of flags, as text with commas
+    or as a set. `ConfigError` names what is unknown, missing, or not built."""
+    words = {word.strip() for word in (value.split(",") if isinstance(value, str) else value)} - {""}
+    words = {word.lower() for word in words}
+    stages = words & _BY_NAME.keys()
+    if stages and len(words) > 1:
+        raise _error(value, f"name one stage, or flags; {sorted(stages)[0]} is a stage")
+    flags = _up_to(stages.pop()) if stages else frozenset(words)
+    for flag in sorted(flags):
+        _check(value, flag, flags)
+    missing = sorted(flag for flag in flags if not _BY_FLAG[flag].built)
+    if missing:
+        names = ", ".join(f"{_BY_FLAG[flag].name} ({flag})" for flag in _in_order(missing))
+        built = ", ".join(stage.name for stage in STAGES if stage.built)
+        raise _error(value, f"this version doesn't have {names}; it has {built}")
+    return flags
+
+
+def _up_to(stage: str) -> frozenset[str]:
+    last = STAGES.index(_BY_NAME[stage])
+    return frozenset(stage.flag for stage in STAGES[: last + 1] if stage.flag is not None)
+
+
+def _check(value: str | Iterable[str], flag: str, flags: frozenset[str]) -> None:
+    if flag not in _BY_FLAG:
+        known = [*_BY_NAME, *_BY_FLAG]
+        near = difflib.get_close_matches(flag, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"stages are {', '.join(_BY_NAME)}; flags {', '.join(_BY_FLAG)}"
+        raise _error(value, f"there is no stage or flag {flag!r}; {hint}")
+    needed = _BY_FLAG[flag].needs
+    if needed is not None and needed not in flags:
+        raise _error(value, f"{flag} needs {needed}, which is missing")
+
+
+def _error(value: str | Iterable[str], reason: str) -> ConfigError:
+    shown = value if isinstance(value, str) else ",".join(sorted(value))
+    return ConfigError("milestones", shown, reason)
+
+
+def _in_order(flags: Iterable[str]) -> list[str]:
+    wanted = frozenset(flags)
+    return [stage.flag for stage in STAGES if stage.flag is not None and stage.flag in wanted]
+
+
+def legal_sets() -> tuple[frozenset[str], ...]:
+    """All sets of flags whose needs are met, built or not: twelve, since `fencing_tolerance` is independent."""
+    flags = list(_BY_FLAG)
+    sets = (frozenset(chosen) for size in range(len(flags) + 1) for chosen in combinations(flags, size))
+    return tuple(chosen for chosen in sets if all(_BY_FLAG[flag].needs in {None, *chosen} for flag in chosen))
+
+
+def stage_name(flags: frozenset[str]) -> str:
+    """What a set of flags is called: a stage where it is exactly one's, else its flags in order, joined by `+`."""
+    for stage in STAGES:
+        if flags == _up_to(stage.name):
+            return stage.name
+    return "+".join(_in_order(flags))
+
+
+def flags_of(config: StreamsConfig) -> frozenset[str]:
+    """The flags that `config.milestones` means. `ConfigError` as `parse_milestones`."""
+    return parse_milestones(config.milestones)

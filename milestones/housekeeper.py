@@ -1,0 +1,151 @@
+"""The housekeeper: one thread per client for what no stream thread should wait for.
+
+*Guarantees*: asking never blocks; every question is answered, with an error when Kafka can't.
+*Assumes*: whoever asks looks into its own mailbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, SourceTopicError
+from milestones.common.kafka.topics import Cluster
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.common.records import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.application import Application
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.state.cleaner import Cleaner
+
+log = logging.getLogger(__name__)
+
+WATCH_INTERVAL_MS = 5_000
+"""How often the source topics' partition counts are looked at."""
+
+
+@dataclass(frozen=True)
+class AskEnds:
+    """Where do these partitions end now, uncommitted and control records included?"""
+
+    task: TaskId
+    partitions: frozenset[TopicPartition]
+    reply_to: Mailbox[Ends]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The answer to `AskEnds`: the offsets, or the error that Kafka gave."""
+
+    task: TaskId
+    offsets: Mapping[TopicPartition, int]
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Purge:
+    """Delete what is before these offsets in the application's repartition topics."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Request = AskEnds | Purge
+Requests = Mailbox[Request]
+
+
+class Housekeeper(threading.Thread):
+    """Answers the stream threads' questions to the cluster, purges, watches source topics, cleans the state directory.
+
+    *Owns*: the admin client, the cleaner. *Receives*: `AskEnds`, `Purge`. *Sends*: `Ends` to whoever asked; a
+    `SourceTopicError` to the client when a source topic was deleted or got another number of partitions.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: StreamsConfig,
+        application: Application,
+        cleaner: Cleaner,
+        clock: Clock,
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
+        self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
+        self._on_error = on_error
+        self._counts: dict[str, int] = {}
+        self._next_watch = 0
+        self._next_clean = 0
+
+    def run(self) -> None:
+        cluster = Cluster(self._config.admin_settings(self.name))
+        while not self.requests.closed:
+            first = self._next_request()
+            self.run_once(cluster, self._clock.monotonic_ms(), first)
+
+    def _next_request(self) -> Request | None:
+        try:
+            return self.requests.get(timeout_ms=200)
+        except MailboxClosedError:
+            return None
+
+    def run_once(self, cluster: Cluster, now_ms: int, request: Request | None) -> None:
+        """1. answer the request; 2. watch source topics; 3. clean the state directory."""
+        if request is not None:
+            self._serve(cluster, request)
+        if now_ms >= self._next_watch:
+            self._next_watch = now_ms + WATCH_INTERVAL_MS
+            self._watch(cluster)
+        if now_ms >= self._next_clean:
+            self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
+            self._cleaner.run_once(self._clock.wall_ms())
+
+    def _serve(self, cluster: Cluster, request: Request) -> None:
+        match request:
+            case AskEnds(task, partitions, reply_to):
+                try:
+                    answer = Ends(task, cluster.ends(partitions))
+                except (KafkaException, MilestonesError) as error:
+                    answer = Ends(task, {}, error)
+                reply_to.try_put(answer)
+            case Purge(offsets):
+                cluster.purge(offsets)
+
+    def _watch(self, cluster: Cluster) -> None:
+        try:
+            counts = cluster.partition_counts()
+        except (KafkaException, MilestonesError) as error:
+            log.info("source topics can't be looked at now: %s", error)
+            return
+        error = changed_sources(self._counts, counts)
+        if error is not None:
+            self._on_error(error)
+        sources = self._application.external_topics(counts)
+        self._counts = self._counts | {topic: counts[topic] for topic in sources & counts.keys()}
+
+    def close(self) -> None:
+        """Ask the thread to end; the caller joins it."""
+        self.requests.close()
+
+
+def changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> SourceTopicError | None:
+    """What became of the source topics that we run on: an error that names the change, None when there is none."""
+    for topic, partitions in before.items():
+        if topic not in now:
+            return SourceTopicError(
+                f"source topic {topic} was deleted under the running application; create it again with "
+                f"{partitions} partitions and restart, or reset the application (`milestones reset`)"
+            )
+        if now[topic] != partitions:
+            return SourceTopicError(
+                f"source topic {topic} had {partitions} partitions and has {now[topic]} now: keys have moved between "
+                "tasks, so state would be wrong; reset the application (`milestones reset`) to start over"
+            )
+    return None

@@ -1,0 +1,111 @@
+"""What one instance has on its machine: its state directory, its identity, its transactional ids.
+
+*Guarantees*: one live instance per state directory and application; transactional ids that an earlier stage or thread
+count of this state directory used are initialised once, so that none of their transactions stays open.
+*Assumes*: closed after every stream thread has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from milestones.common.config import thread_name
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.membership.metadata import verify_group_metadata_format
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.topics import Cluster
+from milestones.common.state.cleaner import Cleaner
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines import open_engines
+from milestones.common.state.local import LocalState
+from milestones.common.state.rocks import RocksSettings
+from milestones.context import Exceptions, ThreadContext, ThreadEvent
+
+if TYPE_CHECKING:
+    from milestones.application import Application
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.metrics import Metrics
+    from milestones.housekeeper import Requests
+
+log = logging.getLogger(__name__)
+
+
+class Instance:
+    """An instance's identity and local state. Shared by its threads; `LocalState` guards itself."""
+
+    def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
+        self._config, self._application, self._clock, self.stage = config, application, clock, stage
+        self._directory = StateDirectory(config.state_dir, config.application_id, clock)
+        engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+        self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
+        self.process_id = self._directory.process_id
+        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
+
+    def prepare(self) -> None:
+        """See that the client library is one we know, that Kafka is there with the topology's source topics, and
+        that no transaction of an obsolete id is open."""
+        verify_group_metadata_format()
+        cluster = Cluster(self._config.admin_settings(f"{self.client_id}-start"))
+        existing = cluster.partition_counts()
+        missing = sorted(self._application.external_topics(()) - existing.keys())
+        if missing:
+            raise SourceTopicError(f"source topics don't exist: {', '.join(missing)}; create them, then start again")
+        if self._config.exactly_once:
+            self._retire_transactional_ids()
+
+    def _retire_transactional_ids(self) -> None:
+        current = {self._transactional_id(i) for i in range(1, self._config.num_stream_threads + 1)}
+        obsolete = self._directory.transactional_ids - current
+        self._directory.record_transactional_ids(current)
+        for transactional_id in sorted(obsolete):
+            producer = OutputProducer(self._config.producer_settings(f"{self.client_id}-retire", transactional_id))
+            producer.init_transactions(self._config.request_timeout_ms)
+            producer.close()
+            log.info("retired transactional id %s", transactional_id)
+        self._directory.forget_transactional_ids(obsolete)
+
+    def _transactional_id(self, index: int) -> str:
+        return f"{self._config.application_id}-{self.process_id}-{index}"
+
+    def cleaner(self) -> Cleaner:
+        return Cleaner(self._directory, self._config.state_cleanup_delay_ms)
+
+    def thread_context(
+        self,
+        index: int,
+        metrics: Metrics,
+        housekeeper: Requests,
+        notify: Callable[[ThreadEvent], None],
+        decide: Callable[[BaseException], Exceptions],
+    ) -> ThreadContext:
+        """What the stream thread of this number (from 1) is given."""
+        return ThreadContext(
+            name=thread_name(self.client_id, index),
+            index=index,
+            stage=self.stage,
+            config=self._config,
+            clock=self._clock,
+            application=self._application,
+            process_id=self.process_id,
+            transactional_id=self._transactional_id(index),
+            state=self.state,
+            metrics=metrics,
+            housekeeper=housekeeper,
+            notify=notify,
+            decide=decide,
+        )
+
+    def close(self) -> None:
+        self.state.close()
+
+
+def rocks_settings(config: StreamsConfig) -> RocksSettings:
+    """The engines' sizes, from the config."""
+    return RocksSettings(
+        block_cache_bytes=config.rocksdb_block_cache_bytes,
+        write_buffer_bytes=config.rocksdb_write_buffer_bytes,
+        max_write_buffers=config.rocksdb_max_write_buffers,
+    )

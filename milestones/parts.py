@@ -1,0 +1,141 @@
+"""The seams: one Protocol per part that a milestone may replace, and `Parts`, one factory of each.
+
+*Guarantees*: the stream thread knows only these; `wiring.py` alone knows which class stands behind which.
+*Assumes*: every part is made in the thread that drives it, and driven by `run_once(now_ms) -> did_something`, where
+`now_ms` is monotonic time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from milestones.common.records import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.consumers import AssignedConsumer, Committed
+    from milestones.common.kafka.membership import GroupMember
+    from milestones.common.kafka.producer import OutputProducer
+    from milestones.common.task.task import Staged, Task
+    from milestones.context import ThreadContext
+
+
+class Clients(Protocol):
+    """Client ownership: the Kafka clients that one thread works with."""
+
+    consumer: AssignedConsumer
+    restore_consumer: AssignedConsumer
+    producer: OutputProducer
+    member: GroupMember
+
+    def renew_producer(self) -> None:
+        """Drop the producer and make a new one of the same transactional id, initialised: it fences the old one."""
+        ...
+
+    def close(self, *, leave_group: bool) -> None:
+        """Let all clients go; every one is tried."""
+        ...
+
+
+class StateOwnership(Protocol):
+    """State ownership: who holds the engines of a task, and its directory's lock."""
+
+    def create(self, task: TaskId, partitions: Collection[TopicPartition]) -> Task:
+        """A task, opened. `StateLockedError` while somebody else holds its directory: ask again."""
+        ...
+
+
+class Restoration(Protocol):
+    """Restoration: brings a task's stores up to the end of their changelogs."""
+
+    def add(self, task: Task) -> None:
+        """Take the task. Its inputs' committed offsets have been read stable before."""
+        ...
+
+    def remove(self, task: TaskId) -> None:
+        """Give the task back, by `take_removed`; what is restored stays restored."""
+        ...
+
+    def run_once(self, now_ms: int) -> bool: ...
+
+    def take_restored(self) -> list[Task]: ...
+
+    def take_removed(self) -> list[Task]: ...
+
+    def remaining(self) -> Mapping[TaskId, int]:
+        """Changelog records still to restore, by task in restoration."""
+        ...
+
+
+class Processing(Protocol):
+    """Processing: who calls the topology, and in which order of tasks."""
+
+    def add(self, task: Task) -> None: ...
+
+    def remove(self, task: TaskId) -> None:
+        """Give the task back, by `take_removed`, at a record's boundary."""
+        ...
+
+    def run_once(self, now_ms: int) -> bool:
+        """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
+        ...
+
+    def take_removed(self) -> list[Task]: ...
+
+    def wake_up_ms(self, now_ms: int) -> int | None:
+        """Milliseconds until a punctuation is due, None when none is scheduled."""
+        ...
+
+
+class OutputCollection(Protocol):
+    """Collection: takes finished boundaries' outputs from tasks and hands them to the producer."""
+
+    def collect(self, tasks: Iterable[Task]) -> bool:
+        """Send what the tasks have finished; True when there was anything."""
+        ...
+
+    def send(self, task: Task, staged: Staged) -> None:
+        """Send what a frozen boundary still has."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail."""
+        ...
+
+    def changelog_offsets(self, task: Task) -> dict[str, int]:
+        """By store, the offset after the last acknowledged changelog record since the previous call."""
+        ...
+
+
+class Commit(Protocol):
+    """Commit: one committer per transaction."""
+
+    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, Committed]:
+        """Commit each task's last boundary, all or none; what was committed is applied to the engines.
+
+        Raises `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its tasks).
+        """
+        ...
+
+
+class Recovery(Protocol):
+    """Transaction recovery: what follows when the producer or a commit failed."""
+
+    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+        """True: the tasks were rolled back and go on in place. False: they are lost, drop them and rejoin.
+        An error that isn't about transactions is raised again."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One factory per seam; each is called once per stream thread, in that thread."""
+
+    clients: Callable[[ThreadContext], Clients]
+    state: Callable[[ThreadContext, Clients], StateOwnership]
+    restoration: Callable[[ThreadContext, Clients], Restoration]
+    processing: Callable[[ThreadContext], Processing]
+    collection: Callable[[ThreadContext, Clients], OutputCollection]
+    commit: Callable[[ThreadContext, Clients, OutputCollection], Commit]
+    recovery: Callable[[ThreadContext, Clients], Recovery]

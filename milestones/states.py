@@ -1,0 +1,90 @@
+"""The states of the client and of a stream thread, with the moves that are legal: Kafka Streams' own.
+
+Client:
+
+    CREATED ---> REBALANCING <---> RUNNING
+       |              |               |
+       |              +-------+-------+-----> PENDING_ERROR ---> ERROR
+       v                      v
+       +-----------> PENDING_SHUTDOWN ---> NOT_RUNNING
+
+Stream thread:
+
+    CREATED ---> STARTING ---> PARTITIONS_REVOKED <---> PARTITIONS_ASSIGNED ---> RUNNING
+                    |                  |                        |                   |
+                    +------------------+-----------+------------+-------------------+
+                                                   v
+                                          PENDING_SHUTDOWN ---> DEAD
+
+RUNNING goes back to PARTITIONS_REVOKED or PARTITIONS_ASSIGNED in a rebalance.
+
+*Guarantees*: a move that isn't in the tables raises; it is a bug.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class StreamsState(enum.Enum):
+    CREATED = "CREATED"
+    REBALANCING = "REBALANCING"
+    RUNNING = "RUNNING"
+    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
+    NOT_RUNNING = "NOT_RUNNING"
+    PENDING_ERROR = "PENDING_ERROR"
+    ERROR = "ERROR"
+
+
+class ThreadState(enum.Enum):
+    CREATED = "CREATED"
+    STARTING = "STARTING"
+    PARTITIONS_REVOKED = "PARTITIONS_REVOKED"
+    PARTITIONS_ASSIGNED = "PARTITIONS_ASSIGNED"
+    RUNNING = "RUNNING"
+    PENDING_SHUTDOWN = "PENDING_SHUTDOWN"
+    DEAD = "DEAD"
+
+
+_S, _T = StreamsState, ThreadState
+
+STREAMS_MOVES: dict[StreamsState, frozenset[StreamsState]] = {
+    _S.CREATED: frozenset({_S.REBALANCING, _S.PENDING_SHUTDOWN}),
+    _S.REBALANCING: frozenset({_S.RUNNING, _S.PENDING_SHUTDOWN, _S.PENDING_ERROR}),
+    _S.RUNNING: frozenset({_S.REBALANCING, _S.PENDING_SHUTDOWN, _S.PENDING_ERROR}),
+    _S.PENDING_SHUTDOWN: frozenset({_S.NOT_RUNNING}),
+    _S.PENDING_ERROR: frozenset({_S.ERROR}),
+    _S.NOT_RUNNING: frozenset(),
+    _S.ERROR: frozenset(),
+}
+
+_ALIVE = frozenset({_T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.RUNNING, _T.PENDING_SHUTDOWN})
+
+THREAD_MOVES: dict[ThreadState, frozenset[ThreadState]] = {
+    _T.CREATED: frozenset({_T.STARTING, _T.PENDING_SHUTDOWN}),
+    _T.STARTING: frozenset({_T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.PENDING_SHUTDOWN}),
+    _T.PARTITIONS_REVOKED: _ALIVE - {_T.RUNNING},
+    _T.PARTITIONS_ASSIGNED: _ALIVE,
+    _T.RUNNING: _ALIVE,
+    _T.PENDING_SHUTDOWN: frozenset({_T.DEAD}),
+    _T.DEAD: frozenset(),
+}
+
+ALIVE_THREADS = frozenset(
+    {_T.CREATED, _T.STARTING, _T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.RUNNING}
+)
+
+
+def moved(old: StreamsState, new: StreamsState) -> StreamsState:
+    """`new`, if the client may go there from `old`."""
+    if new not in STREAMS_MOVES[old]:
+        raise RuntimeError(f"client state can't go from {old.value} to {new.value}: this is a bug")
+    return new
+
+
+def thread_moved(old: ThreadState, new: ThreadState) -> ThreadState:
+    """`new`, if a stream thread may go there from `old`."""
+    if new not in THREAD_MOVES[old]:
+        raise RuntimeError(f"stream thread state can't go from {old.value} to {new.value}: this is a bug")
+    return new

@@ -1,0 +1,139 @@
+"""The client: one application instance, its threads, its states.
+
+*Guarantees*: `start` and `close` return in time, from any thread and any callback; after `close` no thread, client,
+store or lock of this object is left; a listener or handler that raises is logged and changes nothing.
+*Assumes*: one `Streams` per instance; several in one process need state directories of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milestones import wiring
+from milestones.application import Application
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.topology import Topology
+from milestones.flags import parse_milestones
+from milestones.states import StreamsState
+from milestones.context import Exceptions
+from milestones.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.supervisor import Status
+
+log = logging.getLogger(__name__)
+
+StateListener = Callable[[StreamsState, StreamsState], None]
+UncaughtHandler = Callable[[BaseException], Exceptions]
+
+
+class Streams:
+    """An instance of a stream application.
+
+    `topology`: a `Topology` or a `StreamsBuilder`. Settings come from `config`, or from keywords, the environment and
+    a TOML file as `StreamsConfig` reads them; keywords win. Raises `ConfigError` or `TopologyError` at once.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | StreamsBuilder,
+        config: StreamsConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        **overrides: Any,
+    ) -> None:
+        built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+        self.config = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
+        self.topology = built
+        flags = parse_milestones(self.config.milestones)
+        self._supervisor = Supervisor(
+            self.config, flags, Application.of(built, self.config), wiring.parts(flags),
+            clock or SystemClock(),
+        )
+
+    @property
+    def state(self) -> StreamsState:
+        return self._supervisor.state
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """Call `listener(new, old)` at each change of state, in the supervisor's thread. Only before `start`."""
+        self._before_start("a state listener")
+        self._supervisor.listener = listener
+
+    def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
+        """Let `handler(error)` decide what follows when a stream thread dies: `Exceptions.REPLACE_THREAD`,
+        `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). Only before `start`."""
+        self._before_start("an uncaught exception handler")
+        self._supervisor.handler = handler
+
+    def _before_start(self, what: str) -> None:
+        if self.state is not StreamsState.CREATED:
+            raise MilestonesError(f"{what} can be set only before start(); this client is {self.state.value}")
+
+    def start(self) -> None:
+        """Start the threads and return. `StateError`, `KafkaUnreachableError`, `SourceTopicError` show at once what
+        can be seen at once."""
+        self._before_start("start() can be called once; a start")
+        self._supervisor.begin()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the client has stopped, whoever stopped it; False when time is up before."""
+        return self._supervisor.stopped.wait(timeout_s)
+
+    def close(self, timeout_s: float = 60.0, *, leave_group: bool | None = None) -> bool:
+        """Commit, close, leave the group; True when all is closed within the time.
+
+        `leave_group` None: a static member stays in the group (it is expected back within `session_timeout_ms`), any
+        other leaves. Called from a callback of this client it only starts the shutdown, and returns False.
+        """
+        leave = self.config.group_instance_id is None if leave_group is None else leave_group
+        self._supervisor.ask_to_close(leave)
+        return not self._supervisor.is_inside() and self.wait(timeout_s)
+
+    def status(self) -> Status:
+        """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""
+        return self._supervisor.status()
+
+    def metrics(self) -> Mapping[str, Any]:
+        """All metrics, by group and name as in Kafka Streams."""
+        return self._supervisor.metrics.snapshot()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the client is in state ERROR."""
+        return self._supervisor.error
+
+    def run(self) -> int:
+        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`)."""
+        signals: list[int] = []
+        previous = {
+            number: signal.signal(number, lambda received, frame: signals.append(received))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            self.start()
+            while not self.wait(0.2):
+                if signals:
+                    self.close()
+        finally:
+            self.close()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self.error is not None:
+            log.error("%s", self.error)
+            return self.error.exit_code if isinstance(self.error, MilestonesError) else 1
+        return 130 if signal.SIGINT in signals else 0
+
+    def __enter__(self) -> Streams:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,50 @@
+"""Flags -> parts: the only place that knows which part belongs to which flag.
+
+*Guarantees*: every legal set of flags that is built gives a complete `Parts`.
+*Assumes*: the flags were validated by `flags.parse_milestones`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from milestones.baseline.clients import ThreadClients
+from milestones.baseline.collection import DirectCollection
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.baseline.processing import InlineProcessing
+from milestones.baseline.recovery import RejoinRecovery
+from milestones.baseline.restoration import InlineRestoration
+from milestones.baseline.state import TaskOwnedState
+from milestones.context import ThreadContext
+from milestones.parts import Clients, Commit, OutputCollection, Parts
+
+CONFIRMATIONS = {"exactly_once_v2": Transaction, "at_least_once": OffsetCommit}
+
+
+def _commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:
+    confirmation = CONFIRMATIONS[context.config.processing_guarantee]
+    return Committer(clients, collection, confirmation(context, clients))
+
+
+BASELINE = Parts(
+    clients=ThreadClients,
+    state=TaskOwnedState,
+    restoration=InlineRestoration,
+    processing=InlineProcessing,
+    collection=DirectCollection,
+    commit=_commit,
+    recovery=RejoinRecovery,
+)
+
+REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {}
+"""By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
+
+
+def parts(flags: frozenset[str]) -> Parts:
+    """The parts that these flags choose."""
+    chosen = BASELINE
+    for flag, replaced in REPLACEMENTS.items():
+        if flag in flags:
+            chosen = replace(chosen, **replaced)  # type: ignore[arg-type]
+    return chosen

@@ -1,0 +1,258 @@
+"""A coordinator in memory and a member's machine on a step clock: no sockets, threads or sleeps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.response import Coordinator as FoundCoordinator
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.heartbeat.v4 import HeartbeatResponse
+from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
+from kio.schema.leave_group.v5 import LeaveGroupResponse
+from kio.schema.offset_commit.v8.response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kio.schema.sync_group.v5 import SyncGroupResponse
+from kio.static.primitive import i32Timedelta
+
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.membership import MemberSettings
+from milestones.common.kafka.membership.coordinator import Coordinator
+from milestones.common.kafka.membership.events import Commit, Join, JoinNeeded, MemberEvent, Membership, Offsets
+from milestones.common.kafka.membership.machine import MemberMachine
+from milestones.common.kafka.wire import ConnectionLostError
+from milestones.common.kafka.wire_settings import Address
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId, TopicPartition
+
+NONE = ErrorCode.none
+BOOT = (Address("boot1", 9092), Address("boot2", 9092))
+TASK = TaskId(0, 0)
+ASSIGNED = Assignment(active=frozenset({TASK}), partitions={TASK: (TopicPartition("in", 0),)})
+_ZERO = i32Timedelta.parse(timedelta())
+
+
+class FakeBroker:
+    """Answers every request well, unless told otherwise by `codes`, `down` or `held`."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, list[ErrorCode]] = defaultdict(list)
+        self.down = False
+        self.held = False
+        self.hosts: list[Address] = []
+        self.requests: list[Any] = []
+        self.coordinator = Address("coord", 9092)
+        self.generation = 0
+        self.leader: str | None = None
+        self.member_id = "m-1"
+        self.skip_assignment = False
+        self.stored: bytes = b""
+        self.metadata: bytes = b""
+        self.others: dict[str, bytes] = {}
+
+    def connect(self, address: Address) -> FakeWire:
+        self.hosts.append(address)
+        self.check()
+        return FakeWire(self)
+
+    def check(self) -> None:
+        if self.down:
+            raise ConnectionLostError("down")
+
+    def names(self) -> list[str]:
+        return [type(request).__name__.removesuffix("Request") for request in self.requests]
+
+    def of(self, name: str) -> list[Any]:
+        return [request for request in self.requests if type(request).__name__ == f"{name}Request"]
+
+    def handle(self, request: Any) -> Any:
+        self.check()
+        self.requests.append(request)
+        name = type(request).__name__.removesuffix("Request")
+        code = self.codes[name].pop(0) if self.codes[name] else NONE
+        return getattr(self, f"_{name}")(request, code)
+
+    def _FindCoordinator(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        host, port = self.coordinator
+        found = FoundCoordinator(key="g", node_id=1, host=host, port=port, error_code=code, error_message=None)  # type: ignore[arg-type]
+        return FindCoordinatorResponse(throttle_time=_ZERO, coordinators=(found,))
+
+    def _JoinGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        if code is NONE and not self.skip_assignment:
+            self.generation += 1
+        self.metadata = request.protocols[0].metadata
+        members = {self.member_id: self.metadata, **self.others}
+        leader = self.leader or self.member_id
+        return JoinGroupResponse(
+            throttle_time=_ZERO,
+            error_code=code,
+            generation_id=self.generation,  # type: ignore[arg-type]
+            protocol_type="consumer",
+            protocol_name=request.protocols[0].name,
+            leader=leader,
+            skip_assignment=self.skip_assignment,
+            member_id=self.member_id,
+            members=tuple(
+                JoinGroupResponseMember(member_id=name, group_instance_id=None, metadata=data)
+                for name, data in members.items()
+            )
+            if leader == self.member_id
+            else (),
+        )
+
+    def _SyncGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        given = {a.member_id: a.assignment for a in request.assignments}
+        self.stored = given.get(request.member_id, self.stored)
+        return SyncGroupResponse(
+            throttle_time=_ZERO,
+            error_code=code,
+            protocol_type="consumer",
+            protocol_name="milestones-v1",
+            assignment=self.stored,
+        )
+
+    def _Heartbeat(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        return HeartbeatResponse(throttle_time=_ZERO, error_code=code)
+
+    def _LeaveGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        return LeaveGroupResponse(throttle_time=_ZERO, error_code=code, members=())
+
+    def _OffsetCommit(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        topics = tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        return OffsetCommitResponse(throttle_time=_ZERO, topics=topics)
+
+
+class FakeWire:
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.sent: list[Any] = []
+        self.closed = False
+
+    def send(self, request: Any) -> None:
+        self.broker.check()
+        assert not self.closed
+        self.sent.append(request)
+
+    def receive(self, answer: Any, timeout_ms: int) -> Any:
+        self.broker.check()
+        assert not self.closed
+        return None if self.broker.held else self.broker.handle(self.sent.pop(0))
+
+    def call(self, request: Any, answer: Any, timeout_ms: int) -> Any:
+        assert not self.closed
+        return self.broker.handle(request)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FixedLeader:
+    def __init__(self) -> None:
+        self.seen: list[Mapping[str, Subscription]] = []
+        self.error: MilestonesError | None = None
+        self.result: Callable[[Mapping[str, Subscription]], dict[str, Assignment]] = lambda members: dict.fromkeys(
+            members, ASSIGNED
+        )
+
+    def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        self.seen.append(members)
+        if self.error is not None:
+            raise self.error
+        return dict.fromkeys(members, ASSIGNED)
+
+
+def subscription(**changes: Any) -> Subscription:
+    what: dict[str, Any] = {
+        "process_id": "p",
+        "stage": "baseline",
+        "capacity": 1,
+        "topics": ("in",),
+        "fingerprint": "f",
+    }
+    return Subscription(**{**what, **changes})
+
+
+class Bench:
+    """One member's machine, its broker, its owner; `now` in ms."""
+
+    TASK = TASK
+    ASSIGNED = ASSIGNED
+    subscription = staticmethod(subscription)
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 0
+        self.broker, self.leader = FakeBroker(), FixedLeader()
+        client = {"bootstrap.servers": "boot1,boot2"}
+        self.settings = MemberSettings(group_id="g", client=client, **settings)
+        self.events: list[MemberEvent] = []
+        self.membership = Membership()
+        coordinator = Coordinator("g", BOOT, self.broker.connect, 1000)
+        self.machine = MemberMachine(self.settings, self.leader, coordinator, self._post, self._publish, 0)
+        self.joins = 0
+
+    def _post(self, event: MemberEvent, joins: int) -> None:
+        self.events.append(event)
+
+    def _publish(self, membership: Membership) -> None:
+        self.membership = membership
+
+    def take(self) -> list[MemberEvent]:
+        events, self.events = self.events, []
+        return events
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.take()]
+
+    def run(self, ms: int = 0, step: int = 100, poll: bool = True) -> None:
+        """Let `ms` pass in steps, the owner polling if `poll`; at least a few steps at the present."""
+        end = self.now + ms
+        while True:
+            for _ in range(4):
+                if poll:
+                    self.machine.polled_ms = self.now
+                self.machine.run_once(self.now)
+            if self.now >= end:
+                return
+            self.now = min(self.now + step, end)
+
+    def join(self, **changes: Any) -> None:
+        self.joins += 1
+        self.machine.receive(Join(self.joins, self.membership.losses, subscription(**changes)))
+
+    def stable(self) -> Bench:
+        """Joined, with one task."""
+        self.run()
+        assert isinstance(self.take()[0], JoinNeeded)
+        self.join()
+        self.run()
+        self.take()
+        assert self.membership.generation == 1
+        return self
+
+    def commit(self, offsets: Offsets, timeout_ms: int = 1000) -> Mailbox[MilestonesError | None]:
+        reply: Mailbox[MilestonesError | None] = Mailbox(1)
+        self.machine.receive(Commit(offsets, self.now + timeout_ms, reply))
+        return reply
+
+
+@pytest.fixture
+def member_bench() -> type[Bench]:
+    """`member_bench(**settings)`: a machine on a step clock with a coordinator in memory."""
+    return Bench

@@ -1,0 +1,483 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from milestones.common.assignment.model import profile_of
+from milestones.common.errors import KafkaUnreachableError, MembershipError, TaskMigratedError
+from milestones.common.kafka.membership import (
+    Assigned,
+    CommitRetriableError,
+    Failed,
+    JoinNeeded,
+    Lost,
+    OffsetAndMetadata,
+    StaleGenerationError,
+)
+from milestones.common.kafka.membership.events import Close, Join, Rejoin
+from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
+from milestones.common.kafka.membership.reactions import TABLE, Reaction, reaction_to
+from milestones.common.kafka.membership.states import State, check_move
+from milestones.common.records import TopicPartition
+
+OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7, "x")}
+FATAL = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.FAIL]
+RETRIED = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.RETRY]
+FOUND_AGAIN = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.FIND]
+LOSSES = [ErrorCode.illegal_generation, ErrorCode.unknown_member_id]
+
+
+def test_a_new_member_asks_its_owner_to_join_and_then_gets_an_assignment(member_bench):
+    bench = member_bench()
+    bench.run()
+    assert bench.kinds() == ["JoinNeeded"]
+    assert bench.broker.names() == []
+    bench.join()
+    bench.run()
+    [event] = bench.take()
+    assert event == Assigned(1, "m-1", bench.ASSIGNED, leader=True)
+    assert bench.broker.names() == ["FindCoordinator", "JoinGroup", "SyncGroup"]
+    assert (bench.membership.generation, bench.membership.member_id) == (1, "m-1")
+
+
+def test_a_follower_lets_the_leader_assign(member_bench):
+    bench = member_bench()
+    bench.broker.leader, bench.broker.stored = "other", assignment_bytes(bench.ASSIGNED)
+    bench.run()
+    bench.take()
+    bench.join()
+    bench.run()
+    assert bench.take() == [Assigned(1, "m-1", bench.ASSIGNED, leader=False)]
+    assert bench.leader.seen == []
+
+
+def test_a_member_id_that_is_required_is_taken_and_sent(member_bench):
+    bench = member_bench()
+    bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
+    bench.run()
+    bench.join()
+    bench.run()
+    assert [request.member_id for request in bench.broker.of("JoinGroup")] == ["", "m-1"]
+    assert bench.membership.generation == 1
+
+
+def test_heartbeats_go_on_at_their_interval_while_the_owner_takes_its_time(member_bench):
+    bench = member_bench(max_poll_interval_ms=60_000).stable()
+    bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress] * 100
+    bench.run(9_000)
+    assert len(bench.broker.of("Heartbeat")) == 3
+    assert bench.kinds() == ["JoinNeeded"]
+    assert bench.membership.generation == 1
+
+
+def test_a_rebalance_joins_with_what_the_owner_owns_and_the_generation_it_has(member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress]
+    bench.run(3_000)
+    assert isinstance(bench.take()[0], JoinNeeded)
+    bench.join(active=frozenset({bench.TASK}))
+    bench.run()
+    sent = read_subscription(bench.broker.metadata)
+    assert (sent.active, sent.generation) == (frozenset({bench.TASK}), 1)
+    assert bench.take() == [Assigned(2, "m-1", bench.ASSIGNED, leader=True)]
+
+
+def test_the_old_generation_stays_valid_for_commits_until_the_new_one_is_there(member_bench):
+    bench = member_bench().stable()
+    bench.broker.held = True
+    bench.join()
+    bench.run(500)
+    assert bench.membership.generation == 1
+    assert bench.membership.joins < bench.joins
+    reply = bench.commit(OFFSETS)
+    bench.run()
+    assert reply.get(0) is None
+    assert bench.broker.of("OffsetCommit")[-1].generation_id_or_member_epoch == 1
+    bench.broker.held = False
+    bench.run()
+    assert (bench.membership.generation, bench.membership.joins) == (2, bench.joins)
+
+
+def test_a_held_back_join_sends_no_heartbeat_and_doesn_t_end_the_session(member_bench):
+    bench = member_bench(session_timeout_ms=6_000, heartbeat_interval_ms=1_000).stable()
+    bench.broker.held = True
+    bench.join()
+    bench.run(20_000)
+    assert bench.broker.of("Heartbeat") == []
+    bench.broker.held = False
+    bench.run()
+    assert bench.kinds() == ["Assigned"]
+
+
+def test_a_join_that_takes_longer_than_the_rebalance_timeout_is_sent_again(member_bench):
+    bench = member_bench(max_poll_interval_ms=10_000).stable()
+    bench.broker.held = True
+    bench.join()
+    bench.run(16_000)
+    bench.broker.held = False
+    bench.run(1_000)
+    assert bench.kinds() == ["Assigned"]
+
+
+@pytest.mark.parametrize("code", LOSSES)
+def test_a_lost_generation_is_told_once_and_the_owner_joins_anew(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [code]
+    bench.run(3_000)
+    lost, needed = bench.take()
+    assert isinstance(lost, Lost)
+    assert isinstance(needed, JoinNeeded)
+    assert bench.membership.generation == -1
+    bench.join()
+    bench.run()
+    assert bench.kinds() == ["Assigned"]
+    kept = code is ErrorCode.illegal_generation
+    assert bench.broker.of("JoinGroup")[-1].member_id == ("m-1" if kept else "")
+    assert read_subscription(bench.broker.metadata).generation == -1
+
+
+def test_a_join_that_the_owner_sent_before_it_saw_the_loss_is_not_used(member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
+    stale = bench.membership.losses
+    bench.run(3_000)
+    bench.take()
+    joined = len(bench.broker.of("JoinGroup"))
+    bench.joins += 1
+    bench.machine.receive(Join(bench.joins, stale, bench.subscription(active=frozenset({bench.TASK}))))
+    bench.run(1_000)
+    assert len(bench.broker.of("JoinGroup")) == joined
+    assert bench.membership.joins == bench.joins
+    bench.join()
+    bench.run()
+    assert bench.kinds() == ["Assigned"]
+
+
+@pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
+@pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, *LOSSES, ErrorCode.rebalance_in_progress])
+def test_a_first_join_gets_through_every_passing_error_without_troubling_the_owner(request_name, code, member_bench):
+    bench = member_bench()
+    bench.run()
+    bench.take()
+    bench.broker.codes[request_name] = [code, code]
+    bench.join()
+    bench.run(3_000)
+    assert bench.kinds() == ["Assigned"]
+
+
+@pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
+@pytest.mark.parametrize("code", LOSSES)
+def test_a_member_that_the_group_forgets_during_a_rebalance_loses_its_tasks(request_name, code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes[request_name] = [code]
+    bench.join()
+    bench.run(1_000)
+    assert bench.kinds() == ["Lost", "JoinNeeded"]
+
+
+@pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
+@pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, ErrorCode.rebalance_in_progress])
+def test_a_rebalance_survives_every_passing_error_with_the_generation_kept(request_name, code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes[request_name] = [code]
+    bench.join()
+    bench.run(3_000)
+    assert bench.kinds() == ["Assigned"]
+
+
+@pytest.mark.parametrize("code", RETRIED + FOUND_AGAIN)
+def test_a_heartbeat_is_repeated_after_a_passing_error(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [code]
+    bench.run(4_000)
+    assert bench.take() == []
+    assert len(bench.broker.of("Heartbeat")) == 2
+    assert bench.membership.generation == 1
+
+
+@pytest.mark.parametrize("code", FATAL)
+@pytest.mark.parametrize("request_name", ["FindCoordinator", "JoinGroup", "SyncGroup"])
+def test_a_final_error_fails_the_member_and_says_what_to_do(request_name, code, member_bench):
+    bench = member_bench()
+    bench.run()
+    bench.take()
+    bench.broker.codes[request_name] = [code]
+    bench.join()
+    bench.run(1_000)
+    [event] = bench.take()
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, MembershipError)
+    assert code.name.upper() in str(event.error)
+    assert TABLE[code][1] in str(event.error)
+    bench.run(10_000)
+    assert bench.take() == []
+
+
+@pytest.mark.parametrize("code", FATAL)
+def test_a_final_error_of_a_heartbeat_fails_the_member(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [code]
+    bench.run(3_000)
+    assert bench.kinds() == ["Failed"]
+    assert bench.membership.error is not None
+
+
+def test_every_code_of_kafka_has_a_reaction():
+    assert all(isinstance(reaction_to(code), Reaction) for code in ErrorCode)
+
+
+def test_a_moved_coordinator_is_looked_up_and_keeps_the_generation(member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [ErrorCode.not_coordinator]
+    bench.broker.coordinator = bench.broker.coordinator._replace(host="coord2")
+    bench.run(4_000)
+    assert bench.broker.hosts[-1].host == "coord2"
+    assert bench.take() == []
+    assert bench.membership.generation == 1
+
+
+def test_a_broker_restart_within_the_session_keeps_the_generation(member_bench):
+    bench = member_bench(session_timeout_ms=10_000).stable()
+    bench.broker.down = True
+    bench.run(9_000)
+    bench.broker.down = False
+    bench.run(3_000)
+    assert bench.take() == []
+    assert bench.membership.generation == 1
+    assert bench.broker.of("Heartbeat")[-1].generation_id == 1
+
+
+def test_a_session_without_any_answer_ends_and_the_member_waits_for_kafka(member_bench):
+    bench = member_bench(session_timeout_ms=10_000).stable()
+    bench.broker.down = True
+    bench.run(15_000)
+    assert bench.kinds() == ["Lost", "JoinNeeded"]
+    bench.join()
+    bench.run(600_000, step=1_000)
+    assert bench.take() == []
+    bench.broker.down = False
+    bench.run(2_000)
+    assert bench.kinds() == ["Assigned"]
+
+
+def test_kafka_that_never_answers_at_the_start_is_an_error_with_the_servers_and_the_reason(member_bench):
+    bench = member_bench(unreachable_after_ms=5_000)
+    bench.broker.down = True
+    bench.run()
+    bench.take()
+    bench.join()
+    bench.run(7_000)
+    [event] = bench.take()
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, KafkaUnreachableError)
+    assert "boot1,boot2" in str(event.error)
+    assert "down" in str(event.error)
+    assert {address.host for address in bench.broker.hosts} == {"boot1", "boot2"}
+
+
+def test_an_owner_that_stops_polling_leaves_the_group_and_loses_its_tasks(member_bench):
+    bench = member_bench(max_poll_interval_ms=10_000).stable()
+    bench.run(11_000, poll=False)
+    assert bench.kinds() == ["Lost", "JoinNeeded"]
+    assert len(bench.broker.of("LeaveGroup")) == 1
+    beats = len(bench.broker.of("Heartbeat"))
+    bench.run(20_000, poll=False)
+    assert len(bench.broker.of("Heartbeat")) == beats
+    bench.join()
+    bench.run()
+    assert bench.kinds() == ["Assigned"]
+
+
+def test_a_static_member_whose_owner_stops_polling_falls_silent_instead_of_leaving(member_bench):
+    bench = member_bench(max_poll_interval_ms=10_000, instance_id="i").stable()
+    bench.run(11_000, poll=False)
+    assert bench.kinds() == ["Lost", "JoinNeeded"]
+    assert bench.broker.of("LeaveGroup") == []
+
+
+def test_rejoin_requests_are_gathered_into_one_and_those_during_a_rebalance_come_after_it(member_bench):
+    bench = member_bench().stable()
+    for _ in range(3):
+        bench.machine.receive(Rejoin("released"))
+    assert bench.take() == [JoinNeeded("released")]
+    bench.join()
+    bench.broker.held = True
+    bench.run()
+    bench.machine.receive(Rejoin("again"))
+    bench.run()
+    assert bench.take() == []
+    bench.broker.held = False
+    bench.run()
+    assert bench.kinds() == ["Assigned", "JoinNeeded"]
+    assert bench.broker.of("JoinGroup")[-1].reason == "released"
+
+
+def test_a_restarted_static_leader_skips_the_assignment_and_gets_its_old_one(member_bench):
+    bench = member_bench(instance_id="i")
+    bench.broker.skip_assignment, bench.broker.generation = True, 5
+    bench.broker.stored = assignment_bytes(bench.ASSIGNED)
+    bench.run()
+    bench.take()
+    bench.join()
+    bench.run()
+    assert bench.take() == [Assigned(5, "m-1", bench.ASSIGNED, leader=True)]
+    assert bench.leader.seen == []
+    assert bench.broker.of("SyncGroup")[0].assignments == ()
+    assert bench.broker.of("JoinGroup")[0].group_instance_id == "i"
+
+
+def test_a_restarted_static_member_that_has_changed_asks_for_a_new_assignment(member_bench):
+    bench = member_bench(instance_id="i")
+    bench.broker.leader = "other"
+    bench.broker.stored = assignment_bytes(replace(bench.ASSIGNED, profile=profile_of(bench.subscription(capacity=1))))
+    bench.run()
+    bench.take()
+    bench.join(capacity=4)
+    bench.run()
+    assert bench.kinds() == ["Assigned", "JoinNeeded"]
+
+
+def test_a_leader_that_can_t_assign_fails_and_leaves_so_that_another_is_elected(member_bench):
+    bench = member_bench()
+    bench.run()
+    bench.take()
+    bench.leader.error = MembershipError("another topology")
+    bench.join()
+    bench.run()
+    assert bench.take() == [Failed(bench.leader.error)]
+    assert len(bench.broker.of("LeaveGroup")) == 1
+
+
+def test_a_member_that_the_leader_can_t_understand_is_told_so_and_the_rest_goes_on(member_bench):
+    bench = member_bench()
+    bench.broker.others = {"alien": b"\0\3garbage"}
+    bench.run()
+    bench.take()
+    bench.join()
+    bench.run()
+    assert list(bench.leader.seen[0]) == ["m-1"]
+    assert (
+        b"can't understand" in {a.member_id: a.assignment for a in bench.broker.of("SyncGroup")[0].assignments}["alien"]
+    )
+    assert bench.kinds() == ["Assigned"]
+
+
+def test_a_commit_carries_generation_member_and_metadata(member_bench):
+    bench = member_bench().stable()
+    reply = bench.commit(OFFSETS)
+    bench.run()
+    assert reply.get(0) is None
+    [request] = bench.broker.of("OffsetCommit")
+    assert (request.generation_id_or_member_epoch, request.member_id) == (1, "m-1")
+    [topic] = request.topics
+    assert (topic.name, topic.partitions[0].committed_offset, topic.partitions[0].committed_metadata) == ("in", 7, "x")
+
+
+@pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, ErrorCode.rebalance_in_progress])
+def test_a_commit_is_repeated_within_its_time_and_then_handed_back_to_be_asked_again(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["OffsetCommit"] = [code]
+    reply = bench.commit(OFFSETS)
+    bench.run(900)
+    assert len(reply) == 1
+    assert reply.get(0) is None
+    bench.broker.codes["OffsetCommit"] = [code] * 100
+    late = bench.commit(OFFSETS)
+    bench.run(2_000)
+    assert isinstance(late.get(0), CommitRetriableError)
+    assert bench.membership.generation == 1
+
+
+@pytest.mark.parametrize("code", LOSSES)
+def test_a_commit_under_a_stale_generation_migrates_the_tasks(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["OffsetCommit"] = [code]
+    reply = bench.commit(OFFSETS)
+    bench.run()
+    error = reply.get(0)
+    assert isinstance(error, StaleGenerationError)
+    assert isinstance(error, TaskMigratedError)
+    assert bench.kinds() == ["Lost", "JoinNeeded"]
+
+
+def test_a_commit_that_crosses_the_end_of_a_join_goes_out_again_under_the_new_generation(member_bench):
+    bench = member_bench().stable()
+    bench.broker.held = True
+    bench.join()
+    bench.run()
+    bench.broker.codes["OffsetCommit"] = [ErrorCode.illegal_generation]
+    reply = bench.commit(OFFSETS, timeout_ms=5_000)
+    bench.run()
+    assert len(reply) == 0
+    bench.broker.held = False
+    bench.run(1_000)
+    assert len(reply) == 1
+    assert reply.get(0) is None
+    assert [r.generation_id_or_member_epoch for r in bench.broker.of("OffsetCommit")] == [1, 2]
+    assert bench.kinds() == ["Assigned"]
+
+
+@pytest.mark.parametrize("code", [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.REFUSE])
+def test_a_commit_that_can_never_succeed_is_refused_and_the_member_lives_on(code, member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["OffsetCommit"] = [code]
+    reply = bench.commit(OFFSETS)
+    bench.run()
+    error = reply.get(0)
+    assert isinstance(error, MembershipError)
+    assert code.name.upper() in str(error)
+    bench.run(4_000)
+    assert bench.take() == []
+
+
+def test_a_commit_without_a_generation_is_refused_at_once(member_bench):
+    bench = member_bench()
+    bench.run()
+    assert isinstance(bench.commit(OFFSETS).get(0), StaleGenerationError)
+
+
+def test_a_fenced_static_member_fails_with_its_waiting_commits(member_bench):
+    bench = member_bench(instance_id="i").stable()
+    bench.broker.codes["OffsetCommit"] = [ErrorCode.fenced_instance_id]
+    first, second = bench.commit(OFFSETS), bench.commit(OFFSETS)
+    bench.run()
+    assert "group.instance.id" in str(first.get(0))
+    assert isinstance(second.get(0), MembershipError)
+    assert bench.kinds() == ["Failed"]
+    assert bench.broker.of("LeaveGroup") == []
+
+
+@pytest.mark.parametrize(("leave", "left"), [(True, 1), (False, 0)])
+def test_closing_leaves_the_group_only_if_asked(leave, left, member_bench):
+    bench = member_bench(instance_id="i").stable()
+    waiting = bench.commit(OFFSETS)
+    bench.machine.receive(Close(leave))
+    assert len(bench.broker.of("LeaveGroup")) == left
+    assert isinstance(waiting.get(0), CommitRetriableError)
+    assert bench.machine.run_once(bench.now) is False
+
+
+def test_closing_while_kafka_is_down_ends_all_the_same(member_bench):
+    bench = member_bench().stable()
+    bench.broker.down = True
+    bench.machine.receive(Close(leave=True))
+    assert bench.machine.state is State.CLOSED
+
+
+def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_answer(member_bench):
+    bench = member_bench().stable()
+    assert bench.machine.wait_ms(bench.now) == 3_000
+    bench.broker.held = True
+    bench.join()
+    bench.run()
+    assert bench.machine.wait_ms(bench.now) == 0
+    bench.broker.down = True
+    bench.run()
+    assert bench.machine.wait_ms(bench.now) == bench.settings.retry_backoff_ms
+
+
+def test_a_move_that_the_table_doesn_t_have_is_a_bug():
+    with pytest.raises(AssertionError, match="CLOSED to STABLE"):
+        check_move(State.CLOSED, State.STABLE)

@@ -1,0 +1,36 @@
+"""Every engine, one at a time: what is true of one is true of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milestones.common.state.engine import Engine, Engines
+from milestones.common.state.engines import ENGINES, open_engines
+
+ON_DISK = tuple(name for name in ENGINES if name != "memory")
+
+
+def _engines(name: str) -> Engines:
+    if name == "rocksdb":
+        pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    return open_engines(name)
+
+
+@pytest.fixture(params=tuple(ENGINES))
+def any_engines(request: pytest.FixtureRequest) -> Engines:
+    return _engines(request.param)
+
+
+@pytest.fixture(params=ON_DISK)
+def disk_engines(request: pytest.FixtureRequest) -> Engines:
+    return _engines(request.param)
+
+
+@pytest.fixture
+def engine(any_engines: Engines, tmp_path: Path) -> Iterator[Engine]:
+    opened = any_engines.open(tmp_path / "engine", "counts")
+    yield opened
+    opened.close()

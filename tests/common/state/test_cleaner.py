@@ -1,0 +1,107 @@
+"""Which state the cleaner removes, and which it never touches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milestones.common.records import TaskId
+from milestones.common.state.cleaner import Cleaner
+from milestones.common.state.directory import StateDirectory
+
+DELAY = 600_000
+TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
+
+
+class StepClock:
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def wall_ms(self) -> int:
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+    def sleep_ms(self, ms: int) -> None:
+        self.now += ms
+
+
+@pytest.fixture
+def clock() -> StepClock:
+    return StepClock()
+
+
+@pytest.fixture
+def directory(tmp_path: Path, clock: StepClock) -> StateDirectory:
+    return StateDirectory(tmp_path, "words", clock)
+
+
+def fill(directory: StateDirectory, task: TaskId) -> None:
+    held = directory.lock(task)
+    (held.path / "manifest.json").write_text("{}")
+    held.unlock()
+
+
+def test_state_is_kept_for_the_delay_and_then_removed(directory: StateDirectory, clock: StepClock) -> None:
+    fill(directory, TASK)
+    clock.now += 1000
+    fill(directory, OTHER)
+    cleaner = Cleaner(directory, DELAY)
+    assert not cleaner.run_once(clock.now + DELAY - 1001)
+    assert directory.tasks() == [TASK, OTHER]
+    assert cleaner.run_once(clock.now + DELAY - 1)
+    assert directory.tasks() == [OTHER]
+    assert cleaner.run_once(clock.now + DELAY)
+    assert directory.tasks() == []
+
+
+def test_state_in_use_and_state_of_assigned_tasks_is_never_removed(directory: StateDirectory, clock: StepClock) -> None:
+    fill(directory, TASK)
+    fill(directory, OTHER)
+    held = directory.lock(TASK)
+    assert not Cleaner(directory, DELAY, lambda: {OTHER}).run_once(clock.now + 100 * DELAY)
+    assert directory.tasks() == [TASK, OTHER]
+    held.unlock()
+
+
+def test_the_delay_of_a_task_begins_when_it_is_given_back(directory: StateDirectory, clock: StepClock) -> None:
+    fill(directory, TASK)
+    held = directory.lock(TASK)
+    clock.now += 10 * DELAY
+    held.unlock()
+    assert not Cleaner(directory, DELAY).run_once(clock.now + DELAY - 1)
+    assert Cleaner(directory, DELAY).run_once(clock.now + DELAY)
+
+
+def test_after_a_restart_the_delay_begins_anew(directory: StateDirectory, clock: StepClock, tmp_path: Path) -> None:
+    fill(directory, TASK)
+    directory.close()
+    clock.now += 100 * DELAY
+    directory = StateDirectory(tmp_path, "words", clock)
+    assert not Cleaner(directory, DELAY).run_once(clock.now + DELAY - 1)
+    assert directory.tasks() == [TASK]
+
+
+def test_one_task_that_can_t_be_removed_doesn_t_keep_the_others(
+    directory: StateDirectory, clock: StepClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(directory, TASK)
+    fill(directory, OTHER)
+    lock = directory.path / str(TASK) / ".lock"
+    lock.unlink()
+    lock.mkdir()
+    assert Cleaner(directory, DELAY).run_once(clock.now + DELAY)
+    assert directory.tasks() == [TASK]
+    assert "task 0_0" in caplog.text
+
+
+def test_a_task_that_starts_while_it_is_removed_finds_it_locked_or_gone(
+    directory: StateDirectory, clock: StepClock
+) -> None:
+    fill(directory, TASK)
+    assert Cleaner(directory, 0).run_once(clock.now)
+    held = directory.lock(TASK)
+    assert [path.name for path in held.path.iterdir()] == [".lock"]
+    held.unlock()

@@ -1,0 +1,266 @@
+"""What a user of an engine may rely on, the same for all engines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from milestones.common.errors import ConfigError, StateError, StateLockedError
+from milestones.common.state.engine import Engine, Engines
+from milestones.common.state.engines import open_engines
+from milestones.common.state.rocks import RocksSettings
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_new_namespace_is_empty_and_has_no_offset(engine: Engine) -> None:
+    counts = engine.open("counts")
+    assert counts.name == "counts"
+    assert counts.get(b"a") is None
+    assert list(counts.scan(None, None)) == []
+    assert counts.offset() is None
+    assert counts.approximate_entries() == 0
+
+
+def test_an_apply_writes_deletes_and_moves_the_offset(engine: Engine) -> None:
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"a": b"1", b"b": b"2", b"": b"empty key", b"c": b""}}, {"counts": 7})
+    engine.apply({"counts": {b"b": None, b"missing": None}}, {"counts": 8})
+    assert (counts.get(b"a"), counts.get(b"b"), counts.get(b""), counts.get(b"c")) == (b"1", None, b"empty key", b"")
+    assert counts.offset() == 8
+    assert counts.approximate_entries() > 0
+
+
+def test_an_offset_can_be_written_without_data_and_data_without_an_offset(engine: Engine) -> None:
+    counts = engine.open("counts")
+    engine.apply({}, {"counts": 2**62})
+    engine.apply({"counts": {b"a": b"1"}}, {})
+    assert (counts.offset(), counts.get(b"a")) == (2**62, b"1")
+
+
+def test_namespaces_of_one_engine_are_apart_and_written_together(engine: Engine) -> None:
+    one, other = engine.open("default"), engine.open("a#b")
+    engine.apply({"default": {b"k": b"1"}, "a#b": {b"k": b"2"}}, {"default": 1, "a#b": 2})
+    assert (one.get(b"k"), other.get(b"k")) == (b"1", b"2")
+    assert (one.offset(), other.offset()) == (1, 2)
+    engine.drop("a#b")
+    assert (one.get(b"k"), one.offset()) == (b"1", 1)
+
+
+def test_opening_a_namespace_again_gives_the_same_one(engine: Engine) -> None:
+    assert engine.open("counts") is engine.open("counts")
+
+
+SCANS = [
+    (None, None, [b"", b"\x00", b"a", b"ab", b"b", b"\xff", b"\xff\xff"]),
+    (b"a", b"b", [b"a", b"ab"]),
+    (b"a", b"b\x00", [b"a", b"ab", b"b"]),
+    (b"aa", None, [b"ab", b"b", b"\xff", b"\xff\xff"]),
+    (None, b"a", [b"", b"\x00"]),
+    (None, b"", []),
+    (b"", b"\x00", [b""]),
+    (b"b", b"a", []),
+    (b"a", b"a", []),
+    (b"c", b"d", []),
+    (b"\xff\xff\xff", None, []),
+]
+
+
+@pytest.mark.parametrize(("start", "end", "expected"), SCANS)
+def test_a_scan_gives_the_range_in_byte_order_and_its_reverse_backwards(
+    engine: Engine, start: bytes | None, end: bytes | None, expected: list[bytes]
+) -> None:
+    keys = [b"b", b"\xff\xff", b"", b"a", b"\x00", b"\xff", b"ab"]
+    counts = engine.open("counts")
+    engine.apply({"counts": {key: b"v" + key for key in keys}}, {"counts": 1})
+    assert list(counts.scan(start, end)) == [(key, b"v" + key) for key in expected]
+    assert list(counts.scan(start, end, reverse=True)) == [(key, b"v" + key) for key in reversed(expected)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_shows_the_entries_of_its_call_whatever_is_written_later(engine: Engine, reverse: bool) -> None:
+    counts = engine.open("counts")
+    before = {b"%04d" % number: b"old" for number in range(0, 1000, 2)}
+    engine.apply({"counts": before}, {"counts": 1})
+    untouched, begun = counts.scan(None, None, reverse=reverse), counts.scan(b"0100", b"0900", reverse=reverse)
+    first = next(begun)
+    engine.apply({"counts": {b"%04d" % number: b"new" for number in range(1000)}}, {"counts": 2})
+    engine.apply({"counts": dict.fromkeys(before)}, {"counts": 3})
+    engine.apply({"counts": {b"zzzz": b"new"}}, {"counts": 4})
+    expected = sorted(before.items(), reverse=reverse)
+    assert list(untouched) == expected
+    assert [first, *begun] == [entry for entry in expected if b"0100" <= entry[0] < b"0900"]
+    assert len(list(counts.scan(None, None))) == 501
+
+
+def test_a_scan_that_is_left_early_costs_no_more_than_it_gave(engine: Engine) -> None:
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"%d" % number: b"" for number in range(10)}}, {})
+    for key, _ in counts.scan(None, None):
+        assert key == b"0"
+        break
+
+
+def test_a_dropped_namespace_comes_back_empty_and_without_its_offset(engine: Engine) -> None:
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"a": b"1"}}, {"counts": 5})
+    engine.drop("counts")
+    engine.drop("never there")
+    again = engine.open("counts")
+    assert (again.get(b"a"), again.offset(), list(again.scan(None, None))) == (None, None, [])
+    engine.apply({"counts": {b"b": b"2"}}, {"counts": 1})
+    assert (again.get(b"b"), again.offset()) == (b"2", 1)
+    with pytest.raises(StateError, match="closed"):
+        counts.get(b"a")
+
+
+def test_what_outlives_its_engine_raises_instead_of_ending_silently(any_engines: Engines, tmp_path: Path) -> None:
+    engine = any_engines.open(tmp_path / "engine", "counts")
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"%d" % number: b"" for number in range(1000)}}, {"counts": 1})
+    scan, get = counts.scan(None, None), counts.get
+    next(scan)
+    engine.close()
+    engine.close()
+    with pytest.raises(StateError, match="counts"):
+        list(scan)
+    with pytest.raises(StateError, match="counts"):
+        counts.get(b"1")
+    with pytest.raises(StateError):
+        engine.apply({"counts": {b"a": b"1"}}, {})
+    with pytest.raises(StateError):
+        engine.open("counts")
+    if any_engines.name != "memory":
+        with pytest.raises(StateError, match="counts"):
+            get(b"1")
+        with pytest.raises(StateError):
+            counts.scan(None, None)
+        with pytest.raises(StateError):
+            counts.offset()
+
+
+def test_writing_a_namespace_that_was_not_opened_is_refused_and_writes_nothing(engine: Engine) -> None:
+    counts = engine.open("counts")
+    with pytest.raises(StateError, match="not opened"):
+        engine.apply({"counts": {b"a": b"1"}, "other": {b"a": b"1"}}, {"counts": 1})
+    with pytest.raises(StateError, match="not opened"):
+        engine.apply({"counts": {b"a": b"1"}}, {"other": 1})
+    assert (counts.get(b"a"), counts.offset()) == (None, None)
+
+
+def test_content_and_offsets_on_disk_survive_a_close(disk_engines: Engines, tmp_path: Path) -> None:
+    engine = disk_engines.open(tmp_path / "engine")
+    engine.open("a")
+    engine.open("b")
+    engine.apply({"a": {b"k": b"1"}, "b": {b"k": b"2"}}, {"a": 1, "b": 2})
+    engine.drop("b")
+    engine.close()
+    engine = disk_engines.open(tmp_path / "engine")
+    a, b = engine.open("a"), engine.open("b")
+    assert (a.get(b"k"), a.offset(), b.get(b"k"), b.offset()) == (b"1", 1, None, None)
+    engine.close()
+
+
+def test_content_in_memory_ends_with_its_engine(tmp_path: Path) -> None:
+    engines = open_engines("memory")
+    engine = engines.open(tmp_path / "engine", "counts")
+    engine.open("counts")
+    engine.apply({"counts": {b"k": b"1"}}, {"counts": 1})
+    engine.close()
+    again = engines.open(tmp_path / "engine", "counts").open("counts")
+    assert (again.get(b"k"), again.offset(), list(tmp_path.iterdir())) == (None, None, [])
+
+
+def test_a_checkpoint_is_a_copy_that_later_writes_don_t_reach(any_engines: Engines, tmp_path: Path) -> None:
+    engine = any_engines.open(tmp_path / "engine", "counts")
+    engine.open("counts")
+    data = {b"%05d" % number: b"%d" % number for number in range(5000)}
+    engine.apply({"counts": data}, {"counts": 9})
+    engine.checkpoint(tmp_path / "copies" / "one")
+    engine.apply({"counts": {b"00000": None, b"later": b""}}, {"counts": 10})
+    with pytest.raises(StateError):
+        engine.checkpoint(tmp_path / "copies" / "one")
+    engine.close()
+    copies = any_engines if any_engines.name != "memory" else open_engines("rocksdict")
+    copy = copies.open(tmp_path / "copies" / "one", "counts")
+    assert dict(copy.open("counts").scan(None, None)) == data
+    assert copy.open("counts").offset() == 9
+    copy.close()
+
+
+def test_an_engine_reports_the_memory_that_its_content_takes(engine: Engine) -> None:
+    engine.open("counts")
+    empty = engine.memory_bytes()
+    engine.apply({"counts": {b"%05d" % number: b"x" * 100 for number in range(5000)}}, {})
+    assert engine.memory_bytes() - empty > 500_000
+
+
+def test_memory_of_content_in_memory_is_given_back() -> None:
+    engine = open_engines("memory").open(Path("unused"))
+    engine.open("a")
+    engine.apply({"a": {b"k": b"12", b"l": b"1"}}, {})
+    engine.apply({"a": {b"k": b"1", b"l": None}}, {})
+    engine.apply({"a": {b"k": None}}, {})
+    assert engine.memory_bytes() == 0
+
+
+def test_engines_share_memory_that_can_be_resized(any_engines: Engines) -> None:
+    any_engines.resize(1024 * 1024, 2 * 1024 * 1024)
+    assert any_engines.memory_bytes() <= 1024 * 1024
+
+
+def test_a_store_that_is_open_can_t_be_opened_a_second_time(disk_engines: Engines, tmp_path: Path) -> None:
+    engine = disk_engines.open(tmp_path / "engine", "counts")
+    with pytest.raises(StateLockedError, match="counts"):
+        disk_engines.open(tmp_path / "engine", "counts")
+    engine.close()
+    disk_engines.open(tmp_path / "engine", "counts").close()
+
+
+def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(disk_engines: Engines, tmp_path: Path) -> None:
+    disk_engines.open(tmp_path / "warm-up").close()
+    before = open_files()
+    engine = disk_engines.open(tmp_path / "engine", "counts")
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"%d" % number: b"" for number in range(1000)}}, {"counts": 1})
+    scans = [counts.scan(None, None), counts.scan(None, None, reverse=True)]
+    for scan in scans:
+        next(scan)
+    get = counts.get
+    engine.checkpoint(tmp_path / "copy")
+    engine.close()
+    assert open_files() == before
+    with pytest.raises(StateError):
+        get(b"1")
+
+
+def test_a_value_that_is_no_bytes_is_refused_and_the_batch_with_it(disk_engines: Engines, tmp_path: Path) -> None:
+    engine = disk_engines.open(tmp_path / "engine", "counts")
+    counts = engine.open("counts")
+    with pytest.raises(StateError, match="counts"):
+        engine.apply({"counts": {b"a": b"1", b"b": "text"}}, {"counts": 1})  # type: ignore[dict-item]
+    assert (counts.get(b"a"), counts.offset()) == (None, None)
+    engine.close()
+
+
+def test_an_unknown_engine_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="rocksdict, rocksdb"):
+        open_engines("leveldb")
+
+
+def test_small_memtables_and_caches_hold_more_than_their_size(disk_engines: Engines, tmp_path: Path) -> None:
+    settings = RocksSettings(
+        block_cache_bytes=64 * 1024, all_write_buffers_bytes=256 * 1024, write_buffer_bytes=64 * 1024, max_open_files=20
+    )
+    engine = open_engines(disk_engines.name, settings).open(tmp_path / "engine", "counts")
+    counts = engine.open("counts")
+    for start in range(0, 10_000, 1000):
+        engine.apply({"counts": {b"%06d" % n: os.urandom(50) for n in range(start, start + 1000)}}, {"counts": start})
+    assert counts.get(b"000001") is not None
+    assert len(list(counts.scan(None, None))) == 10_000
+    assert counts.offset() == 9000
+    engine.close()

@@ -1,0 +1,140 @@
+"""Damaged files and hostile disks: every error says which store, and what it is."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.state.engine import Engines
+from milestones.common.state.rocks import failure
+
+
+def written(engines: Engines, path: Path) -> Path:
+    """A store with several table files, closed."""
+    for start in range(3):
+        engine = engines.open(path, "counts")
+        engine.open("counts")
+        engine.apply({"counts": {b"%05d" % n: os.urandom(50) for n in range(start, 3000)}}, {"counts": start})
+        engine.close()
+    engines.open(path, "counts").close()
+    return path
+
+
+def read_all(engines: Engines, path: Path) -> None:
+    engine = engines.open(path, "counts")
+    try:
+        counts = engine.open("counts")
+        for _ in counts.scan(None, None):
+            pass
+        for number in range(0, 3000, 10):
+            counts.get(b"%05d" % number)
+    finally:
+        engine.close()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    for place in range(middle, min(middle + 100, len(data))):
+        data[place] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def largest(path: Path, pattern: str) -> Path:
+    return max(path.glob(pattern), key=lambda file: file.stat().st_size)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a changed block": lambda path: flip(largest(path, "*.sst")),
+    "a cut table file": lambda path: os.truncate(largest(path, "*.sst"), 1000),
+    "an empty table file": lambda path: os.truncate(largest(path, "*.sst"), 0),
+    "a missing table file": lambda path: largest(path, "*.sst").unlink(),
+    "a changed manifest": lambda path: flip(largest(path, "MANIFEST-*")),
+    "a missing manifest": lambda path: largest(path, "MANIFEST-*").unlink(),
+    "a senseless CURRENT": lambda path: (path / "CURRENT").write_text("nonsense"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_an_error_that_names_the_store_never_a_missing_key(
+    disk_engines: Engines, tmp_path: Path, damage: str
+) -> None:
+    path = written(disk_engines, tmp_path / "engine")
+    DAMAGES[damage](path)
+    with pytest.raises(StateCorruptError, match="'counts'") as raised:
+        read_all(disk_engines, path)
+    assert raised.value.store == "counts"
+    shutil.rmtree(path)
+    disk_engines.open(path, "counts").close()
+
+
+def test_damage_that_a_single_get_meets_is_told_as_such(disk_engines: Engines, tmp_path: Path) -> None:
+    path = written(disk_engines, tmp_path / "engine")
+    flip(largest(path, "*.sst"))
+    engine = disk_engines.open(path, "counts")
+    counts = engine.open("counts")
+    with pytest.raises(StateCorruptError):
+        for number in range(3000):
+            assert counts.get(b"%05d" % number) is not None
+    engine.close()
+
+
+def test_files_that_rocksdb_can_do_without_may_be_damaged(disk_engines: Engines, tmp_path: Path) -> None:
+    path = written(disk_engines, tmp_path / "engine")
+    for file in [*path.glob("OPTIONS-*"), *path.glob("*.json"), *path.glob("LOG*"), path / "IDENTITY"]:
+        file.write_bytes(b"nonsense")
+    read_all(disk_engines, path)
+
+
+def test_a_file_where_the_directory_belongs_is_a_clear_error(disk_engines: Engines, tmp_path: Path) -> None:
+    (tmp_path / "engine").write_text("mine")
+    with pytest.raises(StateError, match="engine"):
+        disk_engines.open(tmp_path / "engine", "counts")
+
+
+def test_too_many_open_files_is_no_corruption(disk_engines: Engines, tmp_path: Path) -> None:
+    path = written(disk_engines, tmp_path / "engine")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    seen = set()
+    for spare in range(2, 14):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, limits[1]))
+        try:
+            read_all(disk_engines, path)
+        except StateCorruptError as error:
+            raise AssertionError(f"with {spare} files left: {error}") from error
+        except StateError as error:
+            seen.add("ulimit" in str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert True in seen
+    read_all(disk_engines, path)
+
+
+TEXTS = [
+    ("IO error: lock hold by current process, acquire time 1: /s/LOCK: No locks available", StateLockedError, "open"),
+    ("IO error: While lock file: /s/LOCK: Resource temporarily unavailable", StateLockedError, "open"),
+    ("IO error: No space left on device: While appending to file: /s/000004.log", StateError, "disk full"),
+    ("Corruption: Corruption: IO error: Too many open files: /s/000011.sst", StateError, "ulimit"),
+    ("IO error: While mkdir if missing: /s: Read-only file system", StateError, "permission"),
+    ("IO error: Permission denied: /s/LOCK", StateError, "permission"),
+    ("Corruption: block checksum mismatch: stored = 1", StateCorruptError, "damaged"),
+    ("IO error: No such file or directory: While open a file: /s/000011.sst", StateCorruptError, "damaged"),
+    ("Busy: something new", StateError, "something new"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "says"), TEXTS)
+def test_a_library_s_error_text_becomes_an_error_of_ours(text: str, kind: type[StateError], says: str) -> None:
+    for raw in (Exception(text), Exception(text.encode())):
+        error = failure(raw, "counts", "/s")
+        assert type(error) is kind
+        assert says in str(error)
+        assert "counts" in str(error)
+        assert "/s" in str(error)

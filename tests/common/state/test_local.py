@@ -1,0 +1,240 @@
+"""The stores of a task: opened together, closed together, damaged one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milestones.common.errors import StateError, StateFormatError, StateLockedError
+from milestones.common.records import TaskId
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engine import Engines
+from milestones.common.state.engines import open_engines
+from milestones.common.state.local import LocalState, TaskState
+from milestones.common.state.spec import StoreSpec
+
+TASK = TaskId(0, 1)
+COUNTS, SUMS = StoreSpec("counts", "timestamped-key-value"), StoreSpec("sums")
+VOLATILE = StoreSpec("volatile", persistent=False)
+
+
+@pytest.fixture
+def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalState]:
+    disk_engines.open(tmp_path / "warm-up").close()
+    opened = LocalState(StateDirectory(tmp_path, "words"), disk_engines, "baseline", static_id="static-1")
+    yield opened
+    opened.close()
+
+
+def put(state: TaskState, store: str, offset: int) -> None:
+    state.stores[store][0].apply({store: {b"k": b"%d" % offset}}, {store: offset})
+
+
+def found(state: TaskState) -> dict[str, tuple[bytes | None, int | None]]:
+    return {name: (namespace.get(b"k"), namespace.offset()) for name, (_, namespace) in state.stores.items()}
+
+
+def written(local: LocalState, *specs: StoreSpec) -> Path:
+    """A task directory with all `specs` at offset 5."""
+    state = local.open(TASK, specs)
+    for spec in specs:
+        put(state, spec.name, 5)
+    state.close()
+    return state.path
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def damage(path: Path) -> None:
+    for file in path.glob("MANIFEST-*"):
+        file.write_bytes(b"nonsense" * 100)
+
+
+def test_persistent_stores_keep_content_and_offset_and_those_in_memory_don_t(local: LocalState) -> None:
+    written(local, COUNTS, SUMS, VOLATILE)
+    state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
+    assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5), "volatile": (None, None)}
+    assert sorted(path.name for path in (state.path / "rocksdb").iterdir()) == ["counts", "sums"]
+    assert state.memory_bytes() >= 0
+    state.close()
+
+
+def test_a_task_is_open_once_and_free_again_after_its_close(local: LocalState) -> None:
+    state = local.open(TASK, [COUNTS], owner="thread 1")
+    with pytest.raises(StateLockedError, match="thread 1"):
+        local.open(TASK, [COUNTS])
+    state.close()
+    state.close()
+    local.open(TASK, [COUNTS]).close()
+
+
+def test_a_task_without_persistent_stores_leaves_nothing_on_disk(local: LocalState) -> None:
+    for specs in ([], [VOLATILE]):
+        state = local.open(TASK, specs)
+        with pytest.raises(StateLockedError):
+            local.open(TASK, specs)
+        state.close()
+        assert not state.path.exists()
+
+
+def test_the_manifest_says_who_wrote_the_stores_and_what_they_are(local: LocalState) -> None:
+    state = local.open(TASK, [COUNTS, VOLATILE], transactional_id="words-1")
+    content = json.loads((state.path / "manifest.json").read_text())
+    assert content == {
+        "format": 1,
+        "application_id": "words",
+        "task": "0_1",
+        "stage": "baseline",
+        "process_id": local.directory.process_id,
+        "transactional_id": "words-1",
+        "static_id": "static-1",
+        "stores": {"counts": {"kind": "timestamped-key-value", "engine": local.engines.name, "layout": 1}},
+    }
+    state.close()
+
+
+def test_a_wiped_directory_just_starts_empty(local: LocalState) -> None:
+    path = written(local, COUNTS)
+    shutil.rmtree(path / "rocksdb")
+    state = local.open(TASK, [COUNTS])
+    assert found(state) == {"counts": (None, None)}
+    state.close()
+    shutil.rmtree(path)
+    state = local.open(TASK, [COUNTS])
+    assert found(state) == {"counts": (None, None)}
+    state.close()
+
+
+def test_a_damaged_store_starts_empty_and_the_others_keep_theirs(
+    local: LocalState, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(local, COUNTS, SUMS)
+    for _ in range(2):
+        damage(path / "rocksdb" / "counts")
+        state = local.open(TASK, [COUNTS, SUMS])
+        assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
+        put(state, "counts", 1)
+        state.close()
+    assert [kept.name for kept in (path / "corrupt").iterdir()] == ["counts"]
+    assert "'counts' of task 0_1 starts empty" in caplog.text
+    state = local.open(TASK, [COUNTS, SUMS])
+    assert found(state) == {"counts": (b"1", 1), "sums": (b"5", 5)}
+    state.close()
+
+
+def test_a_store_whose_damage_shows_late_is_rebuilt_in_place(local: LocalState) -> None:
+    state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
+    for name in state.stores:
+        put(state, name, 5)
+    _, old = state.stores["counts"]
+    engine, namespace = state.rebuild("counts", "a block is damaged")
+    assert state.stores["counts"] == (engine, namespace)
+    state.rebuild("volatile")
+    assert found(state) == {"sums": (b"5", 5), "counts": (None, None), "volatile": (None, None)}
+    with pytest.raises(StateError):
+        old.get(b"k")
+    state.close()
+
+
+def test_files_of_the_other_engine_are_restored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("rocksdb")
+    directory = StateDirectory(tmp_path, "words")
+    for before, after in (("rocksdict", "rocksdb"), ("rocksdb", "rocksdict")):
+        written(LocalState(directory, open_engines(before), "baseline"), COUNTS)
+        state = LocalState(directory, open_engines(after), "baseline").open(TASK, [COUNTS])
+        assert found(state) == {"counts": (None, None)}
+        assert f"written by the engine '{before}'" in caplog.text
+        state.close()
+    directory.close()
+
+
+def test_a_changed_kind_is_refused_and_nothing_is_touched(local: LocalState) -> None:
+    written(local, COUNTS)
+    with pytest.raises(StateFormatError, match="timestamped-key-value"):
+        local.open(TASK, [StoreSpec("counts")])
+    state = local.open(TASK, [COUNTS])
+    assert found(state) == {"counts": (b"5", 5)}
+    state.close()
+
+
+def test_a_store_that_leaves_the_topology_for_a_while_is_kept(local: LocalState) -> None:
+    written(local, COUNTS, SUMS)
+    local.open(TASK, [SUMS]).close()
+    with pytest.raises(StateFormatError):
+        local.open(TASK, [StoreSpec("counts"), SUMS])
+    state = local.open(TASK, [COUNTS, SUMS])
+    assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5)}
+    state.close()
+
+
+def test_a_task_directory_of_something_else_is_refused_and_left_alone(local: LocalState) -> None:
+    path = local.directory.task_path(TASK)
+    (path / "rocksdb" / "counts").mkdir(parents=True)
+    (path / ".checkpoint").write_text("0")
+    with pytest.raises(StateFormatError, match=r"no manifest but holds \.checkpoint, rocksdb"):
+        local.open(TASK, [COUNTS])
+    assert (path / ".checkpoint").read_text() == "0"
+
+
+def test_a_task_directory_that_was_moved_from_another_task_is_refused(local: LocalState) -> None:
+    path = written(local, COUNTS)
+    path.rename(path.with_name("0_2"))
+    with pytest.raises(StateFormatError, match="holds task 0_1"):
+        local.open(TaskId(0, 2), [COUNTS])
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+def test_a_store_name_that_leaves_its_directory_is_refused(local: LocalState, name: str) -> None:
+    with pytest.raises(StateError, match="its name"):
+        local.open(TASK, [COUNTS, StoreSpec(name)])
+    assert local.directory.locked() == {}
+
+
+def test_no_error_on_the_way_leaves_a_handle_or_a_lock(local: LocalState, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(local, COUNTS, SUMS)
+    before = open_files()
+    blocker = local.engines.open(path / "rocksdb" / "sums", "sums")
+    while_open = open_files()
+    with pytest.raises(StateLockedError, match="sums"):
+        local.open(TASK, [COUNTS, SUMS])
+    assert open_files() == while_open
+    blocker.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(blocker), "open", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            local.open(TASK, [COUNTS, SUMS])
+    manifest = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text("{}")
+    with pytest.raises(StateFormatError):
+        local.open(TASK, [COUNTS, SUMS])
+    (path / "manifest.json").write_text(manifest)
+    with pytest.raises(StateError, match="twice"):
+        local.open(TASK, [COUNTS, COUNTS])
+    assert open_files() == before
+    assert local.directory.locked() == {}
+    state = local.open(TASK, [COUNTS, SUMS])
+    assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5)}
+    state.close()
+    assert open_files() == before
+
+
+def test_a_store_that_can_t_be_closed_doesn_t_keep_the_others_or_the_lock(
+    local: LocalState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = local.open(TASK, [COUNTS, SUMS])
+    engine, _ = state.stores["counts"]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "close", lambda: 1 / 0)
+        state.close()
+    assert "closing store 'counts'" in caplog.text
+    engine.close()
+    local.open(TASK, [COUNTS, SUMS]).close()

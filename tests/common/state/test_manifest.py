@@ -1,0 +1,104 @@
+"""What is written about a directory is read back, or refused with the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateFormatError
+from milestones.common.state.manifest import (
+    InstanceManifest,
+    StoreManifest,
+    TaskManifest,
+    unreadable_stores,
+)
+from milestones.common.state.spec import StoreSpec
+
+SPEC = StoreSpec("counts")
+
+
+def manifest(**stores: StoreManifest) -> TaskManifest:
+    return TaskManifest("words", "0_1", "baseline", "process", "words-1", None, stores)
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert TaskManifest.read(tmp_path) is None
+    written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"))
+    written.write(tmp_path)
+    assert TaskManifest.read(tmp_path) == written
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_an_instance_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert InstanceManifest.read(tmp_path) is None
+    written = InstanceManifest("words", InstanceManifest.new("words").process_id, frozenset({"a", "b"}))
+    written.write(tmp_path)
+    assert InstanceManifest.read(tmp_path) == written
+
+
+def test_fields_that_a_newer_version_added_are_ignored(tmp_path: Path) -> None:
+    written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"))
+    written.write(tmp_path)
+    change(tmp_path / "manifest.json", snapshot="s3://somewhere")
+    assert TaskManifest.read(tmp_path) == written
+
+
+def test_an_unknown_format_is_refused_with_its_version_and_the_way_out(tmp_path: Path) -> None:
+    manifest().write(tmp_path)
+    change(tmp_path / "manifest.json", format=2)
+    with pytest.raises(StateFormatError, match=rf"{tmp_path}.*version 2.*knows 1.*remove"):
+        TaskManifest.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"{}", b'{"format": 1}', b"\xff\xfe", b"null", b"1",
+     b'{"format": 1, "application_id": 1, "task": "0_1", "stage": "m1", "process_id": "p", "stores": {}}',
+     b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p", "stores": {"s": {}}}',
+     b'{"format": 1, "application_id": "a", "task": "0_1", "stage": "m1", "process_id": "p", "stores": []}'],
+)  # fmt: skip
+def test_an_unreadable_manifest_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(StateFormatError, match=r"manifest\.json.*remove"):
+        TaskManifest.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"format": 1, "application_id": "a", "process_id": "no uuid"}'])
+def test_an_unreadable_identity_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "process").write_bytes(content)
+    with pytest.raises(StateFormatError, match=r"process.*remove that file"):
+        InstanceManifest.read(tmp_path)
+
+
+def test_stores_that_are_as_written_new_or_gone_are_all_readable(tmp_path: Path) -> None:
+    written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"), gone=StoreManifest("old-kind", "x", 9))
+    assert unreadable_stores(written, [SPEC, StoreSpec("new")], tmp_path, "rocksdict") == []
+
+
+def test_a_changed_store_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"))
+    changed = StoreSpec("counts", "timestamped-key-value")
+    with pytest.raises(StateFormatError, match=r"'counts'.*key-value.*timestamped-key-value.*remove"):
+        unreadable_stores(written, [changed], tmp_path, "rocksdict")
+
+
+def test_an_unknown_layout_is_refused_with_the_stage_that_wrote_it(tmp_path: Path) -> None:
+    written = manifest(counts=StoreManifest("key-value", "rocksdict", 2))
+    with pytest.raises(StateFormatError, match=r"layout version 2.*stage baseline"):
+        unreadable_stores(written, [SPEC], tmp_path, "rocksdict")
+
+
+def test_files_of_another_engine_are_restored_where_a_changelog_has_them(tmp_path: Path) -> None:
+    written = manifest(counts=StoreManifest.of(SPEC, "rocksdict"))
+    assert unreadable_stores(written, [SPEC], tmp_path, "rocksdb") == ["counts"]
+    sourced = StoreSpec("counts", logged=False, source_topic="words")
+    assert unreadable_stores(written, [sourced], tmp_path, "rocksdb") == ["counts"]
+    with pytest.raises(StateFormatError, match=r"no changelog.*rocksdb_engine='rocksdict'"):
+        unreadable_stores(written, [StoreSpec("counts", logged=False)], tmp_path, "rocksdb")

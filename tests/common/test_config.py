@@ -1,0 +1,248 @@
+"""`StreamsConfig`: sources, types, defaults, what is said about values that can't be used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.config import KEYS, ConfigErrors, StreamsConfig
+from milestones.common.config.document import markdown
+from milestones.common.errors import ConfigError
+from milestones.common.topology.handlers import LogAndContinue, LogAndFail, RetryOrFail
+from milestones.common.topology.timestamps import wallclock_timestamp_extractor
+
+WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "localhost:9092", "variables": {}}
+EXACTLY_ONCE: dict[str, Any] = {"processing_guarantee": "exactly_once_v2"}
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(**WORDS | settings)
+
+
+def refusal(**settings: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    return caught.value
+
+
+def test_defaults_are_those_of_kafka_streams() -> None:
+    words = config()
+    assert (words.num_stream_threads, words.poll_ms, words.max_task_idle_ms) == (1, 100, 0)
+    assert (words.task_timeout_ms, words.state_cleanup_delay_ms, words.replication_factor) == (300_000, 600_000, -1)
+    assert (words.session_timeout_ms, words.heartbeat_interval_ms, words.max_poll_interval_ms) == (
+        45_000,
+        3_000,
+        300_000,
+    )
+    assert (words.processing_guarantee, words.transaction_timeout_ms) == ("at_least_once", 10_000)
+
+
+def test_commit_interval_follows_the_processing_guarantee_unless_it_is_given() -> None:
+    assert config().commit_interval_ms == 30_000
+    assert config(processing_guarantee="exactly_once_v2").commit_interval_ms == 100
+    assert config(processing_guarantee="exactly_once_v2", commit_interval_ms=7).commit_interval_ms == 7
+    assert config().replace(processing_guarantee="exactly_once_v2").commit_interval_ms == 100
+
+
+def test_keywords_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "words.toml"
+    file.write_text(
+        'application_id = "file"\nbootstrap_servers = ["a:1", "b:2"]\npoll_ms = 1\nnum_stream_threads = 1\n'
+    )
+    variables = {"MILESTONES_POLL_MS": "2", "MILESTONES_NUM_STREAM_THREADS": "2", "OTHER_POLL_MS": "9"}
+    words = StreamsConfig.from_toml(file, variables=variables, num_stream_threads=3)
+    assert (words.application_id, words.poll_ms, words.num_stream_threads) == ("file", 2, 3)
+    assert words.bootstrap_servers == "a:1,b:2"
+    assert words.origin("application_id") == f"file {file}"
+    assert words.origin("poll_ms") == "environment variable MILESTONES_POLL_MS"
+    assert words.origin("num_stream_threads") == "keyword"
+    assert words.origin("commit_interval_ms") == "default"
+
+
+def test_a_file_can_be_laid_under_a_config(tmp_path: Path) -> None:
+    file = tmp_path / "words.toml"
+    file.write_text("poll_ms = 1\nnum_stream_threads = 4\n")
+    under = config(poll_ms=5).over_file(file)
+    assert (under.poll_ms, under.num_stream_threads) == (5, 4)
+
+
+def test_tables_and_dotted_names_in_a_file_join_to_one_key(tmp_path: Path) -> None:
+    file = tmp_path / "words.toml"
+    file.write_text("num.stream.threads = 2\n[consumer]\nfetch_min_bytes = 3\n[producer]\n'linger.ms' = 4\n")
+    words = StreamsConfig.from_toml(file, **WORDS)
+    assert words.num_stream_threads == 2
+    assert words.consumer_settings("t")["fetch.min.bytes"] == 3
+    assert words.producer_settings("t")["linger.ms"] == 4
+
+
+def test_kafkas_own_spelling_works_as_a_keyword() -> None:
+    assert config(**{"num.stream.threads": 3}).num_stream_threads == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a = ", "isn't TOML"), ("poll_ms = 1\npoll.ms = 2\n", "twice|TOML"), (None, "can't be read")]
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str | None, why: str) -> None:
+    file = tmp_path / "words.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        StreamsConfig.from_toml(file, **WORDS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("application_id", "word count", "a-z A-Z 0-9"),
+        ("application_id", "wörter", "a-z A-Z 0-9"),
+        ("application_id", "..", "isn't"),
+        ("application_id", "a" * 250, "1 to 249"),
+        ("bootstrap_servers", "localhost", "host:port"),
+        ("bootstrap_servers", ["a:1", "b:99999"], "'b:99999' isn't host:port"),
+        ("bootstrap_servers", [], "host:port"),
+        ("num_stream_threads", 0, "at least 1"),
+        ("num_stream_threads", True, "integer"),
+        ("num_stream_threads", 1.0, "integer"),
+        ("poll_ms", "soon", "integer"),
+        ("metrics_port", 65536, "at most 65535"),
+        ("replication_factor", 0, "brokers' default"),
+        ("max_task_idle_ms", -2, "at least -1"),
+        ("processing_guarantee", "exactly_once", "use exactly_once_v2"),
+        ("processing_guarantee", 2, "at_least_once, exactly_once_v2"),
+        ("rocksdb_engine", "leveldb", "rocksdict, rocksdb"),
+        ("auto_offset_reset", "error", "earliest, latest, none"),
+        ("default_key_serde", "strong", "built in are .*string"),
+        ("default_key_serde", 5, "serialize and deserialize"),
+        ("default_timestamp_extractor", "wallclock", "wallclock_timestamp_extractor"),
+        ("deserialization_exception_handler", "log", "log_and_fail, log_and_continue"),
+        ("processing_exception_handler", "no_such_module:x", "ModuleNotFoundError"),
+        ("processing_exception_handler", "os:no_such_attribute", "AttributeError"),
+        ("state_dir", "", "path"),
+        ("client_tags", "zone", "name=value"),
+        ("num_standby_replicas", 1, "doesn't have"),
+        ("errors_dead_letter_queue_topic_name", "words-x-changelog", "internal topic"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_key_value_and_reason(key: str, value: object, why: str) -> None:
+    error = refusal(**{key: value})
+    assert error.key == key
+    assert error.exit_code == 2
+    assert re.search(why, error.reason), error.reason
+    assert key in str(error)
+
+
+def test_text_of_the_environment_is_read_as_the_keys_type() -> None:
+    words = config(variables={"MILESTONES_POLL_MS": "1_000", "MILESTONES_PROCESSING_GUARANTEE": "Exactly_Once_V2"})
+    assert words.poll_ms == 1000
+    assert words.exactly_once
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one_and_its_source() -> None:
+    assert "did you mean num_stream_threads?" in refusal(num_stream_thread=1).reason
+    error = refusal(variables={"MILESTONES_POL_MS": "1"})
+    assert "did you mean poll_ms?" in error.reason
+    assert "environment variable MILESTONES_POL_MS" in error.reason
+
+
+def test_variables_of_the_test_tools_are_no_config_keys() -> None:
+    config(variables={"MILESTONES_FAULT": "commit:kill:1", "MILESTONES_MAVEN_REPOSITORY": "https://example.org"})
+
+
+def test_a_missing_required_key_says_how_to_give_it() -> None:
+    with pytest.raises(ConfigError, match="MILESTONES_BOOTSTRAP_SERVERS"):
+        StreamsConfig(application_id="words", variables={})
+
+
+def test_all_errors_are_reported_together() -> None:
+    error = refusal(num_stream_threads=0, poll_ms="x", nonsense=1)
+    assert isinstance(error, ConfigErrors)
+    assert {one.key for one in error.errors} == {"num_stream_threads", "poll_ms", "nonsense"}
+    assert all(one.key in str(error) for one in error.errors)
+
+
+def test_keys_of_stages_that_are_not_built_name_their_stage() -> None:
+    assert "stage m2" in refusal(num_threads_per_task=2).reason
+    assert "stage m6" in refusal(streams_memory_bytes=1).reason
+
+
+def test_kafka_streams_keys_without_counterpart_say_what_to_do_instead() -> None:
+    assert "rocksdb_block_cache_bytes" in refusal(rocksdb_config_setter="x").reason
+
+
+def test_a_client_setting_without_prefix_is_told_its_prefix() -> None:
+    assert "write producer_linger_ms" in refusal(linger_ms=5).reason
+    assert "write consumer_fetch_min_bytes" in refusal(fetch_min_bytes=5).reason
+
+
+def test_a_config_cannot_be_changed() -> None:
+    words = config()
+    with pytest.raises(AttributeError, match="replace"):
+        words.poll_ms = 5  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        words.anything = 5  # type: ignore[attr-defined]
+
+
+def test_replacing_keeps_the_rest_and_checks_again() -> None:
+    words = config(poll_ms=5)
+    assert words.replace(num_stream_threads=2).poll_ms == 5
+    assert words == config(poll_ms=5)
+    with pytest.raises(ConfigError):
+        words.replace(poll_ms=-1)
+
+
+def test_secrets_are_never_printed() -> None:
+    security = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
+    assert "hidden" not in repr(config(**security, sasl_password="hidden"))
+    assert "hidden" not in str(refusal(**security, sasl_password="hidden", consumer_sasl_password=["hidden"]))
+
+
+def test_serdes_and_extractors_are_given_as_objects_or_by_name() -> None:
+    words = config(default_key_serde="string", default_value_serde=serdes.LONG)
+    assert words.default_key_serde is serdes.STRING
+    assert words.default_value_serde is serdes.LONG
+    assert config(default_key_serde="milestones.common.serdes:JSON").default_key_serde is serdes.JSON
+    by_name = config(default_timestamp_extractor="wallclock_timestamp_extractor").default_timestamp_extractor
+    assert by_name is wallclock_timestamp_extractor
+
+
+def test_built_in_handlers_write_to_the_dead_letter_topic_of_the_config() -> None:
+    words = config(errors_dead_letter_queue_topic_name="letters", processing_exception_handler="log_and_continue")
+    assert words.processing_exception_handler == LogAndContinue("letters")
+    assert words.deserialization_exception_handler == LogAndFail("letters")
+    assert words.production_exception_handler == RetryOrFail("letters")
+    assert config(processing_exception_handler=print).processing_exception_handler is print
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"heartbeat_interval_ms": 23_000}, "heartbeat_interval_ms"),
+        ({"poll_ms": 300_000}, "poll_ms"),
+        ({"processing_guarantee": "exactly_once_v2", "commit_interval_ms": 10_001}, "transaction_timeout_ms"),
+        (
+            {"processing_guarantee": "exactly_once_v2", "consumer_isolation_level": "read_uncommitted"},
+            "consumer_isolation_level",
+        ),
+        ({"security_protocol": "SASL_SSL"}, "security_protocol"),
+    ],
+)
+def test_values_that_cannot_work_together_are_refused(settings: dict[str, Any], key: str) -> None:
+    assert refusal(**settings).key == key
+
+
+def test_a_milestone_is_a_stage_or_a_set_of_flags() -> None:
+    assert config(milestones="m3").milestones == {"m3"}
+    assert config(milestones=["a", "b"]).milestones == config(milestones="a, b").milestones == {"a", "b"}
+
+
+def test_the_documentation_is_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert page.read_text() == markdown(), "run python -m milestones.common.config.document > docs/configuration.md"
+
+
+def test_every_key_has_a_sentence_of_documentation() -> None:
+    assert all(key.doc.endswith(".") and len(key.doc) > 20 for key in KEYS.values())

@@ -1,0 +1,153 @@
+"""What the Kafka clients are given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from milestones.common.config import StreamsConfig, thread_name
+from milestones.common.errors import ConfigError
+from milestones.common.kafka.producer import Refused
+from milestones.common.records import TaskId
+from milestones.common.topology.handlers import Action, ErrorContext, Response
+
+WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "localhost:9092", "variables": {}}
+NAME = thread_name("words-1", 2)
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(**WORDS | settings)
+
+
+def refusal(**settings: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    return caught.value
+
+
+def test_clients_are_named_as_kafka_streams_names_them() -> None:
+    words = config()
+    names = [
+        words.consumer_settings(NAME)["client.id"],
+        words.restore_consumer_settings(NAME)["client.id"],
+        words.producer_settings(NAME)["client.id"],
+        words.admin_settings("words-1")["client.id"],
+    ]
+    assert names == [
+        "words-1-StreamThread-2-consumer",
+        "words-1-StreamThread-2-restore-consumer",
+        "words-1-StreamThread-2-producer",
+        "words-1-admin",
+    ]
+
+
+def test_librdkafka_takes_the_settings_as_they_are() -> None:
+    words = config(processing_guarantee="exactly_once_v2", producer_linger_ms=3)
+    offline = {"bootstrap.servers": ""}
+    for settings in (words.consumer_settings(NAME), words.restore_consumer_settings(NAME)):
+        Consumer(settings | offline).close()
+    Producer(words.producer_settings(NAME, "words-id") | offline)
+    AdminClient(words.admin_settings("words-1") | offline)
+
+
+def test_input_is_read_committed_under_exactly_once_and_as_wanted_otherwise() -> None:
+    level = "isolation.level"
+    assert config().consumer_settings(NAME)[level] == "read_uncommitted"
+    assert config(consumer_isolation_level="read_committed").consumer_settings(NAME)[level] == "read_committed"
+    assert config(processing_guarantee="exactly_once_v2").consumer_settings(NAME)[level] == "read_committed"
+
+
+def test_state_is_restored_from_committed_records_whatever_the_guarantee() -> None:
+    words = config(consumer_isolation_level="read_uncommitted")
+    assert words.restore_consumer_settings(NAME)["isolation.level"] == "read_committed"
+
+
+def test_the_nearest_prefix_wins() -> None:
+    words = config(consumer_fetch_min_bytes=1, main_consumer_fetch_min_bytes=2)
+    assert words.consumer_settings(NAME)["fetch.min.bytes"] == 2
+    assert words.restore_consumer_settings(NAME)["fetch.min.bytes"] == 1
+
+
+def test_only_a_producer_with_an_id_is_transactional() -> None:
+    words = config(transaction_timeout_ms=15_000)
+    assert "transactional.id" not in words.producer_settings(NAME)
+    settings = words.producer_settings(NAME, "words-a")
+    assert (settings["transactional.id"], settings["transaction.timeout.ms"]) == ("words-a", 15_000)
+    assert settings["partitioner"] == "murmur2_random"
+
+
+def test_security_goes_to_every_client_and_to_the_group_member() -> None:
+    security = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "me"}
+    words = config(**security, sasl_password="x", group_instance_id="one", session_timeout_ms=12_000)
+    member = words.member_settings(NAME, 2)
+    for settings in (
+        words.consumer_settings(NAME),
+        words.restore_consumer_settings(NAME),
+        words.producer_settings(NAME),
+        words.admin_settings("words-1"),
+        member.client,
+    ):
+        assert settings["sasl.mechanism"] == "SCRAM-SHA-256"
+    assert (member.group_id, member.instance_id, member.session_timeout_ms) == ("words", "one-2", 12_000)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("consumer_fetch_min_byte", 1, "No such configuration property"),
+        ("consumer_fetch_min_bytes", "x", "Invalid value"),
+        ("consumer_linger_ms", 1, "producer property"),
+        ("producer_linger_ms", -1, "outside allowed range"),
+        ("producer_max_in_flight", 6, "<= 5"),
+        ("admin_nonsense", "x", "No such configuration property"),
+        ("ssl_ca_location", "/no/such/file", "ssl.ca.location failed|librdkafka"),
+        ("consumer_fetch_min_bytes", {"a": 1}, "must be text"),
+        ("consumer_fetch_min_bytes", None, "must be text"),
+        ("consumer_group_id", "x", "application_id"),
+        ("main_consumer_enable_auto_commit", "true", "runtime commits"),
+        ("consumer_auto_offset_reset", "latest", "set auto_offset_reset"),
+        ("consumer_session_timeout_ms", 1, "set session_timeout_ms"),
+        ("restore_consumer_isolation_level", "read_uncommitted", "committed records only"),
+        ("producer_transactional_id", "x", "names its transactions"),
+        ("producer_partitioner", "random", "partitioner"),
+        ("producer_error_cb", print, "callbacks"),
+        ("sasl_mechanism", "OAUTHBEARER", "SCRAM-SHA-256"),
+        ("topic_cleanup_policy", "delete", "compacted"),
+        ("topic_segment_byte", 1, "topic_segment_bytes"),
+    ],
+)
+def test_a_client_setting_that_cannot_be_passed_on_is_refused_by_its_key(key: str, value: object, why: str) -> None:
+    extra = {"security_protocol": "ssl"} if key.startswith("ssl") else {}
+    error = refusal(**{key: value}, **extra)
+    assert error.key == key
+    assert re.search(why, error.reason), error.reason
+
+
+def test_security_that_the_group_member_does_not_support_is_refused_at_once(tmp_path: Path) -> None:
+    security = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
+    error = refusal(**security, sasl_password="x", sasl_oauthbearer_method="default")
+    assert error.key == "sasl_oauthbearer_method"
+
+
+def test_topic_settings_are_text_under_kafkas_names() -> None:
+    words = config(topic_segment_bytes=1000, topic_preallocate=True)
+    assert words.topic_settings() == {"segment.bytes": "1000", "preallocate": "true"}
+
+
+def test_the_production_handler_decides_about_a_refused_output() -> None:
+    seen: list[ErrorContext] = []
+
+    def skip(context: ErrorContext, error: Exception) -> Response:
+        seen.append(context)
+        return Response(Action.CONTINUE)
+
+    refused = Refused(TaskId(0, 1), KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "out", 3, b"k", b"v")
+    assert config(production_exception_handler=skip).production_handler_continues(refused)
+    assert seen[0].output is not None
+    assert (seen[0].task_id, seen[0].output.topic, seen[0].output.key) == (TaskId(0, 1), "out", b"k")
+    assert not config().production_handler_continues(refused)

@@ -1,0 +1,180 @@
+"""Serdes: Kafka's bytes (topology/reference/Bytes.java wrote the expected ones), and clear errors."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milestones.common import serdes
+from milestones.common.errors import SerializationError
+from milestones.common.serdes import Serde, list_serde
+from milestones.common.topology.change import ChangeSerde
+
+A_UUID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+CHANGES = ChangeSerde(serdes.STRING)
+VALUES: dict[str, tuple[Serde[Any], Any]] = {
+    "STRING": (serdes.STRING, "Grüße 😀"),
+    "BYTES": (serdes.BYTES, b"\x00\x01\xff"),
+    "SHORT": (serdes.SHORT, -2),
+    "INTEGER": (serdes.INTEGER, -123456789),
+    "LONG": (serdes.LONG, 1234567890123456789),
+    "FLOAT": (serdes.FLOAT, -1.5),
+    "DOUBLE": (serdes.DOUBLE, 0.1),
+    "UUID": (serdes.UUID, A_UUID),
+    "LIST(LONG)": (list_serde(serdes.LONG), [1, None, -3, None]),
+    "LIST(STRING)": (list_serde(serdes.STRING), ["a", None, "", "bc"]),
+    "LIST(UUID)": (list_serde(serdes.UUID), [A_UUID]),
+    "LIST(LIST(SHORT))": (list_serde(list_serde(serdes.SHORT)), [[7], []]),
+    "LIST(BYTES)": (list_serde(serdes.BYTES), []),
+    "CHANGE(new)": (CHANGES, ("new", None)),
+    "CHANGE(old)": (CHANGES, (None, "old")),
+    "CHANGE(both)": (CHANGES, ("new", "old")),
+    "CHANGE(long)": (CHANGES, ("x" * 300, "old")),
+}
+LINES = (Path(__file__).parent / "topology/expected/bytes.tsv").read_text().splitlines()
+EXPECTED = {what: bytes.fromhex(data) for what, data in (line.split("\t") for line in LINES)}
+
+
+@pytest.mark.parametrize("what", EXPECTED)
+def test_values_are_written_and_read_as_kafka_s_own_bytes(what: str) -> None:
+    serde, value = VALUES[what]
+    assert serde.serialize("topic", value) == EXPECTED[what]
+    assert serde.deserialize("topic", EXPECTED[what]) == value
+
+
+@pytest.mark.parametrize("serde", [*(serde for serde, _ in VALUES.values()), serdes.JSON, serdes.VOID])
+def test_none_is_kafka_s_null_for_every_serde(serde: Serde[Any]) -> None:
+    assert serde.serialize("topic", None) is None
+    assert serde.deserialize("topic", None) is None
+
+
+def test_json_is_compact_utf_8() -> None:
+    value = {"a": [1, 2.5, None, True], "ü": "😀"}
+    data = serdes.JSON.serialize("topic", value)
+    assert data == '{"a":[1,2.5,null,true],"ü":"😀"}'.encode()
+    assert serdes.JSON.deserialize("topic", data) == value
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        (serdes.STRING, 5),
+        (serdes.STRING, b"raw"),
+        (serdes.BYTES, "text"),
+        (serdes.BYTES, 5),
+        (serdes.LONG, "5"),
+        (serdes.LONG, 1.5),
+        (serdes.LONG, 2**63),
+        (serdes.INT, 2**31),
+        (serdes.SHORT, 2**15),
+        (serdes.FLOAT, 1e300),
+        (serdes.UUID, str(A_UUID)),
+        (serdes.JSON, object()),
+        (serdes.VOID, 0),
+        (list_serde(serdes.LONG), ["a"]),
+        (list_serde(serdes.LONG), 5),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(serde: Serde[Any], value: Any) -> None:
+    with pytest.raises(SerializationError, match=rf"serde {serde.name}".replace("(", r"\(").replace(")", r"\)")) as info:
+        serde.serialize("orders", value)
+    assert "orders" in str(info.value)
+    assert type(value).__name__ in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("serde", "data"),
+    [
+        (serdes.STRING, b"\xff"),
+        (serdes.LONG, b""),
+        (serdes.LONG, b"1234567"),
+        (serdes.SHORT, b"123"),
+        (serdes.DOUBLE, b"1234"),
+        (serdes.UUID, b"not a uuid"),
+        (serdes.JSON, b"{"),
+        (serdes.VOID, b""),
+        (list_serde(serdes.LONG), b""),
+        (list_serde(serdes.LONG), b"\x02\0\0\0\0"),
+        (list_serde(serdes.LONG), bytes.fromhex("00 00000000 00000002 0000000000000001")),
+        (list_serde(serdes.LONG), bytes.fromhex("00 7fffffff")),
+        (list_serde(serdes.STRING), bytes.fromhex("00 00000000 00000000")),
+        (list_serde(serdes.STRING), bytes.fromhex("01 00000001 00000005 61")),
+        (list_serde(serdes.STRING), bytes.fromhex("01 00000001 fffffffe")),
+        (list_serde(serdes.STRING), bytes.fromhex("01 ffffffff")),
+        (CHANGES, b""),
+        (CHANGES, b"x\x06"),
+        (CHANGES, b"\x80\x80\x02"),
+    ],
+)
+def test_bytes_of_another_format_are_refused_by_name(serde: Serde[Any], data: bytes) -> None:
+    with pytest.raises(SerializationError, match="can't read"):
+        serde.deserialize("orders", data)
+
+
+def test_an_update_without_any_value_is_refused() -> None:
+    with pytest.raises(SerializationError, match="a new or an old value"):
+        CHANGES.serialize("topic", (None, None))
+
+
+@pytest.mark.parametrize(
+    ("data", "change"),
+    [
+        (b"old\x01\x03", (None, "old")),
+        (b"new\x00\x04", ("new", None)),
+        (b"\x06newold\x01\x05", ("new", "old")),
+    ],
+)
+def test_updates_of_versioned_tables_are_read_too(data: bytes, change: object) -> None:
+    assert CHANGES.deserialize("topic", data) == change
+
+
+def test_hot_paths_get_plain_functions() -> None:
+    assert serdes.STRING.serializer("topic") is str.encode
+    assert serdes.STRING.deserializer("topic") is bytes.decode
+    assert serdes.LONG.serializer("topic")(5) == b"\0\0\0\0\0\0\0\x05"
+
+
+def test_bytes_like_values_become_bytes_of_their_own() -> None:
+    mine = bytearray(b"abc")
+    data = serdes.BYTES.serialize("topic", mine)  # type: ignore[arg-type]
+    mine[0] = 0
+    assert data == b"abc"
+
+
+def test_a_serde_is_made_of_two_functions() -> None:
+    celsius = Serde(lambda value: f"{value}C".encode(), lambda data: float(data[:-1]), name="CELSIUS")
+    assert celsius.deserialize("topic", celsius.serialize("topic", 21.5)) == 21.5
+    assert not celsius.immutable
+    with pytest.raises(TypeError, match="must be a function"):
+        Serde("no function", bytes.decode)  # type: ignore[arg-type]
+
+
+def test_a_serde_may_depend_on_the_topic() -> None:
+    class Tagged(Serde[str]):
+        def serializer(self, topic: str) -> Any:
+            return lambda value: f"{topic}:{value}".encode()
+
+    tagged = Tagged(str.encode, bytes.decode)
+    assert tagged.serialize("t", "x") == b"t:x"
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
+def test_any_list_of_fixed_size_entries_comes_back(values: list[int | None]) -> None:
+    serde = list_serde(serdes.LONG)
+    assert serde.deserialize("topic", serde.serialize("topic", values)) == values
+
+
+@given(st.lists(st.none() | st.text(st.characters(codec="utf-8"))))
+def test_any_list_of_variable_size_entries_comes_back(values: list[str | None]) -> None:
+    serde = list_serde(serdes.STRING)
+    assert serde.deserialize("topic", serde.serialize("topic", values)) == values
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
+def test_any_update_comes_back(new: str, old: str) -> None:
+    assert CHANGES.deserialize("topic", CHANGES.serialize("topic", (new, old))) == (new, old)

@@ -1,0 +1,81 @@
+"""Handlers: their decision, and the dead letter (KIP-1034)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from milestones.common.records import TaskId
+from milestones.common.topology.handlers import (
+    Action,
+    ErrorContext,
+    LogAndContinue,
+    LogAndFail,
+    RetryOrFail,
+    send_to_dead_letter_topic,
+)
+
+CONTEXT = ErrorContext("in", 3, 42, 1000, [("h", b"1")], b"k", b"v", TaskId(0, 3), "KSTREAM-MAP-0000000001")
+
+
+def raised() -> ValueError:
+    try:
+        raise ValueError("bad räcord")
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("handler", "action", "letters"),
+    [
+        (LogAndContinue(), Action.CONTINUE, 0),
+        (LogAndContinue("dlq"), Action.CONTINUE, 1),
+        (send_to_dead_letter_topic("dlq"), Action.CONTINUE, 1),
+        (LogAndFail(), Action.FAIL, 0),
+        (LogAndFail("dlq"), Action.FAIL, 1),
+        (RetryOrFail(), Action.FAIL, 0),
+        (RetryOrFail("dlq"), Action.FAIL, 1),
+    ],
+)
+def test_a_handler_logs_decides_and_writes_a_dead_letter_if_it_has_a_topic(
+    handler: Any, action: Action, letters: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        response = handler(CONTEXT, raised())
+    assert response.action is action
+    assert [letter.topic for letter in response.dead_letters] == ["dlq"] * letters
+    assert "task 0_3, node KSTREAM-MAP-0000000001, record in-3@42: ValueError: bad räcord" in caplog.text
+
+
+def test_the_default_of_production_retries_what_kafka_calls_retriable() -> None:
+    response = RetryOrFail("dlq")(CONTEXT._replace(retriable=True), raised())
+    assert response == (Action.RETRY, ())
+
+
+def test_a_dead_letter_is_the_original_record_with_headers_of_the_error() -> None:
+    (letter,) = send_to_dead_letter_topic("dlq")(CONTEXT, raised()).dead_letters
+    assert letter[:5] == ("dlq", -1, b"k", b"v", 1000)
+    assert letter.headers is not None
+    headers = dict(letter.headers)
+    stacktrace = headers.pop("__streams.errors.stacktrace")
+    assert headers == {
+        "h": b"1",
+        "__streams.errors.exception": b"ValueError",
+        "__streams.errors.message": "bad räcord".encode(),
+        "__streams.errors.topic": b"in",
+        "__streams.errors.partition": b"3",
+        "__streams.errors.offset": b"42",
+    }
+    assert stacktrace is not None
+    assert b"Traceback" in stacktrace
+    assert CONTEXT.headers == [("h", b"1")]
+
+
+def test_a_dead_letter_of_a_punctuation_has_no_origin() -> None:
+    context = ErrorContext(None, -1, -1, 5, [], None, None, TaskId(0, 0), None)
+    (letter,) = LogAndContinue("dlq")(context, raised()).dead_letters
+    assert (letter.key, letter.value, letter.node) == (None, None, "")
+    assert ("__streams.errors.topic", None) in (letter.headers or [])
+    assert ("__streams.errors.offset", b"-1") in (letter.headers or [])

@@ -1,0 +1,91 @@
+"""Stages and flags."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import pytest
+
+from milestones import flags
+from milestones.common.errors import ConfigError
+from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
+
+ALL = {stage.flag for stage in STAGES if stage.flag is not None}
+
+
+@pytest.fixture
+def all_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every stage were built."""
+    built = {s.flag: flags.Stage(s.name, s.flag, s.needs, s.title, s.seed, True) for s in STAGES if s.flag}
+    monkeypatch.setattr(flags, "_BY_FLAG", built)
+
+
+def test_there_are_seven_stages_and_the_baseline_is_built() -> None:
+    assert [stage.name for stage in STAGES] == ["baseline", "m1", "m2", "m3", "m4", "m5", "m6"]
+    assert STAGES[0].built
+
+
+def test_exactly_twelve_sets_of_flags_are_legal() -> None:
+    sets = legal_sets()
+    assert len(sets) == len(set(sets)) == 12
+    assert frozenset() in sets
+    assert ALL in sets
+    assert all(chosen | {"fencing_tolerance"} in sets for chosen in sets)
+
+
+@pytest.mark.parametrize("value", ["baseline", "", " Baseline ", [], frozenset(), {"baseline"}])
+def test_the_baseline_has_no_flags(value: str | frozenset[str]) -> None:
+    assert parse_milestones(value) == frozenset()
+
+
+@pytest.mark.usefixtures("all_built")
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("m1", {"state_updater"}),
+        ("m3", {"state_updater", "processing_threads", "fencing_tolerance"}),
+        ({"m3"}, {"state_updater", "processing_threads", "fencing_tolerance"}),
+        ("fencing_tolerance", {"fencing_tolerance"}),
+        ("state_updater, fencing_tolerance", {"state_updater", "fencing_tolerance"}),
+        ("m6", ALL),
+    ],
+)
+def test_a_stage_means_all_before_it_and_flags_mean_themselves(value: str, expected: set[str]) -> None:
+    assert parse_milestones(value) == expected
+
+
+@pytest.mark.usefixtures("all_built")
+def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
+    legal = set(legal_sets())
+    for size in range(len(ALL) + 1):
+        for chosen in map(frozenset, combinations(sorted(ALL), size)):
+            if chosen in legal:
+                assert parse_milestones(chosen) == chosen
+            else:
+                with pytest.raises(ConfigError, match="which is missing"):
+                    parse_milestones(chosen)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("m9", "no stage or flag 'm9'"),
+        ("state_updates", "did you mean state_updater"),
+        ("processing_threads", "processing_threads needs state_updater, which is missing"),
+        ("m1,fencing_tolerance", "name one stage, or flags"),
+        ("m1", r"doesn't have m1 \(state_updater\); it has baseline"),
+        ("m3", "m1 .*, m2 .*, m3 "),
+    ],
+)
+def test_what_cannot_be_had_is_named(value: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_milestones(value)
+    assert caught.value.key == "milestones"
+    assert re.search(why, caught.value.reason), caught.value.reason
+
+
+@pytest.mark.usefixtures("all_built")
+def test_a_set_of_flags_is_called_after_its_stage_or_by_its_flags() -> None:
+    assert [stage_name(parse_milestones(stage.name)) for stage in STAGES] == [stage.name for stage in STAGES]
+    assert stage_name(frozenset({"fencing_tolerance", "state_updater"})) == "state_updater+fencing_tolerance"
