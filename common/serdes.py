@@ -210,7 +210,8 @@ def _read_fixed(read: Callable[[bytes], Any], size: int, data: bytes) -> list[An
     count = _count(data, 1)
     nulls = set(struct.unpack_from(f">{count}i", data, 5))
     length = _count(data, 5 + 4 * count)
-    position, values = 9 + 4 * count, []
+    position = 9 + 4 * count
+    values: list[Any] = []
     for index in range(length):
         if index in nulls:
             values.append(None)
@@ -221,7 +222,8 @@ def _read_fixed(read: Callable[[bytes], Any], size: int, data: bytes) -> list[An
 
 
 def _read_variable(read: Callable[[bytes], Any], data: bytes) -> list[Any]:
-    length, position, values = _count(data, 1), 5, []
+    length, position = _count(data, 1), 5
+    values: list[Any] = []
     for _ in range(length):
         (size,) = _INT32.unpack_from(data, position)
         position += 4

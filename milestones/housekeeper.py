@@ -32,20 +32,22 @@ WATCH_INTERVAL_MS = 5_000
 
 
 @dataclass(frozen=True)
-class AskEnds:
-    """Where do these partitions end now, uncommitted and control records included?"""
+class AskBounds:
+    """Where do these partitions begin and end now? With `committed`, they end where the first open transaction
+    begins; else after their last record, uncommitted and control records included."""
 
     task: TaskId
     partitions: frozenset[TopicPartition]
-    reply_to: Mailbox[Ends]
+    reply_to: Mailbox[Bounds]
+    committed: bool = False
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The answer to `AskEnds`: the offsets, or the error that Kafka gave."""
+class Bounds:
+    """The answer to `AskBounds`: first offset and end by partition, or the error that Kafka gave."""
 
     task: TaskId
-    offsets: Mapping[TopicPartition, int]
+    bounds: Mapping[TopicPartition, tuple[int, int]]
     error: Exception | None = None
 
 
@@ -56,14 +58,14 @@ class Purge:
     offsets: Mapping[TopicPartition, int]
 
 
-Request = AskEnds | Purge
+Request = AskBounds | Purge
 Requests = Mailbox[Request]
 
 
 class Housekeeper(threading.Thread):
     """Answers the stream threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client, the cleaner. *Receives*: `AskEnds`, `Purge`. *Sends*: `Ends` to whoever asked; a
+    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to whoever asked; a
     `SourceTopicError` to the client when a source topic was deleted or got another number of partitions.
     """
 
@@ -109,11 +111,11 @@ class Housekeeper(threading.Thread):
 
     def _serve(self, cluster: Cluster, request: Request) -> None:
         match request:
-            case AskEnds(task, partitions, reply_to):
+            case AskBounds(task, partitions, reply_to, committed):
                 try:
-                    answer = Ends(task, cluster.ends(partitions))
+                    answer = Bounds(task, cluster.bounds(partitions, committed=committed))
                 except (KafkaException, MilestonesError) as error:
-                    answer = Ends(task, {}, error)
+                    answer = Bounds(task, {}, error)
                 reply_to.try_put(answer)
             case Purge(offsets):
                 cluster.purge(offsets)

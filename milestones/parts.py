@@ -49,8 +49,8 @@ class StateOwnership(Protocol):
 class Restoration(Protocol):
     """Restoration: brings a task's stores up to the end of their changelogs."""
 
-    def add(self, task: Task) -> None:
-        """Take the task. Its inputs' committed offsets have been read stable before."""
+    def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
+        """Take the task. `committed`: its inputs' committed offsets, which have been read stable before."""
         ...
 
     def remove(self, task: TaskId) -> None:

@@ -160,12 +160,6 @@ class AssignedConsumer(Owned):
                 found[partition] = Committed(position.offset, position.metadata or "")
         return found
 
-    def bounds(self, partition: TopicPartition, timeout_ms: int) -> tuple[int, int]:
-        """First offset, and the offset after the last record that this consumer's isolation level may read."""
-        self._check_owner()
-        low, high = self._consumer.get_watermark_offsets(Position(*partition), timeout=timeout_ms / 1000)
-        return low, high
-
     def known_end(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, without asking; None before the first."""
         self._check_owner()
@@ -181,12 +175,6 @@ class AssignedConsumer(Owned):
                 raise KafkaException(metadata.error)
             self._partition_counts[topic] = len(metadata.partitions)
         return self._partition_counts[topic]
-
-    def offset_at(self, partition: TopicPartition, timestamp_ms: int, timeout_ms: int) -> int | None:
-        """The offset of the first record not older than `timestamp_ms`; None when there is none."""
-        self._check_owner()
-        (answer,) = self._consumer.offsets_for_times([Position(*partition, timestamp_ms)], timeout=timeout_ms / 1000)
-        return answer.offset if answer.offset >= 0 else None
 
     def close(self) -> None:
         self._check_owner()

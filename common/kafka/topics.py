@@ -122,21 +122,27 @@ class Cluster(Owned):
                     "check replication_factor and this principal's rights"
                 ) from exception
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after each partition's last record, uncommitted ones and control records included."""
-        return self._offsets(partitions, OffsetSpec.latest())
-
-    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Each partition's first offset."""
-        return self._offsets(partitions, OffsetSpec.earliest())
-
-    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def bounds(
+        self, partitions: Iterable[TopicPartition], *, committed: bool
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First offset and end of each partition. `committed`: the end is where the first open transaction begins;
+        else it is after the last record, uncommitted and control records included."""
         self._check_owner()
-        asked = {Position(*partition): spec for partition in partitions}
-        if not asked:
+        asked = list(partitions)
+        first = self._offsets(asked, OffsetSpec.earliest(), committed=False)
+        end = self._offsets(asked, OffsetSpec.latest(), committed=committed)
+        return {partition: (first[partition], end[partition]) for partition in asked}
+
+    def _offsets(
+        self, partitions: list[TopicPartition], spec: OffsetSpec, *, committed: bool
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
             return {}
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout
+            {Position(*partition): spec for partition in partitions},
+            isolation_level=isolation,
+            request_timeout=self._timeout,
         )
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import StateError, StateFormatError, StateLockedError
 from milestones.common.records import TaskId
-from milestones.common.state.disk import make_directory, names, remove_tree, some, sweep
+from milestones.common.state.disk import is_plain_name, make_directory, names, remove_tree, some, sweep
 from milestones.common.state.file_lock import FileLock
 from milestones.common.state.manifest import PROCESS_FILE, InstanceManifest
 
@@ -58,7 +58,7 @@ class StateDirectory:
     def __init__(self, state_dir: str | Path, application_id: str, clock: Clock | None = None) -> None:
         """Create and lock the directory. `StateLockedError` names the process that holds it; `StateFormatError` when
         it is somebody else's; `StateError` says what to do about the disk."""
-        if Path(application_id).name != application_id:
+        if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path = Path(state_dir).absolute() / application_id
         self._clock = clock or SystemClock()

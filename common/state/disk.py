@@ -102,6 +102,11 @@ def names(directory: Path) -> list[str]:
     return sorted(name for name in found if not (name.startswith(TRASH) or _is_temporary(name)))
 
 
+def is_plain_name(text: str) -> bool:
+    """Whether `text` can be the name of an entry below a directory."""
+    return text not in ("", ".", "..") and not {"/", "\0"} & set(text)
+
+
 def some(found: list[str]) -> str:
     """A list for a message, not too long."""
     return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")

@@ -15,7 +15,7 @@ from pathlib import Path
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError
 from milestones.common.records import TaskId
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
-from milestones.common.state.disk import explained, make_directory, names, remove_tree, some
+from milestones.common.state.disk import explained, is_plain_name, make_directory, names, remove_tree, some
 from milestones.common.state.engine import Engine, Engines, Namespace
 from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
 from milestones.common.state.memory_engine import MemoryEngines
@@ -123,7 +123,7 @@ class TaskState:
         """Open one more store; a damaged one is set aside first."""
         if spec.name in self.stores:
             raise StateError(f"bug: store {spec.name!r} of task {self.task} is opened twice")
-        if Path(spec.name).name != spec.name:
+        if not is_plain_name(spec.name):
             raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be that of a directory")
         self._specs[spec.name] = spec
         try:

@@ -118,17 +118,9 @@ class RocksDbNamespace:
         if nothing_between(start, end):
             return iter(())
         try:
-            source = self._engine.db().iteritems(self.handle, verify_checksums=True)
-            if reverse:
-                source.seek_to_last() if end is None else source.seek_for_prev(end)
-                source = reversed(source)
-            elif start is None:
-                source.seek_to_first()
-            else:
-                source.seek(start)
+            cursor = _Cursor(self, self._engine.db(), start, end, reverse)
         except Exception as error:
             raise self.failed(error) from error
-        cursor = _Cursor(self, source, start, end, reverse)
         self.cursors.add(cursor)
         return entries(cursor)
 
@@ -157,13 +149,27 @@ class RocksDbNamespace:
 
 
 class _Cursor:
+    """No frame that an error passes may keep the library's iterator: the error's traceback would let it outlive the
+    database."""
+
     def __init__(
-        self, namespace: RocksDbNamespace, source: Any, start: bytes | None, end: bytes | None, reverse: bool
+        self, namespace: RocksDbNamespace, db: Any, start: bytes | None, end: bytes | None, reverse: bool
     ) -> None:
         self._namespace = namespace
-        self._source = source
         self._start, self._end, self._reverse = start, end, reverse
         self._at_end = False
+        self._source = db.iteritems(namespace.handle, verify_checksums=True)
+        try:
+            if reverse:
+                self._source.seek_to_last() if end is None else self._source.seek_for_prev(end)
+                self._source = reversed(self._source)
+            elif start is None:
+                self._source.seek_to_first()
+            else:
+                self._source.seek(start)
+        except BaseException:
+            self._source = None
+            raise
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
         if self._at_end:
@@ -173,6 +179,7 @@ class _Cursor:
         try:
             return self._backwards(count) if self._reverse else self._forwards(count)
         except Exception as error:
+            self._source = None
             raise self._namespace.failed(error) from error
 
     def _forwards(self, count: int) -> list[tuple[bytes, bytes]]:

@@ -122,19 +122,9 @@ class RocksDictNamespace:
         if nothing_between(start, end):
             return iter(())
         try:
-            options = ReadOptions()
-            if end is not None:
-                options.set_iterate_upper_bound(end)
-            source = self.db.iter(options)
-            if reverse:
-                source.seek_to_last()
-            elif start is None:
-                source.seek_to_first()
-            else:
-                source.seek(start)
+            cursor = _Cursor(self, start, end, reverse)
         except Exception as error:
             raise self.failed(error) from error
-        cursor = _Cursor(self, source, start if reverse else None, reverse)
         self.cursors.add(cursor)
         return entries(cursor)
 
@@ -163,11 +153,29 @@ class RocksDictNamespace:
 
 
 class _Cursor:
-    def __init__(self, namespace: RocksDictNamespace, source: RdictIter, lower: bytes | None, reverse: bool) -> None:
+    """No frame that an error passes may keep the library's iterator: the error's traceback would hold the database
+    open for as long as somebody looks at the error."""
+
+    def __init__(
+        self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool
+    ) -> None:
         self._namespace = namespace
-        self._source: RdictIter | None = source
-        self._lower, self._reverse = lower, reverse
+        self._lower, self._reverse = start if reverse else None, reverse
         self._at_end = False
+        options = ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        self._source: RdictIter | None = namespace.db.iter(options)
+        try:
+            if reverse:
+                self._source.seek_to_last()
+            elif start is None:
+                self._source.seek_to_first()
+            else:
+                self._source.seek(start)
+        except BaseException:
+            self._source = None
+            raise
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
         if self._at_end:
@@ -188,6 +196,8 @@ class _Cursor:
                 add((key, read_value()))
                 move()
         except Exception as error:
+            self._source = None
+            del source, read_key, read_value, move
             raise self._namespace.failed(error) from error
         return found
 
@@ -233,6 +243,7 @@ class RocksDictEngine:
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self._db()
+        handle: ColumnFamily | None = None
         try:
             batch = WriteBatch(raw_mode=True)
             put, delete = batch.put, batch.delete
@@ -247,6 +258,7 @@ class RocksDictEngine:
                 put(self._opened(namespace).family, pack_offset(offset))
             db.write(batch)
         except Exception as error:
+            del handle  # as in `_Cursor`
             raise failure(error, self._store or "|".join(batches), self.path) from error
 
     def drop(self, namespace: str) -> None:

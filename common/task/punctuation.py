@@ -63,7 +63,7 @@ class PunctuationQueue:
         return punctuation
 
     def run_due(self, now_ms: int, call: Callable[[Punctuation], None]) -> bool:
-        """Hand each punctuation that is due at `now_ms` to `call`; True when there was one. If it raises it stays due."""
+        """Hand each punctuation that is due at `now_ms` to `call`; True when there was one. One that raises stays."""
         called = False
         while self._queue and self._queue[0].next_ms <= now_ms:
             punctuation = heapq.heappop(self._queue)

@@ -14,7 +14,7 @@ One record:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from milestones.common.errors import ProcessingError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
@@ -28,6 +28,8 @@ from milestones.common.task.services import TaskSettings
 from milestones.common.topology.compiled import failing_node
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -304,6 +306,18 @@ class Runner:
             raise
         self._merge()
         return done
+
+    def call(self, function: Callable[[], T], now_ms: int) -> T:
+        """Call what isn't part of the program, in a scope of its own; its errors are the caller's."""
+        self._epoch = self._boundary.epoch
+        self.record.leave(now_ms)
+        try:
+            result = function()
+        except BaseException:
+            self.scope.drop()
+            raise
+        self._merge()
+        return result
 
     def _flush_if_full(self) -> bool:
         if sum(store.buffer.bytes for store in self.cached if store.buffer) > self._settings.cache_max_bytes:

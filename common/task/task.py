@@ -14,8 +14,8 @@ thread than the one that processes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError
 from milestones.common.records import Output, TaskId, TopicPartition
@@ -30,6 +30,8 @@ from milestones.common.task.services import Services, TaskSettings
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
+
+T = TypeVar("T")
 
 __all__ = ["OpenState", "OpenStores", "Staged", "State", "Task", "TaskSettings"]
 
@@ -242,6 +244,14 @@ class Task:
     def store(self, name: str) -> Any:
         """A store as user code sees it."""
         return self._stores.typed(name)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """What `function` does to stores, as a boundary of its own: for tools and tests."""
+        self.lifecycle.move(State.RUNNING)
+        try:
+            return self._runner.call(function, self._services.wall_ms())
+        finally:
+            self.lifecycle.move(State.READY)
 
     # -- commit
 

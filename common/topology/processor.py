@@ -173,8 +173,12 @@ class ProcessorOperator:
         handle, scope = processor.process, context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
-            headers = scope.headers
-            handle(Record(key, value, timestamp, list(headers) if headers else []))
+            headers, before = scope.headers, scope.timestamp
+            scope.timestamp = timestamp
+            try:
+                handle(Record(key, value, timestamp, list(headers) if headers else []))
+            finally:
+                scope.timestamp = before
 
         return process
 
@@ -192,12 +196,12 @@ class FixedKeyProcessorOperator:
         handle, scope = processor.process, context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
-            headers = scope.headers
-            record = FixedKeyRecord(key, value, timestamp, list(headers) if headers else [])
-            before, own.current = own.current, record
+            headers, outer, before = scope.headers, own.current, scope.timestamp
+            own.current = record = FixedKeyRecord(key, value, timestamp, list(headers) if headers else [])
+            scope.timestamp = timestamp
             try:
                 handle(record)
             finally:
-                own.current = before
+                own.current, scope.timestamp = outer, before
 
         return process

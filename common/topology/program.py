@@ -34,10 +34,12 @@ class RecordContext(Protocol):
     """The record that the task is processing now. The task writes it, operators read it.
 
     `headers` travel with the record from node to node and are what a sink writes; a processor that changes them
-    replaces the list for the time of its forward.
+    replaces the list for the time of its forward. `timestamp` (ms) is the input record's, or while a processor has
+    the record, that one's: what a plain key-value store logs with.
     """
 
     headers: Headers | None
+    timestamp: int
 
     @property
     def metadata(self) -> RecordMetadata | None:

@@ -38,6 +38,14 @@ def count(app: str) -> StreamsBuilder:
     return builder
 
 
+def count_in_memory(app: str) -> StreamsBuilder:
+    """The same, with a store that a restart has to restore from its changelog."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.group_by_key().count("counts", in_memory=True).to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
 def count_by_value(app: str) -> StreamsBuilder:
     """The count of records per value of `in`: one repartition."""
     builder = StreamsBuilder()
@@ -94,6 +102,7 @@ def fragile(app: str) -> StreamsBuilder:
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "copy": copy,
     "count": count,
+    "count-in-memory": count_in_memory,
     "count-by-value": count_by_value,
     "words": words,
     "two": two,

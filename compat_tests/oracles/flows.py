@@ -21,7 +21,6 @@ class Flow:
     """One path from topics to a topic. `sources` and `output` are names without the application's prefix.
 
     `step` None: no state, `encode` is given the payload itself. `store`: the name of the store that keeps the state.
-    `rekeyed`: records of one output key come from several input partitions.
     """
 
     sources: tuple[str, ...]
@@ -30,7 +29,6 @@ class Flow:
     encode: Callable[[Any], bytes | None] = lambda payload: payload
     step: Callable[[Any, Any], Any] | None = None
     store: str | None = None
-    rekeyed: bool = False
 
 
 class Expected(NamedTuple):

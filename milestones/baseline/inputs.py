@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import SourceTopicError
-from milestones.common.records import TopicPartition
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId, TopicPartition
+from milestones.housekeeper import AskBounds, Bounds
 
 if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Committed, Fetched
@@ -24,52 +26,99 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 class Inputs:
-    """The tasks that are fed.
+    """The tasks that are fed, and those that wait for where to start.
 
-    *Owns*: the main consumer's assignment.
+    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._config, self._application = context.config, context.application
+        self._context, self._config, self._application = context, context.config, context.application
         self._clock, self._consumer = context.clock, clients.consumer
+        self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} input bounds")
         self._tasks: dict[TopicPartition, Task] = {}
+        self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, Committed]]] = {}
+        self._lost: dict[TopicPartition, int] = {}
+        self._started: list[Task] = []
 
     def start(self, task: Task, committed: Mapping[TopicPartition, Committed]) -> None:
-        """Start the task at its committed offsets, or where the reset policy says, and feed it from there."""
-        positions = {
-            partition: committed[partition].offset if partition in committed else self._reset(partition)
-            for partition in task.partitions
-        }
-        metadata = {p: committed[p].metadata for p in task.partitions if p in committed}
-        task.start(positions, metadata)
-        self._consumer.assign(positions)
-        self._tasks.update(dict.fromkeys(task.partitions, task))
+        """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
+        begin; `take_started` gives it back."""
+        missing = frozenset(task.partitions) - committed.keys()
+        if missing:
+            self._waiting[task.id] = task, committed
+            self._ask(task.id, missing)
+        else:
+            self._feed(task, committed, {})
+
+    def take_started(self) -> list[Task]:
+        started, self._started = self._started, []
+        return started
 
     def stop(self, task: Task) -> None:
         """Feed the task no more."""
         self._consumer.unassign(task.partitions)
+        self._waiting.pop(task.id, None)
         for partition in task.partitions:
             self._tasks.pop(partition, None)
+            self._lost.pop(partition, None)
 
-    def _reset(self, partition: TopicPartition, lost: int | None = None) -> int:
-        """The first position without a usable committed offset (`lost`: the one that is gone from the log)."""
+    def run_once(self) -> None:
+        """Go on with what waited for bounds."""
+        for answer in self._answers.drain():
+            if answer.error is not None:
+                log.warning("bounds of task %s's inputs aren't known yet: %s", answer.task, answer.error)
+                self._ask(answer.task, self._unknown(answer.task))
+                continue
+            if answer.task in self._waiting:
+                task, committed = self._waiting.pop(answer.task)
+                resets = {p: self._reset(p, *bounds) for p, bounds in answer.bounds.items()}
+                self._feed(task, committed, resets)
+            for partition in self._lost.keys() & answer.bounds.keys():
+                self._skip(partition, *answer.bounds[partition])
+
+    def _ask(self, task: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        if partitions:
+            question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once)
+            self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:  # noqa: A002  its name everywhere
+        lost = frozenset(p for p in self._lost if self._tasks[p].id == id)
+        if id not in self._waiting:
+            return lost
+        task, committed = self._waiting[id]
+        return lost | (frozenset(task.partitions) - committed.keys())
+
+    def _feed(
+        self, task: Task, committed: Mapping[TopicPartition, Committed], resets: Mapping[TopicPartition, int]
+    ) -> None:
+        positions = {p: resets[p] if p in resets else committed[p].offset for p in task.partitions}
+        task.start(positions, {p: at.metadata for p, at in committed.items()})
+        self._consumer.assign(positions)
+        self._tasks.update(dict.fromkeys(task.partitions, task))
+        self._started.append(task)
+
+    def _reset(self, partition: TopicPartition, first: int, end: int) -> int:
+        """The first position without a usable committed offset, as the reset policy says."""
         internal = partition.topic in self._application.repartition_topics
         policy = "earliest" if internal else self._application.offset_reset(partition.topic)
         policy = policy or self._config.auto_offset_reset
         if policy == "none":
+            why = f"offset {self._lost[partition]} is no longer in the log" if partition in self._lost else "none is committed"
             raise SourceTopicError(
-                f"{partition} has no committed offset to start from"
-                + (f": offset {lost} is no longer in the log" if lost is not None else "")
-                + " and its reset policy is 'none'; set auto_offset_reset, or commit an offset for the group"
+                f"{partition} has no offset to start from ({why}) and its reset policy is 'none'; set "
+                "auto_offset_reset, or commit an offset for the group"
             )
-        low, high = self._consumer.bounds(partition, timeout_ms=self._config.request_timeout_ms)
-        position = low if policy == "earliest" else high
-        if lost is not None:
-            log.error(
-                "%s: committed offset %d is no longer in the log (retention?); records up to %d are LOST to this "
-                "application; it goes on at %d (auto_offset_reset=%s)", partition, lost, low, position, policy,
-            )
-        return position
+        return first if policy == "earliest" else end
+
+    def _skip(self, partition: TopicPartition, first: int, end: int) -> None:
+        position = self._reset(partition, first, end)
+        lost = self._lost.pop(partition)
+        log.error(
+            "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST to "
+            "this application; it goes on at %d", partition, lost, first, end, position,
+        )  # fmt: skip
+        self._tasks[partition].skip_to(partition, position)
+        self._consumer.assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
         """One fetch into the buffers; False when nothing came."""
@@ -85,9 +134,8 @@ class Inputs:
     def _mend(self, fetched: Fetched) -> None:
         for partition in fetched.out_of_range:
             task = self._tasks[partition]
-            position = self._reset(partition, lost=task.position(partition))
-            task.skip_to(partition, position)
-            self._consumer.assign({partition: position})
+            self._lost[partition] = task.position(partition)
+            self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
             raise SourceTopicError(f"{partition} is gone: the topic was deleted under the running application")
 

@@ -3,7 +3,7 @@
 *Guarantees*: a task is complete when its position has reached the changelog's end as it was, uncommitted and control
 records included, when its restoration began; a store whose changelog is gone from under its offset is rebuilt, the
 task's other stores stay.
-*Assumes*: the committed offsets of a task's inputs were read stable before `add`; driven by the thread that owns the
+*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the thread that owns the
 restore consumer.
 """
 
@@ -20,7 +20,7 @@ from milestones.common.errors import TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
-from milestones.housekeeper import AskEnds, Ends
+from milestones.housekeeper import AskBounds, Bounds
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -39,6 +39,7 @@ class Progress:
 
     task: Task
     stores: dict[TopicPartition, str]
+    committed: Mapping[TopicPartition, int]
     asked_at_ms: int
     ends: Mapping[TopicPartition, int] | None = None
     positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -54,28 +55,28 @@ class InlineRestoration:
     """The tasks in restoration.
 
     *Owns*: those tasks between `add` and `take_restored` / `take_removed`, the restore consumer's assignment.
-    *Sends*: `AskEnds`. *Receives*: `Ends`.
+    *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._consumer = context, clients.restore_consumer
-        self._answers: Mailbox[Ends] = Mailbox(capacity=10_000)
+        self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} changelog bounds")
         self._tasks: dict[TaskId, Progress] = {}
         self._by_partition: dict[TopicPartition, Progress] = {}
         self._restored: list[Task] = []
         self._removed: list[Task] = []
 
-    def add(self, task: Task) -> None:
+    def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
         stores = {
             TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
         }
-        progress = Progress(task, stores, self._context.clock.monotonic_ms())
+        progress = Progress(task, stores, committed, self._context.clock.monotonic_ms())
         self._tasks[task.id] = progress
         self._by_partition.update(dict.fromkeys(stores, progress))
         self._ask(progress)
 
     def _ask(self, progress: Progress) -> None:
-        question = AskEnds(progress.task.id, frozenset(progress.stores), self._answers)
+        question = AskBounds(progress.task.id, frozenset(progress.stores), self._answers)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def remove(self, task: TaskId) -> None:
@@ -118,7 +119,7 @@ class InlineRestoration:
         self._complete()
         return bool(fetched.records)
 
-    def _begin(self, answer: Ends, now_ms: int) -> None:
+    def _begin(self, answer: Bounds, now_ms: int) -> None:
         progress = self._tasks.get(answer.task)
         if progress is None or progress.ends is not None:
             return
@@ -129,12 +130,14 @@ class InlineRestoration:
                 ) from answer.error
             self._ask(progress)
             return
-        progress.ends = progress.task.restoration_ends(answer.offsets)
+        ends = {partition: end for partition, (_, end) in answer.bounds.items()}
+        progress.ends = progress.task.restoration_ends(ends, progress.committed)
         offsets = progress.task.changelog_offsets()
         for partition, store in progress.stores.items():
             offset = offsets[store]
-            if offset is not None and offset > progress.ends[partition]:
-                self._clear(progress, partition, f"ends at {progress.ends[partition]}, the store is at {offset}")
+            first, end = answer.bounds[partition]
+            if offset is not None and not first <= offset <= end:
+                self._clear(progress, partition, f"has offsets {first} to {end}, the store is at {offset}")
                 offset = None
             progress.positions[partition] = OFFSET_BEGINNING if offset is None else offset
         missing = progress.missing()

@@ -83,7 +83,7 @@ class StreamLoop:
     def _idle_ms(self, now_ms: int) -> int:
         """How long a fetch may wait: until the next punctuation or commit, at most `poll_ms`."""
         config = self._context.config
-        if not self._tasks.all_running:
+        if self._rebalance.joining or not self._tasks.all_running:
             return min(10, config.poll_ms)
         waits = [config.poll_ms, self._commits.due_in_ms(now_ms), self._processing.wake_up_ms(now_ms)]
         return min(wait for wait in waits if wait is not None)

@@ -1,9 +1,9 @@
 """The tasks of one stream thread, from assignment to close.
 
-    assigned ---> waiting ---> positioning ---> restoring ---> processing ---> closed
-                 (directory    (committed      (Restoration)  (Processing)
-                  locked)       offsets)  ^                        |
-                                          +------- rolled back ----+
+    assigned ---> waiting ---> positioning ---> restoring ---> starting ---> processing ---> closed
+                 (directory    (committed  ^   (Restoration)   (Inputs)     (Processing)
+                  locked)       offsets)   |                                     |
+                                           +------------ rolled back ------------+
 
 *Guarantees*: a task is in exactly one of these places; nothing in here waits longer than one request to Kafka.
 *Assumes*: driven by the thread that owns the tasks.
@@ -48,6 +48,7 @@ class ThreadTasks:
         self._waiting: dict[TaskId, Collection[TopicPartition]] = {}
         self._positioning: dict[TaskId, Task] = {}
         self._restoring: dict[TaskId, Task] = {}
+        self._starting: dict[TaskId, Task] = {}
         self._committed: dict[TaskId, Mapping[TopicPartition, Committed]] = {}
         self.processing: dict[TaskId, Task] = {}
         self._stuck_since: int | None = None
@@ -55,23 +56,30 @@ class ThreadTasks:
     @property
     def owned(self) -> frozenset[TaskId]:
         """All tasks of this thread, wherever they are."""
-        return frozenset().union(self._waiting, self._positioning, self._restoring, self.processing)
+        return frozenset().union(
+            self._waiting, self._positioning, self._restoring, self._starting, self.processing
+        )
 
     @property
     def all_running(self) -> bool:
-        return not (self._waiting or self._positioning or self._restoring)
+        return not (self._waiting or self._positioning or self._restoring or self._starting)
 
     def assign(self, tasks: Mapping[TaskId, Collection[TopicPartition]]) -> None:
         """Take what is new of an assignment; what went away has been closed before."""
         self._waiting.update({id: partitions for id, partitions in tasks.items() if id not in self.owned})
 
     def run_once(self, now_ms: int) -> None:
-        """1. open what waits; 2. read committed offsets; 3. start what is restored."""
+        """1. open what waits; 2. read committed offsets; 3. start what is restored; 4. process what is started."""
         self._open()
         self._position(now_ms)
         for task in self._restoration.take_restored():
             del self._restoring[task.id]
             self._start(task)
+        self._inputs.run_once()
+        for task in self._inputs.take_started():
+            del self._starting[task.id]
+            self.processing[task.id] = task
+            self._processing.add(task)
 
     def _open(self) -> None:
         for id, partitions in list(self._waiting.items()):
@@ -96,7 +104,7 @@ class ThreadTasks:
             self._committed[id] = {p: committed[p] for p in task.partitions if p in committed}
             if task.needs_restoration:
                 self._restoring[id] = task
-                self._restoration.add(task)
+                self._restoration.add(task, {p: at.offset for p, at in self._committed[id].items()})
             else:
                 self._start(task)
 
@@ -111,9 +119,8 @@ class ThreadTasks:
             ) from exception
 
     def _start(self, task: Task) -> None:
+        self._starting[task.id] = task
         self._inputs.start(task, self._committed.pop(task.id))
-        self.processing[task.id] = task
-        self._processing.add(task)
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
@@ -136,6 +143,9 @@ class ThreadTasks:
             if id in self._restoring:
                 del self._restoring[id]
                 self._restoration.remove(id)
+            elif id in self._starting:
+                taken.append(self._starting.pop(id))
+                self._inputs.stop(taken[-1])
             elif id in self.processing:
                 self._inputs.stop(self.processing.pop(id))
                 self._processing.remove(id)

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
@@ -22,6 +23,11 @@ from milestones.common.records import TopicPartition
 
 T = TypeVar("T")
 TIMEOUT_S = 15.0
+
+_SPECS = {
+    "earliest": OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+    "latest": OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+}
 
 _NO_GROUP = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}
 
@@ -66,9 +72,9 @@ class ResetCluster:
         """Offsets to begin at; where no record is as new as the time, the end."""
         asked = list(partitions)
         if timestamp_ms is None:
-            return self._list(asked, OffsetSpec.earliest() if where == "earliest" else OffsetSpec.latest())
+            return self._list(asked, _SPECS[where])
         found = self._list(asked, OffsetSpec.for_timestamp(timestamp_ms))
-        ends = self._list([p for p, offset in found.items() if offset < 0], OffsetSpec.latest())
+        ends = self._list([p for p, offset in found.items() if offset < 0], _SPECS["latest"])
         return found | ends
 
     def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:

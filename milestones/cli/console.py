@@ -81,4 +81,13 @@ def show_error(error: BaseException, *, verbose: bool) -> int:
     return error.exit_code if isinstance(error, MilestonesError) else FAILED
 
 
+def show_usage_error(error: click.ClickException) -> None:
+    """Print what is wrong with the command line, and where help is."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "milestones"
+    body = Text(error.format_message())
+    body.append(f"\n{path} --help shows how", style="dim")
+    err().print(Panel(body, title="can't read this", title_align="left", border_style="red"))
+
+
 _TITLES = {2: "can't run this", 3: "Kafka can't be reached", 4: "state can't be used"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from milestones.cli.console import (
@@ -23,6 +24,7 @@ from milestones.cli.console import (
     log_to_stderr,
     out,
     show_error,
+    show_usage_error,
     verbose_option,
 )
 from milestones.cli.loading import load
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from milestones.streams import Streams
 
 
+click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="milestones")
 @verbose_option
@@ -43,10 +48,10 @@ def cli() -> None:
 
     \b
     New here?
-      milestones demo                     see it work, on a Kafka that comes with it
-      milestones broker                   a Kafka to develop against
-      milestones describe words.py        what a topology is made of
-      milestones run words.py --help      run an application
+      milestones demo                  see it work, on a Kafka that comes along
+      milestones broker                a Kafka to develop against
+      milestones describe words.py     what a topology is made of
+      milestones run words.py          run an application
 
     \b
     Exit codes: 0 ok, 1 failed, 2 bad config or topology, 3 Kafka unreachable, 4 state unusable, 130 interrupted.
@@ -80,8 +85,8 @@ def run(
     Examples:
       milestones run words.py -a words -b localhost:9092
       milestones run shop.orders:topology --config shop.toml
-      milestones run words.py -c words.toml --set processing_guarantee=exactly_once_v2 --set num_stream_threads=2
-      MILESTONES_BOOTSTRAP_SERVERS=kafka:9092 milestones run words.py -a words --stage baseline
+      milestones run words.py -c words.toml --set num_stream_threads=2
+      milestones run words.py -a words -b kafka:9092 --stage baseline
     """
     verbose = is_verbose(context)
     log_to_stderr(verbose=verbose)
@@ -147,7 +152,7 @@ def stages() -> int:
       milestones stages
       milestones run words.py --stage baseline
     """
-    table = Table(title=None, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("stage", "flag", "needs", "built", "what changes"):
         table.add_column(heading, no_wrap=heading != "what changes")
     for stage in STAGES:
@@ -216,7 +221,7 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         return int(cli.main(list(arguments) or ["--help"], prog_name="milestones", standalone_mode=False) or OK)
     except click.ClickException as error:
-        error.show()
+        show_usage_error(error)
         return BAD_CONFIG
     except (KeyboardInterrupt, click.Abort):
         err().print("interrupted")

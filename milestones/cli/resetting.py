@@ -168,8 +168,8 @@ def reset(
 
     \b
     Examples:
-      milestones reset -a words -b localhost:9092                 shows what would be done
-      milestones reset -a words -b localhost:9092 --execute
+      milestones reset -a words -b localhost:9092             shows the plan
+      milestones reset -a words -b localhost:9092 --execute   does it
       milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
     """
     from milestones.cli.cluster import ResetCluster

@@ -87,11 +87,12 @@ def _play(console: Console, seconds: float, stage: str, lines: int | None, folde
 
 
 def _print_top(console: Console, outcome: Outcome) -> None:
-    table = Table("word", "count", title=f"the {_TOP} most frequent words", title_justify="left", box=None)
+    table = Table("", "", show_header=False, box=None)
     table.columns[1].justify = "right"
+    console.print(f"\n[bold]The {_TOP} most frequent words[/]", highlight=False)
     for word, count in most_frequent(decoded(outcome.word_counts, LONG), _TOP):
         table.add_row(word, f"{count:,}")
-    console.print(table)
+    console.print(table, "")
 
 
 def _print_checks(console: Console, results: list[Check], plain: PlainCount) -> int:

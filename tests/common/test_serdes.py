@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def test_json_is_compact_utf_8() -> None:
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(serde: Serde[Any], value: Any) -> None:
-    with pytest.raises(SerializationError, match=rf"serde {serde.name}".replace("(", r"\(").replace(")", r"\)")) as info:
+    with pytest.raises(SerializationError, match=re.escape(f"serde {serde.name} can't write")) as info:
         serde.serialize("orders", value)
     assert "orders" in str(info.value)
     assert type(value).__name__ in str(info.value)

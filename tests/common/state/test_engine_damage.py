@@ -12,22 +12,25 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
 from milestones.common.state.engine import Engines
+from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import failure
 
 
 def written(engines: Engines, path: Path) -> Path:
-    """A store with several table files, closed."""
-    for start in range(3):
+    """A store with two table files of data, closed."""
+    for start in (0, 1500):
         engine = engines.open(path, "counts")
         engine.open("counts")
-        engine.apply({"counts": {b"%05d" % n: os.urandom(50) for n in range(start, 3000)}}, {"counts": start})
+        batch = {b"%05d" % number: os.urandom(50) for number in range(start, start + 1500)}
+        engine.apply({"counts": batch}, {"counts": start})
         engine.close()
     engines.open(path, "counts").close()
     return path
 
 
 def read_all(engines: Engines, path: Path) -> None:
-    engine = engines.open(path, "counts")
+    """With a cache that has seen nothing yet."""
+    engine = open_engines(engines.name).open(path, "counts")
     try:
         counts = engine.open("counts")
         for _ in counts.scan(None, None):
@@ -77,12 +80,37 @@ def test_damage_is_an_error_that_names_the_store_never_a_missing_key(
 def test_damage_that_a_single_get_meets_is_told_as_such(disk_engines: Engines, tmp_path: Path) -> None:
     path = written(disk_engines, tmp_path / "engine")
     flip(largest(path, "*.sst"))
-    engine = disk_engines.open(path, "counts")
+    engine = open_engines(disk_engines.name).open(path, "counts")
     counts = engine.open("counts")
     with pytest.raises(StateCorruptError):
         for number in range(3000):
             assert counts.get(b"%05d" % number) is not None
     engine.close()
+
+
+def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: Engines, tmp_path: Path) -> None:
+    path = written(disk_engines, tmp_path / "engine")
+    for file in path.glob("*.sst"):
+        flip(file)
+    engine = open_engines(disk_engines.name).open(path, "counts")
+    counts = engine.open("counts")
+    calls: list[Callable[[], object]] = [
+        lambda: list(counts.scan(None, None)),
+        lambda: list(counts.scan(None, None, reverse=True)),
+        lambda: list(counts.scan(b"00500", b"01000", reverse=True)),
+        lambda: [counts.get(b"%05d" % number) for number in range(3000)],
+        lambda: engine.apply({"counts": {b"a": "text"}}, {}),  # type: ignore[dict-item]
+        lambda: engine.checkpoint(path),
+    ]
+    kept = []
+    for call in calls:
+        with pytest.raises(StateError) as raised:
+            call()
+        kept.append(raised)
+    engine.close()
+    disk_engines.open(path, "counts").close()
+    shutil.rmtree(path)
+    assert len(kept) == len(calls)
 
 
 def test_files_that_rocksdb_can_do_without_may_be_damaged(disk_engines: Engines, tmp_path: Path) -> None:

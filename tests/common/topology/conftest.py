@@ -47,6 +47,7 @@ class Store:
 class Scope:
     def __init__(self) -> None:
         self.headers: Headers | None = None
+        self.timestamp = -1
         self.metadata: RecordMetadata | None = None
 
 
@@ -152,7 +153,8 @@ class Run:
         self, sub: SubTopology, topic: str, key: Any, value: Any, timestamp: int, headers: Headers | None
     ) -> None:
         services, source = self.services[sub.id], self.programs[sub.id].sources[topic]
-        services.record.headers, services.record.metadata = headers, RecordMetadata(topic, 0, 5)
+        services.record.headers, services.record.timestamp = headers, timestamp
+        services.record.metadata = RecordMetadata(topic, 0, 5)
         source.process(source.key(key, headers), source.value(value, headers), timestamp)
         self._deliver()
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from milestones.common import serdes
+from milestones.common.records import Record
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import FixedKeyProcessor, FixedKeyRecord, Processor, StreamsBuilder, Topology
-from milestones.common.records import Record
 
 
 class Forwarding(Processor):

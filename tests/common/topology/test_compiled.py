@@ -12,7 +12,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import MilestonesError, SerializationError
-from milestones.common.topology import StreamsBuilder, timestamps
+from milestones.common.topology import Processor, StreamsBuilder, timestamps
 from milestones.common.topology.compiled import failing_node
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.timestamps import SourceRecord
@@ -27,7 +27,7 @@ def fails(*_: Any) -> Any:
 def error_of(run: Any, use: Any, key: Any = "k", value: Any = "v") -> Exception:
     builder = StreamsBuilder()
     use(builder.stream("in", key=TEXT, value=TEXT))
-    with pytest.raises(Exception) as info:  # noqa: PT011  any error at all
+    with pytest.raises(Exception) as info:
         run(builder).pipe("in", key, value)
     return info.value
 
@@ -45,9 +45,9 @@ def error_of(run: Any, use: Any, key: Any = "k", value: Any = "v") -> Exception:
         (lambda s: s.to_table().to_stream().for_each(fails), "KSTREAM-FOREACH-0000000004"),
         (lambda s: s.to(fails), "KSTREAM-SINK-0000000001"),
         (lambda s: s.to("out", partitioner=fails), "KSTREAM-SINK-0000000001"),
-        (lambda s: s.process(lambda: type("P", (), {"init": id, "process": fails, "close": id})()), "KSTREAM-PROCESSOR-0000000001"),
+        (lambda s: s.process(type("Failing", (Processor,), {"process": fails})), "KSTREAM-PROCESSOR-0000000001"),
     ],
-)  # fmt: skip
+)
 def test_a_traceback_names_the_node_whose_code_failed(run: Any, use: Any, node: str) -> None:
     error = error_of(run, use)
     assert failing_node(error) == node

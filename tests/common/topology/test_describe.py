@@ -31,7 +31,7 @@ def test_building_twice_gives_the_same_topology(programs: ModuleType) -> None:
 
 def test_a_description_can_be_read_as_data(programs: ModuleType) -> None:
     first, second = programs.word_count().describe().subtopologies
-    assert [node.node.name for node in first.nodes][0] == "KSTREAM-SOURCE-0000000000"
+    assert first.nodes[0].node.name == "KSTREAM-SOURCE-0000000000"
     assert second.nodes[1].predecessors == ("counts-repartition-source",)
 
 

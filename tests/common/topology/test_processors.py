@@ -72,6 +72,22 @@ def test_a_negative_timestamp_isn_t_forwarded(run: Any) -> None:
         run(with_processor(Wrong, "first")).pipe("in", "k", "v")
 
 
+def test_a_store_logs_with_the_time_of_the_record_that_its_processor_has(run: Any) -> None:
+    seen: list[int] = []
+
+    class Later(Processor):
+        def process(self, record: Record) -> None:
+            seen.append(scope.timestamp)
+            self.context.forward(record.with_timestamp(record.timestamp + 10))
+            seen.append(scope.timestamp)
+
+    topology = with_processor(Later).add_processor("next", Later, "work")
+    task = run(topology)
+    scope = task.services[0].record
+    task.pipe("in", "k", "v", 5)
+    assert seen == [5, 15, 15, 5]
+
+
 def test_headers_that_are_forwarded_hold_for_that_record_only(run: Any) -> None:
     class Heading(Processor):
         def process(self, record: Record) -> None:
@@ -108,7 +124,7 @@ def test_processors_are_initialised_in_order_and_closed_in_reverse_even_if_one_f
     topology.add_processor("a", supplier("a"), "source")
     topology.add_processor("b", supplier("b", fails=True), "a")
     topology.add_processor("c", supplier("c", fails=True), "b")
-    with pytest.raises(ValueError, match="^c$"):
+    with pytest.raises(ValueError, match=r"^c$"):
         run(topology).programs[0].close()
     assert calls == ["init a", "init b", "init c", "close c", "close b", "close a"]
 

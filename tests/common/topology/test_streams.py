@@ -88,7 +88,8 @@ def test_a_branch_takes_what_no_earlier_branch_took_and_the_default_the_rest(run
 
 def test_without_a_default_branch_other_records_are_dropped_silently(run: Any) -> None:
     builder = StreamsBuilder()
-    builder.stream("in", value=TEXT).split().branch(lambda k, v: v == "a", chain=lambda s: s.to("a")).no_default_branch()
+    split = builder.stream("in", value=TEXT).split()
+    split.branch(lambda k, v: v == "a", chain=lambda s: s.to("a")).no_default_branch()
     task = run(builder)
     task.pipe("in", None, "a")
     task.pipe("in", None, "b")

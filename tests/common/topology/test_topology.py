@@ -144,10 +144,13 @@ def test_what_can_t_run_is_refused_with_what_to_do(use: Any, message: str) -> No
     ],
 )
 def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -> None:
-    builder = StreamsBuilder()
-    with pytest.raises(TopologyError, match=message):
+    def build() -> Topology:
+        builder = StreamsBuilder()
         use(builder)
-        builder.build()
+        return builder.build()
+
+    with pytest.raises(TopologyError, match=message):
+        build()
 
 
 def test_joined_repartition_topics_of_different_sizes_are_refused() -> None:

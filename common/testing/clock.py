@@ -1,0 +1,29 @@
+"""Time that passes only when a test says so.
+
+*Guarantees*: both clocks move together, never back.
+*Assumes*: one thread at a time.
+"""
+
+from __future__ import annotations
+
+
+class StepClock:
+    """A `Clock` that stands still until `advance` or `sleep_ms`. `start_ms`: wall clock, ms since the epoch."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms, self._passed_ms = start_ms, 0
+
+    def wall_ms(self) -> int:
+        return self._start_ms + self._passed_ms
+
+    def monotonic_ms(self) -> int:
+        return self._passed_ms
+
+    def sleep_ms(self, ms: int) -> None:
+        self.advance(ms)
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass; `ValueError` when negative."""
+        if ms < 0:
+            raise ValueError(f"time can't go back by {-ms} ms")
+        self._passed_ms += ms

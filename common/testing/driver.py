@@ -1,0 +1,290 @@
+"""A topology without a broker: the tasks, stores and programs of the runtime, on piped records and virtual time.
+
+As Kafka Streams' TopologyTestDriver: every topic has one partition; a record is processed and committed at once, with
+all that follows from it; what the topology writes to a topic that it also reads loops back.
+
+*Guarantees*: nothing happens by itself: time passes by `advance_wall_clock` only.
+*Assumes*: one thread.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from milestones.common import serdes
+from milestones.common.config import StreamsConfig
+from milestones.common.records import Headers, Output, TaskId, TopicPartition
+from milestones.common.serdes import Serde
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engine import Engine, Namespace
+from milestones.common.state.engines import open_engines
+from milestones.common.state.local import LocalState
+from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.spec import StoreSpec
+from milestones.common.task.task import OpenState, Task, TaskSettings
+from milestones.common.testing.clock import StepClock
+from milestones.common.testing.topics import InputTopic, OutputTopic
+from milestones.common.topology.nodes import SubTopology
+from milestones.common.topology.topology import Topology
+
+APPLICATION_ID = "topology-test-driver"
+
+
+class TopologyTestDriver:
+    """Runs `topology`. A context manager.
+
+    `config`: settings of `StreamsConfig`, by name. `start_time_ms`: the wall clock at the beginning. `persistent`:
+    stores on disk, in a temporary directory, where the topology says so; else all in memory. `topics`: topics that
+    exist, for sources that read a pattern.
+
+        with TopologyTestDriver(builder.build()) as driver:
+            lines = driver.create_input_topic("lines", value=serdes.STRING)
+            counts = driver.create_output_topic("counts", key=serdes.STRING, value=serdes.LONG)
+            lines.pipe(None, "to be or not to be")
+            assert counts.read_key_values_to_map() == {"to": 2, "be": 2, "or": 1, "not": 1}
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Mapping[str, Any] | None = None,
+        *,
+        start_time_ms: int = 1_700_000_000_000,
+        persistent: bool = False,
+        topics: Iterable[str] = (),
+    ) -> None:
+        defaults = {"application_id": APPLICATION_ID, "bootstrap_servers": "no-broker:9092"}
+        self.config = StreamsConfig(variables={}, **{**defaults, **(config or {})})
+        self.clock = StepClock(start_time_ms)
+        self._cleanup = ExitStack()
+        self._produced: dict[str, deque[Output]] = {}
+        self._ends: dict[str, int] = {}
+        self._tasks: list[Task] = []
+        self._readers: dict[str, Task] = {}
+        known = tuple(topics)
+        try:
+            opener = self._on_disk() if persistent else self._in_memory
+            subtopologies = topology.resolve(
+                self.config.application_id,
+                default_key_serde=self.config.default_key_serde,
+                default_value_serde=self.config.default_value_serde,
+            )
+            for sub in subtopologies:
+                self._start(sub, known, opener)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- topics
+
+    def create_input_topic(
+        self,
+        name: str,
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        start_time_ms: int | None = None,
+        advance_ms: int = 0,
+    ) -> InputTopic[Any, Any]:
+        """A topic to pipe records into. Its records' time begins at `start_time_ms` (by default now) and moves by
+        `advance_ms` with each. Serdes are by default the application's, else BYTES. `ValueError` for a topic that
+        nobody reads."""
+        self._reader(name)
+        start_ms = self.clock.wall_ms() if start_time_ms is None else start_time_ms
+        return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)
+
+    def create_output_topic(
+        self, name: str, *, key: Serde[Any] | None = None, value: Serde[Any] | None = None
+    ) -> OutputTopic[Any, Any]:
+        """A topic to read what was written to it; serdes as for inputs."""
+        return OutputTopic(self, name, *self._serdes(key, value))
+
+    def produced(self) -> dict[str, list[Output]]:
+        """Every topic written to so far, with its outputs that weren't read yet."""
+        return {topic: list(outputs) for topic, outputs in self._produced.items()}
+
+    def unread(self, topic: str) -> deque[Output]:
+        """The outputs of a topic that weren't read yet; for `OutputTopic`."""
+        return self._produced.get(topic, deque())
+
+    # -- what happens
+
+    def pipe(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None = None
+    ) -> None:
+        """One record of bytes; `InputTopic.pipe` is more comfortable."""
+        self._enqueue(self._reader(topic), topic, key, value, timestamp, headers)
+        self._process()
+
+    def advance_wall_clock(self, by: int | timedelta) -> None:
+        """Let time pass (ms or a timedelta), in one step; punctuations that are due are called once."""
+        self.clock.advance(by // timedelta(milliseconds=1) if isinstance(by, timedelta) else by)
+        for task in self._tasks:
+            task.punctuate(self.clock.wall_ms())
+            self._commit(task)
+        self._process()
+
+    def store(self, name: str) -> Any:
+        """A state store, as a processor sees it; what a test writes is committed at once. `KeyError` when unknown."""
+        for task in self._tasks:
+            if any(spec.name == name for spec in task.subtopology.stores):
+                return _DriverStore(task.store(name), partial(self._call, task))
+        raise KeyError(f"no store {name!r}; there are {sorted(self._store_names())}")
+
+    def close(self) -> None:
+        """Close processors and stores; a processor's error comes out here. Harmless when repeated."""
+        with self._cleanup:
+            tasks, self._tasks = self._tasks, []
+            for task in tasks:
+                self._cleanup.callback(task.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- below
+
+    def _start(self, sub: SubTopology, known: Iterable[str], opener: Callable[..., OpenState]) -> None:
+        matching = {topic for topic in known for pattern in sub.source_patterns if re.fullmatch(pattern, topic)}
+        topics = sorted(matching.union(sub.source_topics))
+        partitions = [TopicPartition(topic, 0) for topic in topics]
+        id = TaskId(sub.id, 0)  # noqa: A001  what it is called everywhere
+        task = Task(id, sub, partitions, self._settings(), partial(opener, id, sub.stores))
+        self._tasks.append(task)
+        task.open()
+        task.start(dict.fromkeys(partitions, 0), {})
+        self._readers.update(dict.fromkeys(topics, task))
+        self._reach_end(task)
+        self._commit(task)
+
+    def _settings(self) -> TaskSettings:
+        config = self.config
+        return TaskSettings(
+            application_id=config.application_id,
+            clock=self.clock,
+            partitions_of=lambda _: 1,
+            config=config.as_dict(),
+            max_task_idle_ms=config.max_task_idle_ms,
+            cache_max_bytes=config.statestore_cache_max_bytes,
+            deserialization_handler=config.deserialization_exception_handler,
+            processing_handler=config.processing_exception_handler,
+            production_handler=config.production_exception_handler,
+        )
+
+    def _in_memory(self, task: TaskId, specs: Iterable[StoreSpec]) -> OpenState:
+        return _MemoryState(specs)
+
+    def _on_disk(self) -> Callable[..., OpenState]:
+        directory = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topology-test-driver-"))
+        home = StateDirectory(directory, self.config.application_id, self.clock)
+        state = LocalState(home, open_engines(self.config.rocksdb_engine), "test")
+        self._cleanup.callback(state.close)
+        return state.open
+
+    def _serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> tuple[Serde[Any], Serde[Any]]:
+        config = self.config
+        return key or config.default_key_serde or serdes.BYTES, value or config.default_value_serde or serdes.BYTES
+
+    def _reader(self, topic: str) -> Task:
+        if topic not in self._readers:
+            raise ValueError(f"no source reads topic {topic!r}, only {sorted(self._readers)}")
+        return self._readers[topic]
+
+    def _store_names(self) -> Iterator[str]:
+        return (spec.name for task in self._tasks for spec in task.subtopology.stores)
+
+    def _enqueue(
+        self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None
+    ) -> None:
+        offset = self._append(topic)
+        message = Message(
+            topic=topic, partition=0, offset=offset, key=key, value=value, headers=[*headers] if headers else None,
+            timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
+        )  # fmt: skip
+        task.add(TopicPartition(topic, 0), [message])
+
+    def _append(self, topic: str) -> int:
+        offset = self._ends.get(topic, 0)
+        self._ends[topic] = offset + 1
+        return offset
+
+    def _reach_end(self, task: Task) -> None:
+        for partition in task.partitions:
+            task.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.wall_ms())
+
+    def _process(self) -> None:
+        """Until nothing is left that may be processed now: a record, its commit, what follows from it."""
+        moved = True
+        while moved:
+            moved = False
+            for task in self._tasks:
+                self._reach_end(task)
+                while task.process(1, self.clock.wall_ms()):
+                    moved = True
+                    self._commit(task)
+
+    def _commit(self, task: Task) -> None:
+        staged = task.freeze()
+        for output in staged.outputs:
+            self._produced.setdefault(output.topic, deque()).append(output)
+            if output.topic in self._readers:
+                reader = self._readers[output.topic]
+                self._enqueue(reader, output.topic, output.key, output.value, output.timestamp, output.headers)
+                self._reach_end(reader)
+            else:
+                self._append(output.topic)
+        changelogs = task.subtopology.changelogs
+        task.applied(staged, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
+
+    def _call(self, task: Task, method: Callable[..., Any], *arguments: Any) -> Any:
+        result = task.call(lambda: method(*arguments))
+        self._commit(task)
+        self._process()
+        return result
+
+
+class _DriverStore:
+    """A store of which every call is a boundary of its own."""
+
+    def __init__(self, store: Any, call: Callable[..., Any]) -> None:
+        self._store, self._call = store, call
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        return partial(self._call, attribute) if callable(attribute) else attribute
+
+
+class _MemoryState:
+    """The stores of one task in memory."""
+
+    def __init__(self, specs: Iterable[StoreSpec]) -> None:
+        self.stores: dict[str, tuple[Engine, Namespace]] = {}
+        for spec in specs:
+            self.rebuild(spec.name)
+
+    def rebuild(self, store: str) -> tuple[Engine, Namespace]:
+        engine = MemoryEngines().open(Path(), store)
+        self.stores[store] = engine, engine.open(store)
+        return self.stores[store]
+
+    def memory_bytes(self) -> int:
+        return sum(engine.memory_bytes() for engine, _ in self.stores.values())
+
+    def close(self) -> None:
+        for engine, _ in self.stores.values():
+            engine.close()

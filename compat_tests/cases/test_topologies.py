@@ -1,0 +1,145 @@
+"""Each shape of topology, undisturbed: output exact, state whole, offsets at the end, nothing left behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from compat_tests.cases.flows import (
+    BY_VALUE_REPARTITION,
+    COPY,
+    COUNT,
+    COUNT_BY_VALUE,
+    COUNT_IN_MEMORY,
+    COUNT_OF_OTHER,
+    SEVERAL,
+    WORDS,
+    WORDS_REPARTITION,
+)
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import all_owned
+from compat_tests.oracles.outputs import in_order
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Origin, Place, Row, origin_of
+
+
+def test_a_copy_is_exact_and_keeps_the_whole_order_of_each_partition(world: World) -> None:
+    world.create(out=3)
+    world.input("in", 3).send(world.records(5_000, keys=100))
+    app = world.instance("copy").start()
+    world.processed()
+    app.stop()
+    judge(world, COPY)
+    hold(in_order(world.cluster.read([world.topic("out")]), order_of(world, world.feeds["in"].rows)))
+    hold(app.leftovers())
+
+
+def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
+    world.create(out=3)
+    world.input("in", 3).send(world.records(5_000, keys=200))
+    app = world.instance("count").start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+    hold(in_order(world.cluster.read([world.topic("out")]), order_of(world, world.feeds["in"].rows)))
+    hold(app.leftovers())
+
+
+def test_a_count_in_memory_is_exact_too(world: World) -> None:
+    world.create(out=2)
+    world.input("in", 2).send(world.records(1_000, keys=50))
+    app = world.instance("count-in-memory").start()
+    world.processed()
+    app.stop()
+    app.start()
+    world.feeds["in"].send(world.records(1_000, keys=50))
+    world.processed()
+    app.stop()
+    judge(world, COUNT_IN_MEMORY)
+
+
+def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> None:
+    world.create(out=2)
+    world.input("in", 3).send(world.records(5_000, keys=100, value=lambda number: f"g{number % 37}"))
+    app = world.instance("count-by-value").start()
+    world.processed([BY_VALUE_REPARTITION])
+    app.stop()
+    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    hold(app.leftovers())
+
+
+def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -> None:
+    world.create(out=2)
+    text = "the quick brown fox jumps over the lazy dog and the end".split()
+    world.input("in", 2).send(world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6))))
+    app = world.instance("words").start()
+    world.processed([WORDS_REPARTITION])
+    app.stop()
+    judge(world, WORDS, repartitions=[WORDS_REPARTITION])
+
+
+def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> None:
+    world.create(out=2, counts=3)
+    world.input("in", 2).send(world.records(2_000, keys=100))
+    world.input("other", 3).send(world.records(2_000, keys=100))
+    app = world.instance("two", num_stream_threads=2).start()
+    world.processed()
+    app.stop()
+    judge(world, COPY, COUNT_OF_OTHER)
+    hold(app.leftovers())
+
+
+def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) -> None:
+    world.create(out=2)
+    records = world.records(2_000, keys=30)
+    first = set(world.rng.sample(range(len(records)), k=700))
+    world.input("in", 2).send(record for number, record in enumerate(records) if number in first)
+    world.input("other", 2).send(record for number, record in enumerate(records) if number not in first)
+    app = world.instance("several").start()
+    world.processed()
+    app.stop()
+    judge(world, SEVERAL)
+    both = world.feeds["in"].rows + world.feeds["other"].rows
+    by_time = order_of(world, sorted(both, key=lambda row: row.timestamp))
+    hold(in_order(world.cluster.read([world.topic("out")]), by_time))
+
+
+def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world: World) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count").start()
+    world.group_is(app)
+    app.stop()
+    judge(world, COUNT)
+    app.start()
+    world.group_is(app)
+    feed.send(world.records(1, keys=1))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+
+
+def test_every_partition_of_many_has_an_owner_and_a_result(world: World) -> None:
+    world.create(out=4)
+    feed = world.input("in", 50)
+    feed.send(world.records(2_000, keys=500))
+    app = world.instance("count", num_stream_threads=2).start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+    hold(all_owned(world.history().generations, world.cluster.places([feed.topic])))
+
+
+def order_of(world: World, rows: list[Row]) -> dict[Place, list[Origin]]:
+    """The origins in each partition of `out` when the inputs are processed in the order of `rows`: for topologies
+    whose output partition is the key's, as the input's is."""
+    topic = world.topic("out")
+    partitions = world.cluster.topics()[topic]
+    order: defaultdict[Place, list[Origin]] = defaultdict(list)
+    for row in rows:
+        origin = origin_of(row)
+        assert row.key is not None
+        assert origin is not None
+        order[Place(topic, partition_of(row.key, partitions))].append(origin)
+    return order
