@@ -107,6 +107,10 @@ class MembershipError(MilestonesError):
     """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
 
 
+class ApplicationShutdownError(MilestonesError):
+    """Some instance asked the whole application to shut down (KIP-671); the message says which, and why."""
+
+
 class OwnershipError(MilestonesError):
     """A bug: a thread touched an object that another thread owns."""
 

@@ -71,6 +71,13 @@ class Record(NamedTuple):
         return self._replace(headers=list(headers))
 
 
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read, and a text of at most 4 KB (the broker's limit)."""
+
+    offset: int
+    metadata: str = ""
+
+
 class RecordMetadata(NamedTuple):
     """Where the record being processed came from. Absent (None) in a wall-clock punctuation."""
 

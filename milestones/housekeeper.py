@@ -112,11 +112,7 @@ class Housekeeper(threading.Thread):
     def _serve(self, cluster: Cluster, request: Request) -> None:
         match request:
             case AskBounds(task, partitions, reply_to, committed):
-                try:
-                    answer = Bounds(task, cluster.bounds(partitions, committed=committed))
-                except (KafkaException, MilestonesError) as error:
-                    answer = Bounds(task, {}, error)
-                reply_to.try_put(answer)
+                reply_to.try_put(_bounds(cluster, task, partitions, committed))
             case Purge(offsets):
                 cluster.purge(offsets)
 
@@ -126,15 +122,22 @@ class Housekeeper(threading.Thread):
         except (KafkaException, MilestonesError) as error:
             log.info("source topics can't be looked at now: %s", error)
             return
-        error = changed_sources(self._counts, counts)
-        if error is not None:
-            self._on_error(error)
+        changed = changed_sources(self._counts, counts)
+        if changed is not None:
+            self._on_error(changed)
         sources = self._application.external_topics(counts)
         self._counts = self._counts | {topic: counts[topic] for topic in sources & counts.keys()}
 
     def close(self) -> None:
         """Ask the thread to end; the caller joins it."""
         self.requests.close()
+
+
+def _bounds(cluster: Cluster, task: TaskId, partitions: frozenset[TopicPartition], committed: bool) -> Bounds:
+    try:
+        return Bounds(task, cluster.bounds(partitions, committed=committed))
+    except (KafkaException, MilestonesError) as error:
+        return Bounds(task, {}, error)
 
 
 def changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> SourceTopicError | None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from milestones.common.kafka.consumers import AssignedConsumer, Committed
+    from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.task.task import Staged, Task
@@ -83,6 +83,11 @@ class Processing(Protocol):
 
     def take_removed(self) -> list[Task]: ...
 
+    @property
+    def processed(self) -> int:
+        """Records processed so far."""
+        ...
+
     def wake_up_ms(self, now_ms: int) -> int | None:
         """Milliseconds until a punctuation is due, None when none is scheduled."""
         ...
@@ -111,7 +116,7 @@ class OutputCollection(Protocol):
 class Commit(Protocol):
     """Commit: one committer per transaction."""
 
-    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, Committed]:
+    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Commit each task's last boundary, all or none; what was committed is applied to the engines.
 
         Raises `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its tasks).

@@ -19,9 +19,9 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
+from milestones.context import Exceptions
 from milestones.flags import parse_milestones
 from milestones.states import StreamsState
-from milestones.context import Exceptions
 from milestones.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Streams:
         """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`)."""
         signals: list[int] = []
         previous = {
-            number: signal.signal(number, lambda received, frame: signals.append(received))
+            number: signal.signal(number, lambda received, _: signals.append(received))
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.baseline.stream_thread import StreamThread
@@ -40,6 +40,14 @@ class Close:
 @dataclass(frozen=True)
 class ClientFailed:
     error: BaseException
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a client ends: by itself, or of an error."""
+
+    leave_group: bool
+    error: BaseException | None
 
 
 @dataclass(frozen=True)
@@ -82,34 +90,29 @@ class Supervisor:
         self.state = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
-        self.handler: Callable[[BaseException], Exceptions] = lambda error: Exceptions.SHUTDOWN_CLIENT
+        self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
         self.stopped = threading.Event()
         self._mailbox: Mailbox[ThreadEvent | Close | ClientFailed] = Mailbox(capacity=100_000)
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
-        self._instance: Instance | None = None
-        self._housekeeper: Housekeeper | None = None
 
     def begin(self) -> None:
         """Take the state directory, see that Kafka is there, start the threads."""
-        self._instance = Instance(self._config, self._application, self.stage, self._clock)
+        instance = Instance(self._config, self._application, self.stage, self._clock)
         try:
-            self._instance.prepare()
-            self._start_threads(self._instance)
+            instance.prepare()
         except BaseException:
-            self._instance.close()
+            instance.close()
             raise
-
-    def _start_threads(self, instance: Instance) -> None:
-        name = f"{instance.client_id}-supervisor"
-        self._housekeeper = Housekeeper(
+        housekeeper = Housekeeper(
             f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
             lambda error: self._tell(ClientFailed(error)),
-        )
+        )  # fmt: skip
         self._move(StreamsState.REBALANCING)
-        self._housekeeper.start()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        housekeeper.start()
+        name = f"{instance.client_id}-supervisor"
+        self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
         self._thread.start()
 
     def ask_to_close(self, leave_group: bool) -> None:
@@ -143,32 +146,38 @@ class Supervisor:
     def _tell(self, event: ThreadEvent | Close | ClientFailed) -> None:
         self._mailbox.try_put(event)
 
-    def _run(self) -> None:
-        for index in range(1, self._config.num_stream_threads + 1):
-            self._add_thread(index)
-        leave_group, failure = True, None
-        while failure is None:
-            event = self._mailbox.get(timeout_ms=1_000)
-            match event:
-                case Close(leave_group):
-                    break
-                case ClientFailed(failure):
-                    pass
-                case ThreadFailed(name, error, decision):
-                    failure = self._thread_failed(name, error, decision)
-                case ThreadMoved(name, state):
-                    self._thread_moved(name, ThreadState(state))
-                case ThreadReport(name):
-                    self._members[name].report = event
-                case None:
-                    pass
-        self._end(leave_group, failure)
+    def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
+        def add(index: int) -> None:
+            self._add_thread(instance, housekeeper, index)
 
-    def _add_thread(self, index: int) -> None:
-        assert self._instance is not None and self._housekeeper is not None
-        context = self._instance.thread_context(
-            index, self.metrics, self._housekeeper.requests, self._tell, self._decide
-        )
+        for index in range(1, self._config.num_stream_threads + 1):
+            add(index)
+        ending: Ending | None = None
+        while ending is None:
+            event = self._mailbox.get(timeout_ms=1_000)
+            if event is not None:
+                ending = self._take(event, add)
+        self._end(ending, instance, housekeeper)
+
+    def _take(self, event: ThreadEvent | Close | ClientFailed, add: Callable[[int], None]) -> Ending | None:
+        """Note what a thread tells; how the client ends, if this is its end."""
+        match event:
+            case Close(leave_group):
+                return Ending(leave_group, None)
+            case ClientFailed(error):
+                return Ending(True, error)
+            case ThreadFailed(name, error, decision):
+                if decision is not Exceptions.REPLACE_THREAD:
+                    return Ending(True, error)
+                self._replace(name, add)
+            case ThreadMoved(name, state):
+                self._thread_moved(name, ThreadState(state))
+            case ThreadReport(name):
+                self._members[name].report = event
+        return None
+
+    def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:
+        context = instance.thread_context(index, self.metrics, housekeeper.requests, self._tell, self._decide)
         thread = StreamThread(context, self._parts)
         self._members[context.name] = _Member(thread)
         thread.start()
@@ -187,30 +196,25 @@ class Supervisor:
             log.exception("the uncaught exception handler raised; the client shuts down")
             return Exceptions.SHUTDOWN_CLIENT
 
-    def _thread_failed(self, name: str, error: BaseException, decision: Exceptions) -> BaseException | None:
-        """Replace the thread, or name the error with which the client ends."""
-        log.warning("stream thread %s died of %s: %s", name, type(error).__name__, decision.value)
-        if decision is not Exceptions.REPLACE_THREAD:
-            return error
+    def _replace(self, name: str, add: Callable[[int], None]) -> None:
+        """A dead thread's successor, with its number."""
         member = self._members.pop(name)
         self._records_before += member.report.records if member.report is not None else 0
         member.thread.join()
-        self._add_thread(int(name.rsplit("-", 1)[1]))
-        return None
+        add(int(name.rsplit("-", 1)[1]))
 
-    def _end(self, leave_group: bool, failure: BaseException | None) -> None:
+    def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join everything that was started; then say that it's over."""
-        assert self._instance is not None and self._housekeeper is not None
-        self.error = failure
-        self._move(StreamsState.PENDING_SHUTDOWN if failure is None else StreamsState.PENDING_ERROR)
+        self.error = ending.error
+        self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
         for member in self._members.values():
-            member.thread.stop(leave_group=leave_group)
+            member.thread.stop(leave_group=ending.leave_group)
         for member in self._members.values():
             member.thread.join()
-        self._housekeeper.close()
-        self._housekeeper.join()
-        self._instance.close()
-        self._move(StreamsState.NOT_RUNNING if failure is None else StreamsState.ERROR)
+        housekeeper.close()
+        housekeeper.join()
+        instance.close()
+        self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self.stopped.set()
 
     def _move(self, state: StreamsState) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from milestones.baseline.clients import ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.baseline.committing import Committer, Confirmation, OffsetCommit, Transaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
@@ -19,7 +19,11 @@ from milestones.baseline.state import TaskOwnedState
 from milestones.context import ThreadContext
 from milestones.parts import Clients, Commit, OutputCollection, Parts
 
-CONFIRMATIONS = {"exactly_once_v2": Transaction, "at_least_once": OffsetCommit}
+CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
+    "exactly_once_v2": Transaction,
+    "at_least_once": OffsetCommit,
+}
+"""Step 3 of a commit, by processing guarantee."""
 
 
 def _commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:

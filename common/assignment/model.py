@@ -33,6 +33,7 @@ class Subscription:
     `capacity` is its number of processing threads. `active` and `standby` are the tasks it owns *now*: nobody else
     gets an active one before it joins without it. `lags` counts records behind the changelogs' ends, by task; 0 and
     up for each task whose state it has. `generation` is the group's generation under which it owns them, -1 if none.
+    `shutdown`: this member asks the whole application to shut down, and why (KIP-671).
     `profile` is `profile_of` of what it sent: the leader echoes it.
     """
 
@@ -48,6 +49,7 @@ class Subscription:
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     client_tags: Mapping[str, str] = field(default_factory=dict)
     generation: int = -1
+    shutdown: str | None = None
     profile: str | None = None
 
 
@@ -57,6 +59,7 @@ class Assignment:
 
     `partitions` has the input partitions of each of its tasks. `followup`: this member or another must release
     tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to every member it concerns.
+    `shutdown`: `error` is somebody's wish that the whole application shuts down.
     `profile`: the `Subscription.profile` for which this was made; None when unknown.
     """
 
@@ -66,6 +69,7 @@ class Assignment:
     partitions: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
     followup: bool = False
     error: str | None = None
+    shutdown: bool = False
     profile: str | None = None
 
 
@@ -86,7 +90,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
         "v": s.version, "process": s.process_id, "stage": s.stage, "capacity": s.capacity,
         "topology": s.fingerprint, "profile": profile_of(s),
         **_present(active=_group(s.active), standby=_group(s.standby), tags=dict(s.client_tags),
-                   lags=_group_lags(s.lags), instance=s.instance_id),
+                   lags=_group_lags(s.lags), instance=s.instance_id, shutdown=s.shutdown),
     })  # fmt: skip
 
 
@@ -99,6 +103,7 @@ def decode_subscription(data: bytes | None, topics: Iterable[str], generation: i
             capacity=max(int(raw["capacity"]), 1), topics=tuple(topics), fingerprint=str(raw["topology"]),
             instance_id=raw.get("instance"), active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
             lags=_ungroup_lags(raw.get("lags")), client_tags=dict(raw.get("tags") or {}), generation=generation,
+            shutdown=raw.get("shutdown"),
             profile=raw.get("profile"),
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -115,7 +120,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
     return orjson.dumps({
         "v": VERSION,
         **_present(active=_group(a.active), standby=_group(a.standby), warmup=_group(a.warmup), topics=topics,
-                   followup=a.followup, error=a.error, profile=a.profile),
+                   followup=a.followup, error=a.error, shutdown=a.shutdown, profile=a.profile),
     })  # fmt: skip
 
 
@@ -134,7 +139,7 @@ def decode_assignment(data: bytes | None) -> Assignment:
         return Assignment(
             active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
             warmup=_ungroup(raw.get("warmup")), partitions=partitions, followup=bool(raw.get("followup")),
-            error=raw.get("error"), profile=raw.get("profile"),
+            error=raw.get("error"), shutdown=bool(raw.get("shutdown")), profile=raw.get("profile"),
         )  # fmt: skip
     except (AttributeError, TypeError, ValueError) as error:
         raise UserDataError(f"the leader's assignment is garbled: {error}") from error

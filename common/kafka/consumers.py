@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition as Position
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Position
 
 from milestones.common.errors import OwnershipError
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("milestones.librdkafka")
@@ -53,14 +54,6 @@ class Fetched:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     out_of_range: list[TopicPartition] = field(default_factory=list)
     gone: list[TopicPartition] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Committed:
-    """A committed offset (next to read) and its metadata."""
-
-    offset: int
-    metadata: str
 
 
 class AssignedConsumer(Owned):
@@ -122,7 +115,7 @@ class AssignedConsumer(Owned):
         messages += self._consumer.consume(limit, 0)
         for message in messages:
             error = message.error()
-            partition = TopicPartition(message.topic(), message.partition())
+            partition = TopicPartition(message.topic(), message.partition())  # type: ignore[arg-type]  # set on events
             if error is not None:
                 self._note(error, partition, message, fetched)
             elif partition in records:
@@ -135,7 +128,7 @@ class AssignedConsumer(Owned):
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             if partition in self._assigned:
-                fetched.ends[partition] = message.offset()
+                fetched.ends[partition] = message.offset() or 0
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             fetched.out_of_range.append(partition)
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
@@ -145,7 +138,9 @@ class AssignedConsumer(Owned):
         else:
             log.debug("consumer: %s (%s); librdkafka goes on by itself", error.str(), partition)
 
-    def committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, Committed]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets; partitions without one are left out. Under read committed only once no
         transaction pends on them (else `KafkaException`, a passing one)."""
         self._check_owner()
@@ -157,7 +152,7 @@ class AssignedConsumer(Owned):
                 raise KafkaException(position.error)
             if position.offset != OFFSET_INVALID:
                 partition = TopicPartition(position.topic, position.partition)
-                found[partition] = Committed(position.offset, position.metadata or "")
+                found[partition] = OffsetAndMetadata(position.offset, position.metadata or "")
         return found
 
     def known_end(self, partition: TopicPartition) -> int | None:

@@ -31,6 +31,9 @@ class TopologyLeader:
         self._cluster: Cluster | None = None
 
     def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+        wishes = [subscription.shutdown for subscription in members.values() if subscription.shutdown is not None]
+        if wishes:
+            return {member: Assignment(error=wishes[0], shutdown=True) for member in members}
         if self._cluster is None:
             self._cluster = Cluster(self._config.admin_settings(self._client_id))
         plan = plan_tasks(self._subtopologies, self._cluster.partition_counts())

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition as Position
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Position
 
-from milestones.common.kafka.consumers import Committed, Owned, client_log
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.kafka.consumers import Owned, client_log
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class OutputProducer(Owned):
             on_delivery = acknowledge if index in last else every
             while True:
                 try:
-                    produce(topic, value, key, partition, on_delivery, None, timestamp, headers)
+                    produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                     break
                 except BufferError:
                     self._producer.poll(0.05)
@@ -79,12 +80,12 @@ class OutputProducer(Owned):
 
             def refuse(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
-                    topic, partition = message.topic(), message.partition()
-                    self.refused.append(Refused(task, error, topic, partition, message.key(), message.value()))
+                    self.refused.append(_refused(task, error, message))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
                 if error is None:
-                    self.acknowledged[TopicPartition(message.topic(), message.partition())] = message.offset() + 1
+                    at = TopicPartition(message.topic() or "", message.partition() or 0)
+                    self.acknowledged[at] = (message.offset() or 0) + 1
                 else:
                     refuse(error, message)
 
@@ -121,7 +122,7 @@ class OutputProducer(Owned):
             self.in_transaction = True
 
     def send_offsets(
-        self, offsets: Mapping[TopicPartition, Committed], group_metadata: bytes, timeout_ms: int
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
         """Put the offsets into the transaction, for the member and generation that `group_metadata` names."""
         self._check_owner()
@@ -146,6 +147,11 @@ class OutputProducer(Owned):
         self._check_owner()
         self._producer.purge()
         self._producer.close()
+
+
+def _refused(task: TaskId, error: KafkaError, message: Message) -> Refused:
+    topic, partition = message.topic() or "", message.partition()
+    return Refused(task, error, topic, -1 if partition is None else partition, message.key(), message.value())
 
 
 def _last_of_changelogs(outputs: list[Output], changelogs: Collection[str]) -> set[int]:

@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError, TimeoutExceededError
@@ -129,8 +130,8 @@ class Cluster(Owned):
         else it is after the last record, uncommitted and control records included."""
         self._check_owner()
         asked = list(partitions)
-        first = self._offsets(asked, OffsetSpec.earliest(), committed=False)
-        end = self._offsets(asked, OffsetSpec.latest(), committed=committed)
+        first = self._offsets(asked, OffsetSpec.earliest(), committed=False)  # type: ignore[no-untyped-call]
+        end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
         return {partition: (first[partition], end[partition]) for partition in asked}
 
     def _offsets(

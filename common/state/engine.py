@@ -55,8 +55,8 @@ class Engine(Protocol):
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         """Write all batches and offsets (by namespace, each opened) in one atomic step.
 
-        `StateError` when the disk is full; nothing of the call is there then. Such an engine may refuse every later
-        write too: close it and open it again."""
+        `StateError` when the disk is full: then no reader sees any of it, and after the next open it is there
+        entirely or not at all. Such an engine may refuse every later write: close it and open it again."""
         ...
 
     def drop(self, namespace: str) -> None:

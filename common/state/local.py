@@ -32,9 +32,7 @@ class LocalState:
     `stage` and `static_id` (`group_instance_id`) go into the manifests.
     """
 
-    def __init__(
-        self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None
-    ) -> None:
+    def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
         self.directory, self.engines = directory, engines
         self.stage, self.static_id = stage, static_id
 

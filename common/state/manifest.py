@@ -122,9 +122,7 @@ class TaskManifest:
         _write(directory / MANIFEST_FILE, asdict(self))
 
 
-def unreadable_stores(
-    manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str
-) -> list[str]:
+def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
     """The stores that have to be restored from their changelogs, as their files are for another engine.
 
     `StateFormatError` for a store whose files mean something else than the topology says now.

@@ -288,8 +288,7 @@ class RocksDbEngine:
 
     def memory_bytes(self) -> int:
         return sum(
-            opened.property(b"rocksdb.cur-size-all-mem-tables")
-            + opened.property(b"rocksdb.estimate-table-readers-mem")
+            opened.property(b"rocksdb.cur-size-all-mem-tables") + opened.property(b"rocksdb.estimate-table-readers-mem")
             for opened in self._namespaces.values()
         )
 

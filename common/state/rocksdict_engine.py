@@ -156,9 +156,7 @@ class _Cursor:
     """No frame that an error passes may keep the library's iterator: the error's traceback would hold the database
     open for as long as somebody looks at the error."""
 
-    def __init__(
-        self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool
-    ) -> None:
+    def __init__(self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
         self._namespace = namespace
         self._lower, self._reverse = start if reverse else None, reverse
         self._at_end = False
@@ -284,8 +282,7 @@ class RocksDictEngine:
 
     def memory_bytes(self) -> int:
         return sum(
-            opened.property("rocksdb.cur-size-all-mem-tables")
-            + opened.property("rocksdb.estimate-table-readers-mem")
+            opened.property("rocksdb.cur-size-all-mem-tables") + opened.property("rocksdb.estimate-table-readers-mem")
             for opened in self._namespaces.values()
         )
 

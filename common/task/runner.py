@@ -180,8 +180,9 @@ class Runner:
             if boundary.epoch != self._epoch:
                 self._void()
                 return False
-            self.scope.merge(boundary.outputs)
-            boundary.changed = True
+            if self.scope:
+                self.scope.merge(boundary.outputs)
+                boundary.changed = True
         return True
 
     def _void(self) -> None:

@@ -52,6 +52,10 @@ class RecordScope:
         self.outputs: list[Output] = []
         self.touched: list[Staging] = []
 
+    def __bool__(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.touched or self.outputs)
+
     def merge(self, outputs: list[Output]) -> None:
         """The record is done: stores keep its writes, `outputs` gets what it emitted. Under the task's lock."""
         if self.touched:

@@ -41,7 +41,7 @@ class Task:
 
     def __init__(
         self,
-        id: TaskId,  # noqa: A002  what it is called everywhere
+        id: TaskId,
         subtopology: SubTopology,
         partitions: Collection[TopicPartition],
         settings: TaskSettings,
@@ -66,7 +66,7 @@ class Task:
         self._number = 0
         self._others: Mapping[str, int] = {}
         self._pending: tuple[Staged, Progress] | None = None
-        self._committed = Progress({}, ())
+        self._committed = self._progress()
 
     # -- state
 
@@ -161,7 +161,6 @@ class Task:
         if not self._started:
             self._init()
         self._committed = self._progress()
-        self._boundary.changed = False
 
     def _init(self) -> None:
         assert self._program is not None  # opened

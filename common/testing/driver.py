@@ -163,7 +163,7 @@ class TopologyTestDriver:
         matching = {topic for topic in known for pattern in sub.source_patterns if re.fullmatch(pattern, topic)}
         topics = sorted(matching.union(sub.source_topics))
         partitions = [TopicPartition(topic, 0) for topic in topics]
-        id = TaskId(sub.id, 0)  # noqa: A001  what it is called everywhere
+        id = TaskId(sub.id, 0)
         task = Task(id, sub, partitions, self._settings(), partial(opener, id, sub.stores))
         self._tasks.append(task)
         task.open()

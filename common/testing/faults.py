@@ -83,7 +83,7 @@ def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
     """The function that `reach` is in a process with this environment."""
     faults = {fault.point: fault for fault in parse(environment.get("MILESTONES_FAULT", ""))}
     if not faults:
-        return lambda point: None
+        return lambda _: None
 
     def reach_armed(point: str) -> None:
         if point in faults:

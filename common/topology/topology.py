@@ -24,6 +24,7 @@ from milestones.common.topology.nodes import (
     OffsetReset,
     Partitioner,
     ProcessorNode,
+    RepartitionTopic,
     SinkNode,
     SourceNode,
     SubTopology,
@@ -33,6 +34,8 @@ from milestones.common.topology.processor import ProcessorOperator, check_suppli
 from milestones.common.topology.resolve import group_nodes, resolve
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
+
+__all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
 _RESETS = ("earliest", "latest", "none", None)
 

@@ -41,8 +41,9 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def create(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create topics with these partition counts."""
-        new = [NewTopic(name, count, 1, config=dict(config or {})) for name, count in topics.items()]
+        """Create topics with these partition counts. Nothing is deleted by age: timestamps are the tests' own."""
+        settings = {"retention.ms": "-1", **(config or {})}
+        new = [NewTopic(name, count, 1, config=settings) for name, count in topics.items()]
         for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
             future.result(CALL_S)
 
@@ -134,6 +135,7 @@ class Tail(AbstractContextManager["Tail"]):
                 "group.id": "compat-suite-never-committed",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
+                "auto.offset.reset": "error",
                 "enable.partition.eof": True,
                 "fetch.queue.backoff.ms": 10,
                 "fetch.wait.max.ms": 50,

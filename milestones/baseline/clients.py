@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
@@ -63,12 +64,12 @@ class ThreadClients:
         self.producer = self._new_producer()
 
     def close(self, *, leave_group: bool) -> None:
-        closers = (
+        closers: list[Callable[[], None]] = [
             lambda: self.member.close(leave=leave_group),
             self.producer.close,
             self.restore_consumer.close,
             self.consumer.close,
-        )
+        ]
         for close in closers:
             try:
                 close()

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import TaskMigratedError
-from milestones.common.kafka.consumers import Committed
 from milestones.common.kafka.failures import Failure, classify
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 class Confirmation(Protocol):
     """Step 3 of a commit: what the processing guarantee decides."""
 
-    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Make Kafka commit; returns once it has."""
         ...
 
@@ -47,7 +46,7 @@ class Committer:
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
 
-    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, Committed]:
+    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         staged = {task: task.freeze() for task in tasks}
         try:
             reach("commit.before-flush")
@@ -56,7 +55,7 @@ class Committer:
             self._collection.flush()
             reach("commit.after-flush")
             offsets = {
-                partition: Committed(offset, boundary.metadata[partition])
+                partition: OffsetAndMetadata(offset, boundary.metadata[partition])
                 for boundary in staged.values()
                 for partition, offset in boundary.offsets.items()
             }
@@ -77,7 +76,7 @@ class Transaction:
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
 
-    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
         self._retrying(lambda: producer.send_offsets(offsets, metadata, 10_000), "send_offsets_to_transaction")
@@ -107,7 +106,7 @@ class OffsetCommit:
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
 
-    def confirm(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         reach("commit.after-offsets")
         self._clients.member.commit_offsets(offsets, self._context.config.request_timeout_ms)
 

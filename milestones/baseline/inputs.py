@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import SourceTopicError
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.housekeeper import AskBounds, Bounds
 
 if TYPE_CHECKING:
-    from milestones.common.kafka.consumers import Committed, Fetched
+    from milestones.common.kafka.consumers import Fetched
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients
@@ -36,11 +36,11 @@ class Inputs:
         self._clock, self._consumer = context.clock, clients.consumer
         self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} input bounds")
         self._tasks: dict[TopicPartition, Task] = {}
-        self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, Committed]]] = {}
+        self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
         self._started: list[Task] = []
 
-    def start(self, task: Task, committed: Mapping[TopicPartition, Committed]) -> None:
+    def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
         begin; `take_started` gives it back."""
         missing = frozenset(task.partitions) - committed.keys()
@@ -81,7 +81,7 @@ class Inputs:
             question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once)
             self._context.housekeeper.put(question, timeout_ms=1_000)
 
-    def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:  # noqa: A002  its name everywhere
+    def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:
         lost = frozenset(p for p in self._lost if self._tasks[p].id == id)
         if id not in self._waiting:
             return lost
@@ -89,7 +89,7 @@ class Inputs:
         return lost | (frozenset(task.partitions) - committed.keys())
 
     def _feed(
-        self, task: Task, committed: Mapping[TopicPartition, Committed], resets: Mapping[TopicPartition, int]
+        self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata], resets: Mapping[TopicPartition, int]
     ) -> None:
         positions = {p: resets[p] if p in resets else committed[p].offset for p in task.partitions}
         task.start(positions, {p: at.metadata for p, at in committed.items()})
@@ -103,7 +103,8 @@ class Inputs:
         policy = "earliest" if internal else self._application.offset_reset(partition.topic)
         policy = policy or self._config.auto_offset_reset
         if policy == "none":
-            why = f"offset {self._lost[partition]} is no longer in the log" if partition in self._lost else "none is committed"
+            lost = self._lost.get(partition)
+            why = "none is committed" if lost is None else f"offset {lost} is no longer in the log"
             raise SourceTopicError(
                 f"{partition} has no offset to start from ({why}) and its reset policy is 'none'; set "
                 "auto_offset_reset, or commit an offset for the group"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.model import Assignment, Subscription
-from milestones.common.errors import SourceTopicError
+from milestones.common.errors import ApplicationShutdownError, SourceTopicError
 from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost
 from milestones.common.testing.faults import reach
 from milestones.states import ThreadState
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
+
+LAST_WORDS_MS = 30_000
+"""How long a thread that dies tries to tell the group."""
 
 
 class Rebalance:
@@ -53,7 +57,7 @@ class Rebalance:
                     self.generation, self.joining = generation, False
                     states += self._assigned(assignment)
                 case Lost(reason):
-                    log.warning("%s: membership lost: %s; its tasks are dropped uncommitted", self._context.name, reason)
+                    log.warning("%s: membership lost (%s): its tasks are dropped", self._context.name, reason)
                     self._abandon(reason)
                     states.append(ThreadState.PARTITIONS_REVOKED)
                 case Failed(error):
@@ -68,6 +72,22 @@ class Rebalance:
         reach("rebalance.before-join")
         self._member.join(self._subscription())
         return ThreadState.PARTITIONS_REVOKED
+
+    def shut_application_down(self, reason: str) -> None:
+        """Tell every other instance to shut down, with what is left of this member. All tasks are closed."""
+        self._member.request_rejoin(reason)
+        deadline = self._context.clock.monotonic_ms() + LAST_WORDS_MS
+        while self._context.clock.monotonic_ms() < deadline:
+            for event in self._member.poll():
+                match event:
+                    case JoinNeeded():
+                        self._member.join(replace(self._subscription(), shutdown=reason))
+                    case Assigned(assignment=assignment) if assignment.shutdown:
+                        return
+                    case Failed():
+                        return
+            self._context.clock.sleep_ms(20)
+        log.error("%s: the others couldn't be told to shut down within %d ms", self._context.name, LAST_WORDS_MS)
 
     def _subscription(self) -> Subscription:
         context, application = self._context, self._context.application
@@ -85,7 +105,7 @@ class Rebalance:
     def _assigned(self, assignment: Assignment) -> list[ThreadState]:
         reach("rebalance.assigned")
         if assignment.error is not None:
-            raise SourceTopicError(assignment.error)
+            raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
         revoked = self._tasks.owned - assignment.active
         if revoked:
             self._commit()

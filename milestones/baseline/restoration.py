@@ -3,8 +3,8 @@
 *Guarantees*: a task is complete when its position has reached the changelog's end as it was, uncommitted and control
 records included, when its restoration began; a store whose changelog is gone from under its offset is rebuilt, the
 task's other stores stay.
-*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the thread that owns the
-restore consumer.
+*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
+thread that owns the restore consumer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING
+from confluent_kafka import OFFSET_BEGINNING, Message
 
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.mailbox import Mailbox
@@ -145,8 +145,8 @@ class InlineRestoration:
             log.info("task %s restores %s", answer.task, {str(p): count for p, count in missing.items()})
         self._consumer.assign({partition: progress.positions[partition] for partition in missing})
 
-    def _apply(self, progress: Progress, partition: TopicPartition, messages: list[object]) -> None:
-        position = messages[-1].offset() + 1
+    def _apply(self, progress: Progress, partition: TopicPartition, messages: list[Message]) -> None:
+        position = (messages[-1].offset() or 0) + 1
         progress.task.restore(progress.stores[partition], messages, position)
         self._advance(progress, partition, position)
         reach("restore.batch")

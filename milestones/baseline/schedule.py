@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.housekeeper import Purge
 
 if TYPE_CHECKING:
     from milestones.baseline.tasks import ThreadTasks
-    from milestones.common.kafka.consumers import Committed
     from milestones.context import ThreadContext
     from milestones.parts import Clients, Commit
 
@@ -90,7 +89,7 @@ class CommitSchedule:
             raise TimeoutExceededError(f"offsets couldn't be committed within task_timeout_ms: {error}") from error
         log.warning("%s: commit will be repeated: %s", self._context.name, error)
 
-    def _note(self, committed: Mapping[TopicPartition, Committed]) -> None:
+    def _note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         internal = self._context.application.repartition_topics
         self._purgeable.update({p: at.offset for p, at in committed.items() if p.topic in internal})
 

@@ -36,7 +36,7 @@ class TaskOwnedState:
             production_handler=config.production_exception_handler,
         )
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:  # noqa: A002  its name everywhere
+    def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:
         context = self._context
         subtopology = context.application.subtopology(id.subtopology)
         open_stores = partial(

@@ -10,6 +10,7 @@ import logging
 import threading
 
 from milestones.baseline.stream_loop import StreamLoop
+from milestones.common.errors import ApplicationShutdownError
 from milestones.common.mailbox import Mailbox
 from milestones.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
 from milestones.parts import Clients, Parts
@@ -60,7 +61,8 @@ class StreamThread(threading.Thread):
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
         log.error("%s dies: %s", self.name, error, exc_info=error)
-        decision = self._context.decide(error)
+        told = isinstance(error, ApplicationShutdownError)
+        decision = Exceptions.SHUTDOWN_CLIENT if told else self._context.decide(error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
         try:

@@ -19,11 +19,10 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import StateLockedError, TimeoutExceededError
 from milestones.common.kafka.failures import is_passing
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
     from milestones.baseline.inputs import Inputs
-    from milestones.common.kafka.consumers import Committed
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients, Processing, Restoration, StateOwnership
@@ -49,7 +48,7 @@ class ThreadTasks:
         self._positioning: dict[TaskId, Task] = {}
         self._restoring: dict[TaskId, Task] = {}
         self._starting: dict[TaskId, Task] = {}
-        self._committed: dict[TaskId, Mapping[TopicPartition, Committed]] = {}
+        self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         self.processing: dict[TaskId, Task] = {}
         self._stuck_since: int | None = None
 

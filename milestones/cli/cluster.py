@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.consumers import client_log
@@ -30,12 +31,21 @@ _SPECS = {
 }
 
 _NO_GROUP = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}
+_TOO_EARLY = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
 
 
 class ResetCluster:
     """An admin client with the few calls of a reset."""
 
-    def __init__(self, config: StreamsConfig) -> None:
+    def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._servers = config.bootstrap_servers
         self._admin = AdminClient(config.admin_settings(f"{config.application_id}-reset"), logger=client_log)
 
@@ -46,25 +56,32 @@ class ResetCluster:
 
     def members(self, group: str) -> list[str]:
         """Client ids of the group's members; none when there is no such group."""
-        answer = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group]
-        try:
-            return sorted(member.client_id for member in self._result("the group can't be described", answer).members)
-        except MilestonesError as error:
-            if _code(error) in _NO_GROUP:
-                return []
-            raise
+
+        def ask() -> list[str]:
+            answer = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group]
+            return sorted(member.client_id for member in answer.result().members)
+
+        return self._of_group("the group can't be described", ask, [])
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets."""
-        asked = [ConsumerGroupTopicPartitions(group)]
-        answer = self._admin.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group]
+
+        def ask() -> dict[TopicPartition, int]:
+            request = [ConsumerGroupTopicPartitions(group)]
+            answer = self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group].result()
+            found = _checked(answer)
+            return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+        return self._of_group("committed offsets can't be read", ask, {})
+
+    def _of_group(self, what: str, ask: Callable[[], T], nothing: T) -> T:
+        """`nothing` when Kafka knows no such group."""
         try:
-            found = self._result("committed offsets can't be read", answer).topic_partitions or []
+            return self._told(what, ask)
         except MilestonesError as error:
             if _code(error) in _NO_GROUP:
-                return {}
+                return nothing
             raise
-        return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def offsets(
         self, partitions: Iterable[TopicPartition], where: str, timestamp_ms: int | None
@@ -81,47 +98,65 @@ class ResetCluster:
         if not partitions:
             return {}
         asked = {Position(*partition): spec for partition in partitions}
-        answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-        what = "offsets can't be listed"
-        return {TopicPartition(at.topic, at.partition): self._result(what, a).offset for at, a in answers.items()}
+
+        def ask() -> dict[TopicPartition, int]:
+            answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+            return {TopicPartition(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+
+        return self._told("offsets can't be listed", ask)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the group's offsets. Kafka refuses it while the group has members."""
         positions = [Position(topic, number, offset) for (topic, number), offset in offsets.items()]
-        request = [ConsumerGroupTopicPartitions(group, positions)]
-        answer = self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group]
-        for position in self._result(
-            "the group's offsets can't be set; is an instance running?", answer
-        ).topic_partitions:
-            if position.error is not None:
-                raise MilestonesError(
-                    f"the offset of {position.topic}-{position.partition} can't be set: {position.error}"
-                )
+
+        def ask() -> None:
+            request = [ConsumerGroupTopicPartitions(group, positions)]
+            answer = self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group]
+            _checked(answer.result())
+
+        self._told("the group's offsets can't be set; is an instance running?", ask)
 
     def delete(self, topics: list[str]) -> None:
         """Delete topics; one that is gone already is fine."""
-        answers = self._admin.delete_topics(topics, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
-        for topic, answer in answers.items():
+
+        def ask(topic: str) -> None:
+            answer = self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+            answer[topic].result()
+
+        for topic in topics:
             try:
-                self._result(f"topic {topic} can't be deleted", answer)
+                self._told(f"topic {topic} can't be deleted", partial(ask, topic))
             except MilestonesError as error:
                 if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
-    def _result(self, what: str, answer: Future[T]) -> T:
-        return self._told(what, answer.result)
+    def _told(self, what: str, ask: Callable[[], T]) -> T:
+        """The answer; a request that only came too early (a coordinator or leader moves) is made again."""
+        deadline = self._clock.monotonic_ms() + int(TIMEOUT_S * 1000)
+        while True:
+            try:
+                return ask()
+            except KafkaException as exception:
+                error = error_of(exception)
+                code = None if error is None else error.code()
+                if code in _TOO_EARLY and self._clock.monotonic_ms() < deadline:
+                    self._clock.sleep_ms(100)
+                    continue
+                if error is not None and code in UNREACHABLE:
+                    raise KafkaUnreachableError(
+                        f"{what}: no broker of bootstrap_servers={self._servers!r} answered ({error.str()}); "
+                        "check the address and that the brokers are up"
+                    ) from exception
+                raise MilestonesError(f"{what}: {error}") from exception
 
-    def _told(self, what: str, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error is not None and error.code() in UNREACHABLE:
-                raise KafkaUnreachableError(
-                    f"{what}: no broker of bootstrap_servers={self._servers!r} answered ({error.str()}); "
-                    "check the address and that the brokers are up"
-                ) from exception
-            raise MilestonesError(f"{what}: {error}") from exception
+
+def _checked(answer: ConsumerGroupTopicPartitions) -> list[Position]:
+    """The partitions of an answer; the error of one is raised, for librdkafka reports it beside the offset only."""
+    partitions = list(answer.topic_partitions or [])
+    for at in partitions:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    return partitions
 
 
 def _code(error: MilestonesError) -> int | None:

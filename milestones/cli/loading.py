@@ -46,7 +46,8 @@ def _is_path(where: str) -> bool:
 def _import_file(app: str, path: Path) -> ModuleType:
     if not path.is_file():
         raise TopologyError(f"APP {app!r}: there is no file {path}; give module:attribute or path/file.py:attribute")
-    name = path.stem.replace("-", "_")
+    stem = path.stem.replace("-", "_")
+    name = f"_app_{stem}" if stem in sys.modules else stem  # a file may be called as a module in use is
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TopologyError(f"APP {app!r}: {path} isn't a Python file")

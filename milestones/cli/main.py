@@ -98,6 +98,7 @@ def run(
         f"running [bold]{config.application_id}[/] on {config.bootstrap_servers}, stage [bold]{name}[/], "
         f"{config.processing_guarantee}; Ctrl-C ends it",
         highlight=False,
+        soft_wrap=True,
     )
     code = streams.run()
     if streams.error is not None:
@@ -153,11 +154,12 @@ def stages() -> int:
       milestones run words.py --stage baseline
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("stage", "flag", "needs", "built", "what changes"):
+    for heading in ("stage", "flag", "built", "what changes"):
         table.add_column(heading, no_wrap=heading != "what changes")
     for stage in STAGES:
         built = "[green]yes[/]" if stage.built else "[dim]not yet[/]"
-        table.add_row(stage.name, stage.flag or "–", stage.needs or "–", built, stage.title)
+        needs = f" [dim](needs {stage.needs})[/]" if stage.needs else ""
+        table.add_row(stage.name, stage.flag or "–", built, stage.title + needs)
     out().print(table)
     return OK
 
@@ -191,20 +193,26 @@ def broker(port: int | None, data_dir: Path | None, properties: Sequence[str]) -
 
 
 @cli.command()
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="How long text flows in."
+)
+@click.option("--stage", metavar="STAGE", help="Stage or flags that execute it; the newest by default.")
+@click.option("--keep", "folder", type=click.Path(path_type=Path), help="A new folder for data and logs; they stay.")
 @verbose_option
-def demo() -> int:
-    """Count the words of a book on a Kafka that comes with it, and lose an instance on the way.
+def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
+    """Count the words of a book on a Kafka that comes along, and lose an instance on the way.
 
-    Starts a broker and two instances, kills one with kill -9, and checks every count at the end. Takes about a minute
-    and a half; the first time Kafka's jars are downloaded as well.
+    Starts a broker and two instances, kills one with kill -9, and checks every count at the end. The first time,
+    Kafka's jars are downloaded.
 
     \b
-    Example:
+    Examples:
       milestones demo
+      milestones demo --seconds 20 --keep ./demo
     """
     from milestones import demo as demonstration
 
-    return int(demonstration.run() or OK)
+    return demonstration.run(seconds=seconds, stage=stage, folder=folder)
 
 
 cli.add_command(reset)

@@ -91,7 +91,7 @@ def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
     members = cluster.members(application_id)
     if members:
         raise MilestonesError(
-            f"the group {application_id} has {len(members)} members ({', '.join(members[:5])}): stop every instance; "
+            f"the group {application_id} still has members ({', '.join(members[:5])}): stop every instance; "
             "one that was killed, or is static, stays a member until session_timeout_ms is over"
         )
 
@@ -100,13 +100,15 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
     """Do what the plan says, in the order in which a failure does the least harm."""
     if plan.state is not None:
         _delete_state(plan.state)
-        err().print(f"deleted {plan.state}", highlight=False)
+        err().print(f"deleted {plan.state}", highlight=False, soft_wrap=True)
     if plan.offsets:
         cluster.commit(plan.application_id, {partition: new for partition, (_, new) in plan.offsets.items()})
-        err().print(f"reset {len(plan.offsets)} offsets of the group {plan.application_id}", highlight=False)
+        err().print(
+            f"reset {len(plan.offsets)} offsets of the group {plan.application_id}", highlight=False, soft_wrap=True
+        )
     if plan.topics:
         cluster.delete(plan.topics)
-        err().print(f"deleted {len(plan.topics)} internal topics", highlight=False)
+        err().print(f"deleted {len(plan.topics)} internal topics", highlight=False, soft_wrap=True)
 
 
 def _delete_state(path: Path) -> None:
@@ -131,9 +133,9 @@ def show(plan: Plan) -> None:
             table.add_row(str(partition), "–" if old is None else str(old), str(new))
         out().print(table)
     for topic in plan.topics:
-        out().print(f"delete topic {topic}", highlight=False, markup=False)
+        out().print(f"delete topic {topic}", highlight=False, markup=False, soft_wrap=True)
     if plan.state is not None:
-        out().print(f"delete directory {plan.state}", highlight=False, markup=False)
+        out().print(f"delete directory {plan.state}", highlight=False, markup=False, soft_wrap=True)
 
 
 @click.command()

@@ -17,15 +17,15 @@ def run(
     console: Console | None = None,
     seconds: float = 60.0,
     *,
-    stage: str = "baseline",
+    stage: str | None = None,
     lines: int | None = None,
     folder: Path | None = None,
 ) -> int:
     """Play the demo; the process's exit code, 0 only if every count was right (`common/errors.py` has the others).
 
-    `seconds`: how long the text takes to flow in. `stage`: what `milestones=` takes. `lines`: how many lines of the
-    text, None for a good part of it. `folder`: where Kafka's data, state and logs go and stay; None: they are
-    deleted. Only on the main thread, for it handles SIGINT and SIGTERM: both give 130.
+    `seconds`: how long the text takes to flow in. `stage`: what `milestones=` takes, None for the newest. `lines`:
+    how many lines of the text, None for a good part of it. `folder`: a new one, where Kafka's data, state and logs go
+    and stay; None: they are deleted. Only on the main thread, for it answers SIGINT and SIGTERM: both give 130.
     """
     from milestones.demo.play import play
 

@@ -26,13 +26,14 @@ from milestones.demo.counting import PlainCount, plain_count
 from milestones.demo.story import Story
 from milestones.demo.text import lines as text_lines
 from milestones.demo.view import Display
+from milestones.flags import STAGES, parse_milestones
 
 DEFAULT_LINES = 8_000
 _TOP = 15
 _INTERRUPTED = 130
 
 
-def play(console: Console | None, seconds: float, stage: str, lines: int | None, folder: Path | None) -> int:
+def play(console: Console | None, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
     """See `milestones.demo.run`."""
     console = console or Console()
     try:
@@ -59,7 +60,9 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _play(console: Console, seconds: float, stage: str, lines: int | None, folder: Path | None) -> int:
+def _play(console: Console, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
+    stage = stage or _newest_stage()
+    parse_milestones(stage)
     text = text_lines()[: DEFAULT_LINES if lines is None else lines]
     if not text:
         raise MilestonesError(f"lines={lines}: the demo needs at least one line of text")
@@ -70,6 +73,8 @@ def _play(console: Console, seconds: float, stage: str, lines: int | None, folde
         f"(1901), which flow in within {seconds:.0f} s; half-way one of its two instances is killed.",
         highlight=False,
     )
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise MilestonesError(f"folder {folder} is not empty: give the demo a new one")
     with ExitStack() as stack:
         display = Display(console)
         broker = EmbeddedKafka(folder and folder / "kafka", log=display.event)
@@ -84,6 +89,10 @@ def _play(console: Console, seconds: float, stage: str, lines: int | None, folde
         plain = plain_count(text)
         _print_top(console, outcome)
         return _print_checks(console, checks(outcome, plain), plain)
+
+
+def _newest_stage() -> str:
+    return [stage.name for stage in STAGES if stage.built][-1]
 
 
 def _print_top(console: Console, outcome: Outcome) -> None:

@@ -8,18 +8,22 @@ transactions included, so that nothing that is committed later is missed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
+from milestones.common.clock import SystemClock
 from milestones.common.config.clients import CONSUMER_DEFAULTS
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.topics import Cluster
+from milestones.common.kafka.topics import Cluster, retrying
 from milestones.common.records import TopicPartition
 
-_TIMEOUT_MS = 30_000
+_TIMEOUT_MS = 10_000
+_PATIENCE_MS = 30_000
 _BATCH = 10_000
+T = TypeVar("T")
 
 
 class Fold:
@@ -103,7 +107,9 @@ class Progress:
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The end of each partition of `topics`, records of pending transactions included."""
         counts = self._cluster.partition_counts()
-        return self._cluster.ends(TopicPartition(topic, n) for topic in topics for n in range(counts[topic]))
+        partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
+        bounds = self._ask("the ends of topics", lambda: self._cluster.bounds(partitions, committed=False))
+        return {partition: end for partition, (_, end) in bounds.items()}
 
     def close(self) -> None:
         self._offsets.close()
@@ -115,13 +121,16 @@ class Progress:
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         partitions = list(partitions)
-        found = self._offsets.committed(partitions, _TIMEOUT_MS)
+        found = self._ask("committed offsets", lambda: self._offsets.committed(partitions, _TIMEOUT_MS))
         return {partition: found[partition].offset if partition in found else 0 for partition in partitions}
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T:
+        return retrying(call, what=what, timeout_ms=_PATIENCE_MS, clock=SystemClock())
 
     def _no_record_between(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         consumer = AssignedConsumer(_settings(self._servers, "demo-reader", "read_committed"))
         reached: dict[TopicPartition, int] = {}
-        deadline = time.monotonic() + _TIMEOUT_MS / 1000
+        deadline = time.monotonic() + _PATIENCE_MS / 1000
         try:
             consumer.assign({partition: positions[partition] for partition in ends})
             while not _all_reached(reached, ends) and time.monotonic() < deadline:

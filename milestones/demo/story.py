@@ -193,7 +193,7 @@ class Story:
 
     def _failure(self, what: str) -> MilestonesError:
         logs = [
-            f"the log of instance {number} ({instance.log}) ends with\n" + "\n".join(instance.log_tail())
+            f"the log of instance {number} ({instance.log.name}) ends with\n" + "\n".join(instance.log_tail())
             for number, instance in self._instances.items()
         ]
         return MilestonesError("\n".join([what, *logs]))

@@ -71,12 +71,14 @@ def _instances(rows: Sequence[Row]) -> Table:
     return table
 
 
-def tasks(report: Report) -> str:
-    """The tasks of an instance by their ids; those that restore say how many records are left."""
-    names = [
-        f"{task}({report.restoring[task]:,} to restore)" if task in report.restoring else task for task in report.tasks
-    ]
-    return f"{len(names)}: {' '.join(names)}" if names else "none"
+def tasks(report: Report) -> Text:
+    """The tasks of an instance by their ids: green ones run, yellow ones are on their way, with what they restore."""
+    text = Text(f"{len(report.tasks)}: " if report.tasks else "none")
+    for task, place in report.tasks.items():
+        left = report.restoring.get(task, 0)
+        name = f"{task} ({place}, {left:,} to go)" if left else task if place == "running" else f"{task} ({place})"
+        text.append(f"{name} ", "green" if place == "running" else "yellow")
+    return text
 
 
 def line(view: View) -> str:

@@ -50,9 +50,7 @@ def kafka_jars(log: Log = lambda _: None) -> Path:
     return resolve(f"kafka-{KAFKA_VERSION}", KAFKA_COORDINATES, log=log)
 
 
-def resolve(
-    name: str, coordinates: Sequence[str], *, cache: Path | None = None, log: Log = lambda _: None
-) -> Path:
+def resolve(name: str, coordinates: Sequence[str], *, cache: Path | None = None, log: Log = lambda _: None) -> Path:
     """A folder with the jars of `coordinates` and all that they need at run time.
 
     `name` is the folder's readable part; `cache` the folder of all such folders (default: in the user's cache). The
@@ -110,9 +108,7 @@ def _locked(path: Path, log: Log) -> Iterator[None]:
             log("another process is downloading the same jars: waiting for it")
             lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except Timeout as error:
-        raise JarsError(
-            f"another process has held {path} for {_LOCK_TIMEOUT_S} s: end it, then try again"
-        ) from error
+        raise JarsError(f"another process has held {path} for {_LOCK_TIMEOUT_S} s: end it, then try again") from error
     try:
         yield
     finally:

@@ -13,7 +13,6 @@ from milestones.common.kafka.membership.events import (
     Leader,
     Lost,
     MemberEvent,
-    OffsetAndMetadata,
     Offsets,
 )
 from milestones.common.kafka.membership.member import GroupMember
@@ -31,7 +30,6 @@ __all__ = [
     "Lost",
     "MemberEvent",
     "MemberSettings",
-    "OffsetAndMetadata",
     "Offsets",
     "StaleGenerationError",
     "group_metadata",

@@ -14,15 +14,7 @@ from typing import NamedTuple, Protocol
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TopicPartition
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A position to commit: the next offset to read, and a text of at most 4 KB (the broker's limit)."""
-
-    offset: int
-    metadata: str = ""
-
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
@@ -39,8 +41,6 @@ NAMES = st.text(min_size=1, max_size=8)
     )
 )
 def test_a_subscription_survives_its_encoding(subscription):
-    from dataclasses import replace
-
     read = decode_subscription(encode_subscription(subscription), ("a", "b"), 4)
     assert read == replace(subscription, profile=profile_of(subscription))
 

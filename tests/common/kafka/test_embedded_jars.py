@@ -65,9 +65,7 @@ def test_a_network_that_fails_once_is_asked_again(tmp_path: Path, repository: Re
     assert said == ["downloading the jars failed (ConnectionError: reset): trying again"]
 
 
-def test_a_network_that_stays_away_is_an_error_that_says_what_to_check(
-    tmp_path: Path, repository: Repository
-) -> None:
+def test_a_network_that_stays_away_is_an_error_that_says_what_to_check(tmp_path: Path, repository: Repository) -> None:
     repository.failures = [requests.ConnectionError("no route")] * 3
     with pytest.raises(JarsError, match=r"no route.*https_proxy.*REQUESTS_CA_BUNDLE.*MILESTONES_MAVEN_REPOSITORY"):
         jars.resolve("broker", COORDINATES, cache=tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,12 @@ def any_engines(request: pytest.FixtureRequest) -> Engines:
 @pytest.fixture(params=ON_DISK)
 def disk_engines(request: pytest.FixtureRequest) -> Engines:
     return _engines(request.param)
+
+
+@pytest.fixture
+def open_files() -> Callable[[], int]:
+    """Counts this process's file descriptors."""
+    return lambda: sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 @pytest.fixture

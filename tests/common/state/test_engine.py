@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,6 @@ from milestones.common.errors import ConfigError, StateError, StateLockedError
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_new_namespace_is_empty_and_has_no_offset(engine: Engine) -> None:
@@ -221,7 +218,9 @@ def test_a_store_that_is_open_can_t_be_opened_a_second_time(disk_engines: Engine
     disk_engines.open(tmp_path / "engine", "counts").close()
 
 
-def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(disk_engines: Engines, tmp_path: Path) -> None:
+def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(
+    disk_engines: Engines, tmp_path: Path, open_files: Callable[[], int]
+) -> None:
     disk_engines.open(tmp_path / "warm-up").close()
     before = open_files()
     engine = disk_engines.open(tmp_path / "engine", "counts")

@@ -83,21 +83,18 @@ def test_damage_that_a_single_get_meets_is_told_as_such(disk_engines: Engines, t
     engine = open_engines(disk_engines.name).open(path, "counts")
     counts = engine.open("counts")
     with pytest.raises(StateCorruptError):
-        for number in range(3000):
-            assert counts.get(b"%05d" % number) is not None
+        [counts.get(b"%05d" % number) for number in range(3000)]
     engine.close()
 
 
 def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: Engines, tmp_path: Path) -> None:
     path = written(disk_engines, tmp_path / "engine")
-    for file in path.glob("*.sst"):
-        flip(file)
+    flip(largest(path, "*.sst"))
     engine = open_engines(disk_engines.name).open(path, "counts")
     counts = engine.open("counts")
     calls: list[Callable[[], object]] = [
         lambda: list(counts.scan(None, None)),
         lambda: list(counts.scan(None, None, reverse=True)),
-        lambda: list(counts.scan(b"00500", b"01000", reverse=True)),
         lambda: [counts.get(b"%05d" % number) for number in range(3000)],
         lambda: engine.apply({"counts": {b"a": "text"}}, {}),  # type: ignore[dict-item]
         lambda: engine.checkpoint(path),
@@ -126,10 +123,12 @@ def test_a_file_where_the_directory_belongs_is_a_clear_error(disk_engines: Engin
         disk_engines.open(tmp_path / "engine", "counts")
 
 
-def test_too_many_open_files_is_no_corruption(disk_engines: Engines, tmp_path: Path) -> None:
+def test_too_many_open_files_is_no_corruption(
+    disk_engines: Engines, tmp_path: Path, open_files: Callable[[], int]
+) -> None:
     path = written(disk_engines, tmp_path / "engine")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
+    used = open_files()
     seen = set()
     for spare in range(2, 14):
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, limits[1]))

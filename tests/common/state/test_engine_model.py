@@ -126,7 +126,7 @@ EXAMPLES = {"memory": 30, "rocksdict": 10, "rocksdb": 10}
 
 def test_an_engine_does_what_a_dict_does(any_engines: Engines) -> None:
     attributes: dict[str, Any] = {"engines": any_engines}
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         type("Machine", (EngineMachine,), attributes),
         settings=settings(
             max_examples=EXAMPLES[any_engines.name],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,10 +45,6 @@ def written(local: LocalState, *specs: StoreSpec) -> Path:
         put(state, spec.name, 5)
     state.close()
     return state.path
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def damage(path: Path) -> None:
@@ -199,7 +194,9 @@ def test_a_store_name_that_leaves_its_directory_is_refused(local: LocalState, na
     assert local.directory.locked() == {}
 
 
-def test_no_error_on_the_way_leaves_a_handle_or_a_lock(local: LocalState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_on_the_way_leaves_a_handle_or_a_lock(
+    local: LocalState, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], int]
+) -> None:
     path = written(local, COUNTS, SUMS)
     before = open_files()
     blocker = local.engines.open(path / "rocksdb" / "sums", "sums")

@@ -1,0 +1,184 @@
+"""A task on engines in memory, fed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from milestones.common import serdes
+from milestones.common.records import Output, Record, TaskId, TopicPartition
+from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.spec import StoreSpec
+from milestones.common.task.task import Staged, Task, TaskSettings
+from milestones.common.testing import StepClock
+from milestones.common.topology import Processor, Topology
+
+Call = tuple[Batch, int | None]
+
+
+class Spy:
+    """An engine that remembers each apply: (entries, offset)."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self._name = engine, name
+        self.calls: list[Call] = []
+
+    def apply(self, batches: Any, offsets: Any) -> None:
+        self.calls.append((dict(batches.get(self._name, {})), offsets.get(self._name)))
+        self._engine.apply(batches, offsets)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class OpenedInMemory:
+    """What `LocalState.open` gives, without a disk."""
+
+    def __init__(self, specs: Iterable[StoreSpec]) -> None:
+        self.stores: dict[str, tuple[Any, Namespace]] = {}
+        self.closed = 0
+        for spec in specs:
+            self.rebuild(spec.name)
+
+    def rebuild(self, store: str) -> tuple[Any, Namespace]:
+        engine = MemoryEngines().open(Path(), store)
+        self.stores[store] = Spy(engine, store), engine.open(store)
+        return self.stores[store]
+
+    def memory_bytes(self) -> int:
+        return sum(engine.memory_bytes() for engine, _ in self.stores.values())
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def message(
+    offset: int, key: bytes | None, value: bytes | None, timestamp: int, topic: str = "in", headers: Any = None
+) -> Message:
+    return Message(
+        topic=topic, partition=0, offset=offset, key=key, value=value, timestamp=(1, timestamp), headers=headers
+    )
+
+
+class Harness:
+    """A task, its engines, and what Kafka would have of it: committed offsets and changelogs."""
+
+    def __init__(self, topology: Topology, **settings: Any) -> None:
+        (sub,) = topology.resolve("app")
+        self.clock = StepClock(1_000_000)
+        self.state = OpenedInMemory(sub.stores)
+        defaults = {"application_id": "app", "clock": self.clock, "partitions_of": lambda topic: 3}
+        self.task = Task(
+            TaskId(sub.id, 0),
+            sub,
+            [TopicPartition(topic, 0) for topic in sub.source_topics],
+            TaskSettings(**{**defaults, **settings}),
+            lambda: self.state,
+        )
+        self.ends: dict[str, int] = {}
+        self.sent: list[Output] = []
+
+    def start(self, metadata: dict[TopicPartition, str] | None = None) -> Harness:
+        self.task.open()
+        self.task.start(dict.fromkeys(self.task.partitions, 0), metadata or {})
+        return self
+
+    def feed(self, *records: tuple[Any, Any, int], topic: str = "in", headers: Any = None) -> None:
+        """Records (key, value, timestamp) into the buffer; keys and values are texts."""
+        first = self.ends.get(topic, 0)
+        messages = [
+            message(first + index, _bytes(key), _bytes(value), timestamp, topic, headers)
+            for index, (key, value, timestamp) in enumerate(records)
+        ]
+        self.ends[topic] = first + len(messages)
+        self.task.add(TopicPartition(topic, 0), messages)
+
+    def run(self, limit: int = 1000) -> int:
+        return self.task.process(limit, self.clock.wall_ms())
+
+    def outputs(self) -> list[tuple[Any, ...]]:
+        """(topic, key, value, timestamp) of what was taken now."""
+        taken = self.task.take_outputs()
+        self.sent += taken
+        return [(output.topic, output.key, output.value, output.timestamp) for output in taken]
+
+    def commit(self) -> Staged:
+        staged = self.task.freeze()
+        self.sent += staged.outputs
+        self.task.applied(staged, self.changelog_ends())
+        return staged
+
+    def changelog_ends(self) -> dict[str, int]:
+        topics = self.task.subtopology.changelogs
+        return {store: sum(o.topic == topic for o in self.sent) for store, topic in topics.items()}
+
+    def engine(self, store: str) -> dict[bytes, bytes]:
+        return dict(self.state.stores[store][1].scan(None, None))
+
+
+def _bytes(text: Any) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def processing(
+    function: Callable[[Any, Record], None],
+    stores: Sequence[StoreSpec] = (),
+    init: Callable[[Any], None] | None = None,
+    topics: Sequence[str] = ("in",),
+    close: Callable[[], None] | None = None,
+    **source: Any,
+) -> Topology:
+    """A source, a processor that calls `function(context, record)`, a sink "out"."""
+
+    class Calling(Processor):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            if init is not None:
+                init(context)
+
+        def process(self, record: Record) -> None:
+            function(self.context, record)
+
+        def close(self) -> None:
+            if close is not None:
+                close()
+
+    topology = Topology()
+    topology.add_source("source", *topics, **{"key": serdes.STRING, "value": serdes.STRING, **source})
+    topology.add_processor("worker", Calling, "source")
+    topology.add_sink("sink", "out", "worker", key=serdes.STRING, value=serdes.STRING)
+    for spec in stores:
+        topology.add_state_store(spec, "worker")
+    return topology
+
+
+def plain_store(name: str = "store", **options: Any) -> StoreSpec:
+    return StoreSpec(name, **{"key_serde": serdes.STRING, "value_serde": serdes.STRING, **options})
+
+
+def forward(context: Any, record: Record) -> None:
+    """Pass on; a value "fail" raises."""
+    if record.value == "fail":
+        raise RuntimeError("user code")
+    context.forward(record)
+
+
+class Kit:
+    """What tests make tasks of."""
+
+    Harness, processing, store, message = Harness, staticmethod(processing), staticmethod(plain_store), staticmethod(message)
+    forward = staticmethod(forward)
+
+    def forwarding(self, topics: Sequence[str] = ("in",), **settings: Any) -> Harness:
+        """A started task that passes records on."""
+        return Harness(processing(forward, topics=topics), **settings).start()
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()

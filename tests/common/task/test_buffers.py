@@ -1,0 +1,173 @@
+"""Which record is next when a task reads several partitions (KIP-353, KIP-695)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from milestones.common import serdes
+from milestones.common.errors import ProcessingError
+from milestones.common.records import TopicPartition
+from milestones.common.task.buffers import InputBuffer
+from milestones.common.topology.handlers import LogAndContinue
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+def both(kit: Any, **settings: Any) -> Any:
+    return kit.forwarding(topics=("a", "b"), **settings)
+
+
+def values(h: Any) -> list[str]:
+    return [value.decode() for _, _, value, _ in h.outputs()]
+
+
+def test_the_smallest_timestamp_over_the_heads_is_next(kit: Any) -> None:
+    h = both(kit)
+    h.feed(("k", "a1", 1), ("k", "a5", 5), ("k", "a3", 3), topic="a")
+    h.feed(("k", "b2", 2), ("k", "b4", 4), topic="b")
+    h.task.reached_end(A, 3, 0)
+    h.task.reached_end(B, 2, 0)
+    assert h.run() == 5
+    assert values(h) == ["a1", "b2", "b4", "a5", "a3"]
+
+
+def test_equal_timestamps_go_in_the_order_of_the_partitions_however_small_the_steps(kit: Any) -> None:
+    for limit in (1, 2, 100):
+        h = both(kit, max_task_idle_ms=-1)
+        h.feed(("k", "b1", 1), ("k", "b2", 1), topic="b")
+        h.feed(("k", "a1", 1), ("k", "a2", 1), topic="a")
+        while h.run(limit):
+            pass
+        assert values(h) == ["a1", "a2", "b1", "b2"]
+
+
+def test_an_empty_partition_is_waited_for_until_its_end_is_known(kit: Any) -> None:
+    h = both(kit)
+    h.feed(("k", "a", 1), topic="a")
+    assert (h.task.ready(0), h.run()) == (False, 0)
+    h.task.reached_end(B, 0, 0)
+    assert (h.task.ready(0), h.run()) == (True, 1)
+
+
+def test_new_records_make_the_end_unknown_again(kit: Any) -> None:
+    h = both(kit)
+    h.task.reached_end(B, 0, 0)
+    h.feed(("k", "b", 1), topic="b")
+    h.feed(("k", "a2", 2), ("k", "a3", 3), topic="a")
+    assert h.run() == 1
+    assert not h.task.ready(0)
+    h.task.reached_end(B, 1, 0)
+    assert h.run() == 2
+
+
+def test_an_empty_partition_at_its_end_is_waited_for_max_task_idle_ms_longer(kit: Any) -> None:
+    h = both(kit, max_task_idle_ms=100)
+    h.feed(("k", "a", 1), topic="a")
+    h.task.reached_end(B, 0, 1_000)
+    assert [h.task.ready(now) for now in (1_000, 1_099, 1_100)] == [False, False, True]
+    assert h.task.process(10, 1_100) == 1
+
+
+def test_the_wait_begins_when_the_partition_ran_empty(kit: Any) -> None:
+    h = both(kit, max_task_idle_ms=100)
+    h.feed(("k", "b", 1), topic="b")
+    h.feed(("k", "a", 2), ("k", "a", 3), topic="a")
+    h.task.reached_end(B, 1, 1_000)
+    assert h.task.process(10, 5_000) == 1
+    assert [h.task.ready(now) for now in (5_000, 5_099, 5_100)] == [False, False, True]
+
+
+def test_with_max_task_idle_ms_minus_one_nothing_is_waited_for(kit: Any) -> None:
+    h = both(kit, max_task_idle_ms=-1)
+    h.feed(("k", "a", 1), topic="a")
+    assert (h.task.ready(0), h.run()) == (True, 1)
+
+
+def test_without_any_record_a_task_isnt_ready(kit: Any) -> None:
+    h = both(kit)
+    h.task.reached_end(A, 0, 0)
+    h.task.reached_end(B, 0, 0)
+    assert (h.task.ready(10**9), h.run()) == (False, 0)
+    assert not kit.forwarding().task.ready(0)
+
+
+def test_extractors_decide_the_order_and_read_each_head_once(kit: Any) -> None:
+    read: list[str] = []
+
+    def by_value(record: Any, partition_time: int) -> int:
+        read.append(record.value)
+        return int(record.value)
+
+    topology = kit.processing(kit.forward, topics=("a", "b"), timestamp_extractor=by_value)
+    h = kit.Harness(topology, max_task_idle_ms=-1).start()
+    h.feed(("k", "3", 0), ("k", "1", 0), topic="a")
+    h.feed(("k", "2", 0), ("k", "4", 0), topic="b")
+    h.run()
+    assert (values(h), sorted(read)) == (["2", "3", "1", "4"], ["1", "2", "3", "4"])
+
+
+def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided(kit: Any) -> None:
+    topology = kit.processing(lambda context, record: context.forward(record.with_value(str(record.value))),
+                              topics=("a", "b"), value=serdes.LONG)  # fmt: skip
+    h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue("dead")).start()
+    h.feed(("k", b"bad", 1), ("k", bytes(8), 5), topic="a")
+    h.feed(("k", bytes(7) + b"\x01", 4), topic="b")
+    h.run()
+    assert [(topic, value) for topic, _, value, _ in h.outputs()] == [("dead", b"bad"), ("out", b"1"), ("out", b"0")]
+    assert (h.task.position(A), h.task.position(B)) == (2, 1)
+
+
+def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> None:
+    topology = kit.processing(kit.forward, topics=("a", "b"), value=serdes.LONG)
+    h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
+    h.feed(("k", b"bad", 1), ("k", b"bad", 2), topic="a")
+    assert h.run() == 0
+    assert (h.task.position(A), h.task.buffered(), h.task.commit_needed()) == (2, 0, True)
+
+
+def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -> None:
+    h = both(kit, max_task_idle_ms=-1)
+    h.feed(("k", "fail", 5), topic="a")
+    h.feed(("k", "b", 9), topic="b")
+    for _ in range(2):
+        with pytest.raises(ProcessingError, match="record a-0@0"):
+            h.run()
+    assert (h.task.buffered_of(A), h.task.position(A), h.task.stream_time) == (1, 0, -1)
+
+
+def test_what_is_gone_from_kafka_is_skipped(kit: Any) -> None:
+    h = both(kit)
+    h.feed(("k", "a", 1), topic="a")
+    h.task.skip_to(A, 100)
+    assert (h.task.buffered(), h.task.position(A), h.task.commit_needed()) == (0, 100, True)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=30), st.integers(1, 5))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_order_doesnt_depend_on_batches_when_all_is_buffered(
+    kit: Any, records: list[tuple[str, int]], limit: int
+) -> None:
+    orders = []
+    for step in (1000, limit):
+        h = both(kit, max_task_idle_ms=-1)
+        for index, (topic, time) in enumerate(records):
+            h.feed(("k", f"{index}", time), topic=topic)
+        while h.run(step):
+            pass
+        orders.append(values(h))
+    assert orders[0] == orders[1]
+
+
+def test_bytes_of_a_buffer_are_those_of_its_records() -> None:
+    buffer = InputBuffer(A)
+    assert buffer.bytes() == 0
+    buffer.add([b"x" * 1000, b"y" * 1000])  # type: ignore[list-item]  # anything with a length
+    assert 2000 < buffer.bytes() < 3000
+    buffer.messages.popleft()
+    buffer.taken(1)
+    assert 1000 < buffer.bytes() < 1500
+    buffer.clear()
+    assert buffer.bytes() == 0

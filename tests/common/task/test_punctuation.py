@@ -1,0 +1,178 @@
+"""Punctuations: Kafka Streams' rules for the first call, for gaps, for cancelling; each in a scope of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import ProcessingError
+from milestones.common.records import TopicPartition
+from milestones.common.task.punctuation import NEVER, PunctuationQueue
+from milestones.common.topology.handlers import LogAndContinue
+
+START = 1_000_000
+IN = TopicPartition("in", 0)
+
+
+def calling(kit: Any, kind: str, interval: int, action: Any = None, **settings: Any) -> tuple[Any, list[int]]:
+    """A started task with one punctuation; the times of its calls."""
+    calls: list[int] = []
+
+    def init(context: Any) -> None:
+        def punctuate(now: int) -> None:
+            calls.append(now)
+            if action is not None:
+                action(context, now, scheduled)
+
+        scheduled = context.schedule(timedelta(milliseconds=interval), kind, punctuate)
+
+    topology = kit.processing(kit.forward, [kit.store()], init=init)
+    return kit.Harness(topology, **settings).start(), calls
+
+
+def at(h: Any, *times: int) -> None:
+    h.feed(*(("k", "v", time) for time in times))
+    h.run()
+
+
+def test_by_stream_time_the_first_call_comes_with_the_first_record(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10)
+    h.run()
+    assert calls == []
+    at(h, 3)
+    assert calls == [3]
+
+
+def test_by_stream_time_calls_are_aligned_to_zero_and_a_gap_is_made_up_for_once(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10)
+    at(h, 3, 9, 10, 11, 19, 20, 55, 59, 60)
+    assert calls == [3, 10, 20, 55, 60]
+
+
+def test_old_records_dont_call(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10)
+    at(h, 15, 4, 12)
+    assert calls == [15]
+
+
+def test_by_wall_clock_the_first_call_comes_after_one_interval(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10)
+    assert h.task.next_punctuation_ms() == START + 10
+    assert not h.task.punctuate(START + 9)
+    assert h.task.punctuate(START + 10)
+    assert h.task.punctuate(START + 45)
+    assert not h.task.punctuate(START + 49)
+    assert h.task.punctuate(START + 50)
+    assert calls == [START + 10, START + 45, START + 50]
+
+
+def test_without_a_punctuation_none_is_due(kit: Any) -> None:
+    assert kit.forwarding().task.next_punctuation_ms() is None
+
+
+def test_a_punctuation_may_cancel_itself(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10, lambda context, now, scheduled: scheduled.cancel())
+    at(h, 1, 100, 200)
+    assert calls == [1]
+    h, calls = calling(kit, "wall-clock-time", 10, lambda context, now, scheduled: scheduled.cancel())
+    h.task.punctuate(START + 10)
+    assert (h.task.punctuate(START + 99), h.task.next_punctuation_ms(), len(calls)) == (False, None, 1)
+
+
+def test_a_punctuation_has_no_input_record_and_no_headers(kit: Any) -> None:
+    seen: list[Any] = []
+
+    def look(context: Any, now: int, scheduled: Any) -> None:
+        seen.append(context.record_metadata())
+        context.forward(context_record(now))
+
+    def context_record(now: int) -> Any:
+        from milestones.common.records import Record
+
+        return Record("p", "v", now)
+
+    h, _ = calling(kit, "wall-clock-time", 10, look)
+    h.feed(("k", "v", 1), headers=[("h", b"1")])
+    h.run()
+    h.task.take_outputs()
+    h.task.punctuate(START + 10)
+    assert seen == [None]
+    (output,) = h.task.take_outputs()
+    assert (output.key, output.timestamp, output.headers) == (b"p", START + 10, None)
+
+
+def test_what_a_punctuation_writes_is_logged_with_its_time_and_committed(kit: Any) -> None:
+    h, _ = calling(
+        kit, "wall-clock-time", 10, lambda context, now, s: context.get_state_store("store").put("p", str(now))
+    )
+    h.task.punctuate(START + 10)
+    assert h.task.commit_needed()
+    assert h.commit().offsets == {IN: 0}
+    assert h.engine("store") == {b"p": b"1000010"}
+    assert h.sent[0].timestamp == START + 10
+
+
+def fail(context: Any, now: int, scheduled: Any) -> None:
+    context.get_state_store("store").put("p", "v")
+    raise RuntimeError("user code")
+
+
+def test_a_failed_punctuation_leaves_nothing_and_is_due_again(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10, fail)
+    for _ in range(2):
+        with pytest.raises(ProcessingError, match="node worker, record no input record: RuntimeError: user code"):
+            h.task.punctuate(START + 10)
+    assert (len(calls), h.task.commit_needed(), h.task.next_punctuation_ms()) == (2, False, START + 10)
+
+
+def test_a_failed_stream_time_punctuation_stops_before_the_next_record_not_before_its_own(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10, fail)
+    h.feed(("k", "v", 1), ("k", "v", 2))
+    for _ in range(2):
+        with pytest.raises(ProcessingError):
+            h.run()
+        assert h.task.position(IN) == 1
+    assert (len(calls), h.task.buffered()) == (2, 1)
+
+
+def test_a_handler_may_skip_a_failed_punctuation(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10, fail, processing_handler=LogAndContinue("dead"))
+    at(h, 1, 2, 11)
+    assert len(calls) == 2
+    assert [topic for topic, *_ in h.outputs()] == ["out", "dead", "out", "out", "dead"]
+    assert list(h.task.store("store").all()) == []
+
+
+def test_a_punctuation_whose_call_was_rolled_back_is_due_again(kit: Any) -> None:
+    h, calls = calling(kit, "stream-time", 10)
+    at(h, 5)
+    h.commit()
+    at(h, 12)
+    h.task.roll_back()
+    h.ends["in"] = 1
+    at(h, 12)
+    assert calls == [5, 12, 12]
+
+
+def test_earlier_ones_are_called_first_and_equal_ones_in_the_order_of_scheduling() -> None:
+    queue, called = PunctuationQueue(), []
+    for name, first in (("c", 5), ("a", 5), ("b", 3)):
+        queue.schedule(name, lambda now: None, first, 100)
+    assert queue.next_ms == 3
+    assert queue.run_due(5, lambda punctuation: called.append(punctuation.node))
+    assert (called, queue.next_ms) == (["b", "c", "a"], 103)
+
+
+def test_a_cancelled_one_isnt_waited_for() -> None:
+    queue = PunctuationQueue()
+    scheduled = queue.schedule("a", lambda now: None, 5, 10)
+    scheduled.cancel()
+    assert not queue.run_due(5, lambda punctuation: None)
+    assert queue.next_ms == NEVER
+
+
+def test_an_interval_is_at_least_a_millisecond() -> None:
+    with pytest.raises(ValueError, match="each 0 ms: the least is 1"):
+        PunctuationQueue().schedule("a", lambda now: None, 0, 0)
