@@ -53,11 +53,11 @@ class Serde(Generic[T]):
     def __repr__(self) -> str:
         return f"Serde({self.name})"
 
-    def serializer(self, topic: str) -> Callable[[T], bytes]:  # noqa: ARG002  for subclasses
+    def serializer(self, topic: str) -> Callable[[T], bytes]:
         """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""
         return self._serialize
 
-    def deserializer(self, topic: str) -> Callable[[bytes], T]:  # noqa: ARG002  for subclasses
+    def deserializer(self, topic: str) -> Callable[[bytes], T]:
         """The function that makes a value of bytes (never None) of `topic`; raises what it likes."""
         return self._deserialize
 

@@ -69,8 +69,8 @@ class Assignment:
     partitions: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
     followup: bool = False
     error: str | None = None
-    shutdown: bool = False
     profile: str | None = None
+    shutdown: bool = False
 
 
 def profile_of(subscription: Subscription) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
 from milestones.common.errors import OwnershipError
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("milestones.librdkafka")
@@ -137,23 +137,6 @@ class AssignedConsumer(Owned):
             raise KafkaException(error)
         else:
             log.debug("consumer: %s (%s); librdkafka goes on by itself", error.str(), partition)
-
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets; partitions without one are left out. Under read committed only once no
-        transaction pends on them (else `KafkaException`, a passing one)."""
-        self._check_owner()
-        asked = [Position(*partition) for partition in partitions]
-        answer = self._consumer.committed(asked, timeout=timeout_ms / 1000) if asked else []
-        found = {}
-        for position in answer:
-            if position.error is not None:
-                raise KafkaException(position.error)
-            if position.offset != OFFSET_INVALID:
-                partition = TopicPartition(position.topic, position.partition)
-                found[partition] = OffsetAndMetadata(position.offset, position.metadata or "")
-        return found
 
     def known_end(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, without asking; None before the first."""

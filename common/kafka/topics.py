@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
@@ -146,6 +146,20 @@ class Cluster(Owned):
             request_timeout=self._timeout,
         )
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's committed offsets (next to read), without those of pending transactions; partitions that have
+        none are left out."""
+        self._check_owner()
+        asked = [Position(*partition) for partition in partitions]
+        futures = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, asked)], request_timeout=self._timeout
+        )
+        positions = futures[group].result().topic_partitions
+        failed = [position.error for position in positions if position.error is not None]
+        if failed:
+            raise KafkaException(failed[0])
+        return {TopicPartition(at.topic, at.partition): at.offset for at in positions if at.offset >= 0}
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""

@@ -82,10 +82,10 @@ class Total:
 
     statistics: dict[str, Statistic] = {"-total": "counter"}  # noqa: RUF012
 
-    def __init__(self, now_ms: int) -> None:  # noqa: ARG002  all sensors are made alike
+    def __init__(self, now_ms: int) -> None:
         self.total = 0
 
-    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:  # noqa: ARG002
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
         yield "-total", self.total
 
 
@@ -169,11 +169,11 @@ class Gauge:
 
     statistics: dict[str, Statistic] = {"": "gauge"}  # noqa: RUF012
 
-    def __init__(self, now_ms: int) -> None:  # noqa: ARG002
+    def __init__(self, now_ms: int) -> None:
         self.value: Number = 0
         self.read: Callable[[], Number] | None = None
 
-    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:  # noqa: ARG002
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
         yield "", self.value if self.read is None else self.read()
 
 
@@ -182,10 +182,10 @@ class Text:
 
     statistics: dict[str, Statistic] = {"": "text"}  # noqa: RUF012
 
-    def __init__(self, now_ms: int) -> None:  # noqa: ARG002
+    def __init__(self, now_ms: int) -> None:
         self.value = ""
 
-    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+    def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, str]]:
         yield "", self.value
 
 

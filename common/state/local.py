@@ -2,7 +2,7 @@
 
 *Guarantees*: a task's stores are open under its directory's lock, and what they were written as is what the topology
 says; an error at any step leaves no lock and no handle. A damaged store is set aside and starts empty, at offset None,
-while the others keep theirs.
+while the others keep theirs. A store with a changelog that is at offset None is empty.
 *Assumes*: a store at offset None is restored from the beginning of its changelog before it is used.
 """
 
@@ -167,7 +167,14 @@ class TaskState:
             make_directory(self.path / ROCKSDB)
         engine = engines.open(self._path(spec), spec.name)
         try:
-            return engine, engine.open(spec.name)
+            namespace = engine.open(spec.name)
+            restorable = spec.logged or spec.source_topic is not None
+            if restorable and namespace.offset() is None and any(True for _ in namespace.scan(None, None)):
+                # The beginning of a first write that was cut off. Of the keys in it those could survive a restoration
+                # that were deleted so long ago that the changelog has forgotten even the deletion.
+                engine.drop(spec.name)
+                namespace = engine.open(spec.name)
+            return engine, namespace
         except BaseException:
             engine.close()
             raise

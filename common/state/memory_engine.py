@@ -30,7 +30,7 @@ class MemoryEngines:
 
     name = "memory"
 
-    def open(self, directory: Path, store: str | None = None) -> MemoryEngine:  # noqa: ARG002  the seam's shape
+    def open(self, directory: Path, store: str | None = None) -> MemoryEngine:
         return MemoryEngine(store)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
@@ -127,7 +127,7 @@ class MemoryNamespace:
                 raise closed(self.name)
             yield key, data[key]
 
-    def _refuse(self, key: bytes) -> bytes | None:  # noqa: ARG002  stands for `get`
+    def _refuse(self, key: bytes) -> bytes | None:
         raise closed(self.name)
 
 

@@ -32,8 +32,8 @@ class RocksSettings:
     """Sizes in bytes. Fit for many small stores in one process.
 
     `block_cache_bytes`: blocks, indexes and filters of all stores. `all_write_buffers_bytes`: memtables of all stores
-    (a soft limit). Of one store: `write_buffer_bytes`, a memtable, and about what its log preallocates on disk;
-    `max_write_buffers`, memtables with the one being written; `max_open_files`, table files. `bloom_bits`: per key.
+    (a soft limit). Of one store: `write_buffer_bytes`, a memtable; `max_write_buffers`, memtables with the one being
+    written; `max_open_files`, table files. `bloom_bits`: per key.
     """
 
     block_cache_bytes: int = 64 * MIB
@@ -49,6 +49,9 @@ class RocksSettings:
         offsets, would keep every log file alive."""
         return 2 * self.write_buffer_bytes
 
+
+ARENA_BLOCK_BYTES = 64 * 1024
+"""By which a memtable grows. RocksDB's default is an eighth of its size: a megabyte for a store of a few entries."""
 
 _OFFSET = struct.Struct(">q")
 

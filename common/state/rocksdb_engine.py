@@ -22,6 +22,7 @@ import rocksdb
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Batch
 from milestones.common.state.rocks import (
+    ARENA_BLOCK_BYTES,
     RocksSettings,
     closed,
     entries,
@@ -67,7 +68,8 @@ class RocksDbEngines:
             create_if_missing=True,
             max_open_files=size.max_open_files,
             max_total_wal_size=size.max_wal_bytes,
-            manifest_preallocation_size=64 * 1024,
+            # Many small databases: nothing preallocated, no statistics, no pile of log files.
+            allow_fallocate=False,
             skip_stats_update_on_db_open=True,
             stats_dump_period_sec=0,
             stats_persist_period_sec=0,
@@ -88,6 +90,7 @@ class RocksDbEngines:
         return {
             "table_factory": table,
             "compression": rocksdb.CompressionType.lz4_compression,
+            "arena_block_size": ARENA_BLOCK_BYTES,
             "write_buffer_size": self.settings.write_buffer_bytes,
             "max_write_buffer_number": self.settings.max_write_buffers,
         }

@@ -33,6 +33,7 @@ from rocksdict import (
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Batch
 from milestones.common.state.rocks import (
+    ARENA_BLOCK_BYTES,
     RocksSettings,
     closed,
     entries,
@@ -85,6 +86,7 @@ class RocksDictEngines:
         options.set_compression_type(DBCompressionType.lz4())
         options.set_write_buffer_manager(self._write_buffers)
         options.set_write_buffer_size(size.write_buffer_bytes)
+        options.set_arena_block_size(ARENA_BLOCK_BYTES)
         options.set_max_write_buffer_number(size.max_write_buffers)
         options.set_max_total_wal_size(size.max_wal_bytes)
         options.set_max_open_files(size.max_open_files)

@@ -44,7 +44,7 @@ def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) 
     if response.action is Action.CONTINUE:
         return response.dead_letters
     raise ProcessingError(
-        f"{describe_error(context, error)}. The record stays where it is; mend the code or the data, or set {key}",
+        f"{describe_error(context, error)}. It will be tried again; mend the code or the data, or set {key}",
         context.task_id,
         context.processor_node_id,
     ) from error

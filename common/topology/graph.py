@@ -41,7 +41,7 @@ class GraphNode:
 class StreamSource(GraphNode):
     node: SourceNode
 
-    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(self.node)
 
 
@@ -69,7 +69,7 @@ class TableFromTopic(Process):
 
     source: SourceNode = field(kw_only=True)
 
-    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_node(self.source)
         super().write(topology, (self.source.name,))
 
@@ -110,7 +110,7 @@ class Sink(GraphNode):
 class Store(GraphNode):
     spec: StoreSpec
 
-    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:  # noqa: ARG002  it has none
+    def write(self, topology: Topology, parents: tuple[str, ...]) -> None:
         topology.add_state_store(self.spec)
 
 

@@ -185,7 +185,7 @@ class Peek:
 class Foreach:
     action: ForeachAction
 
-    def bind(self, context: OperatorContext) -> Process:  # noqa: ARG002  nothing comes after it
+    def bind(self, context: OperatorContext) -> Process:
         action = self.action
 
         def process(key: Any, value: Any, _timestamp: int) -> None:
@@ -202,7 +202,7 @@ class Print:
     file: TextIO | None = None
     mapper: KeyValueMapper | None = None
 
-    def bind(self, context: OperatorContext) -> Process:  # noqa: ARG002  nothing comes after it
+    def bind(self, context: OperatorContext) -> Process:
         label, file, mapper = self.label, self.file, self.mapper
 
         def process(key: Any, value: Any, _timestamp: int) -> None:

@@ -2,3 +2,6 @@
 
 A topology's topics are named after the application: `<application_id>-in`, `-out`, ... so a config is all it takes.
 """
+
+STATE = "client is "
+"""What the log says before each new state of the client."""

@@ -17,9 +17,19 @@ from typing import Any
 
 import psutil
 
+from compat_tests.apps import STATE
 from compat_tests.apps.topologies import TOPOLOGIES
 from milestones import Streams, StreamsConfig
 from milestones.common.errors import MilestonesError
+
+
+log = logging.getLogger("compat_tests")
+
+
+def native_threads() -> list[str]:
+    """The names of all threads of this process, where the system tells them."""
+    tasks = Path("/proc/self/task")
+    return sorted((task / "comm").read_text().strip() for task in tasks.iterdir()) if tasks.exists() else []
 
 
 def census() -> dict[str, Any]:
@@ -28,7 +38,7 @@ def census() -> dict[str, Any]:
     process = psutil.Process()
     return {
         "threads": sorted(thread.name for thread in threading.enumerate()),
-        "native_threads": process.num_threads(),
+        "native_threads": native_threads(),
         "files": sorted(file.path for file in process.open_files()),
         "connections": len(process.net_connections()),
     }
@@ -38,9 +48,11 @@ def run(topology: str, config_file: str) -> int:
     """The process's exit code."""
     try:
         config = StreamsConfig.from_toml(config_file)
-        return Streams(TOPOLOGIES[topology](config.application_id), config).run()
+        streams = Streams(TOPOLOGIES[topology](config.application_id), config)
+        streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
+        return streams.run()
     except MilestonesError as error:
-        logging.getLogger("compat_tests").error("%s: %s", type(error).__name__, error)
+        log.error("%s: %s", type(error).__name__, error)
         return error.exit_code
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compat_tests.apps import STATE
 from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -100,9 +101,14 @@ class Instance:
 
     def stop(self, timeout_s: float = EXIT_S) -> None:
         """SIGTERM, and a clean end: exit code 0."""
-        self.signal(signal.SIGTERM)
+        self.ask_to_stop()
         code = self.wait(timeout_s)
         assert code == 0, f"{self.name} was asked to stop and ended with exit code {code}\n{self.log_tail()}"
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM; to a process that is still being born, once it listens."""
+        self.says(STATE)
+        self.signal(signal.SIGTERM)
 
     def must_live(self) -> None:
         """Raise `DiedError` when the process has ended."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from compat_tests.apps import STATE
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.cluster import Cluster, Tail
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
@@ -176,11 +177,11 @@ class World:
 
 def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
     """SIGTERM to all at once, then a clean end of each: nobody takes over what another one gave up."""
-    import signal
-
     running = [one for one in instances if one.running]
     for one in running:
-        one.signal(signal.SIGTERM)
+        one.says(STATE)
+    for one in running:
+        one.ask_to_stop()
     for one in running:
         one.dies(0, timeout_s)
 

@@ -116,18 +116,20 @@ def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() 
     assert found.commits == [(P1, 42)]
 
 
-BEFORE = Census(("MainThread",), 1, ("/logs/app.log",), 0)
+BEFORE = Census(("MainThread",), ("python",), ("/logs/app.log",), 0)
 
 
 def test_a_clean_process_passes() -> None:
     assert nothing_left(BEFORE, BEFORE, "/state") == []
+    pool = replace(BEFORE, native_threads=("python", "rocksdb:low", "rocksdb:high"))
+    assert nothing_left(BEFORE, pool, "/state") == []
 
 
 @pytest.mark.parametrize(
     ("after", "kind"),
     [
         (replace(BEFORE, threads=("MainThread", "stream-1")), "thread"),
-        (replace(BEFORE, native_threads=2), "thread"),
+        (replace(BEFORE, native_threads=("python", "rdk:main")), "thread"),
         (replace(BEFORE, files=(*BEFORE.files, "/state/app/0_0/LOCK")), "file"),
         (replace(BEFORE, connections=1), "connection"),
     ],

@@ -47,8 +47,10 @@ class Committer:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
 
     def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        staged = {task: task.freeze() for task in tasks}
+        staged: dict[Task, Staged] = {}
         try:
+            for task in tasks:
+                staged[task] = task.freeze()
             reach("commit.before-flush")
             for task, boundary in staged.items():
                 self._collection.send(task, boundary)

@@ -67,10 +67,10 @@ class CommitSchedule:
         return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
 
     def commit_now(self, now_ms: int) -> bool:
-        """Commit all tasks, unless none has anything to commit."""
+        """Commit the tasks that have anything to commit, all in one."""
         self._last_commit = now_ms
-        tasks = list(self._tasks.processing.values())
-        if not any(task.commit_needed() for task in tasks):
+        tasks = [task for task in self._tasks.processing.values() if task.commit_needed()]
+        if not tasks:
             return False
         try:
             committed = self._commit.commit(tasks)

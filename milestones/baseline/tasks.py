@@ -5,7 +5,7 @@
                   locked)       offsets)   |                                     |
                                            +------------ rolled back ------------+
 
-*Guarantees*: a task is in exactly one of these places; nothing in here waits longer than one request to Kafka.
+*Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -15,10 +15,9 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
 from milestones.common.errors import StateLockedError, TimeoutExceededError
-from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.membership import Committed
+from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ log = logging.getLogger(__name__)
 
 
 class ThreadTasks:
-    """*Owns*: the tasks that wait or are being positioned; it lends the others to restoration and processing."""
+    """*Owns*: the tasks that wait or are being positioned; it lends the others to restoration, inputs and processing.
+    *Sends*: questions for committed offsets. *Receives*: `Committed`."""
 
     def __init__(
         self,
@@ -49,8 +49,12 @@ class ThreadTasks:
         self._restoring: dict[TaskId, Task] = {}
         self._starting: dict[TaskId, Task] = {}
         self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
+        self._answers: Mailbox[Committed] = Mailbox(1_000, f"{context.name} committed offsets")
+        self._asked: dict[TaskId, tuple[int, int]] = {}
+        self._number = 0
+        self._rolled_back: set[TaskId] = set()
+        self._locked_out: set[TaskId] = set()
         self.processing: dict[TaskId, Task] = {}
-        self._stuck_since: int | None = None
 
     @property
     def owned(self) -> frozenset[TaskId]:
@@ -85,37 +89,48 @@ class ThreadTasks:
             try:
                 self._positioning[id] = self._state.create(id, partitions)
                 del self._waiting[id]
+                self._locked_out.discard(id)
             except StateLockedError as error:
-                log.info("task %s waits for its directory: %s", id, error)
+                if id not in self._locked_out:
+                    log.info("task %s waits for its directory: %s", id, error)
+                self._locked_out.add(id)
 
     def _position(self, now_ms: int) -> None:
-        if not self._positioning:
-            return
-        partitions = [p for task in self._positioning.values() for p in task.partitions]
-        try:
-            committed = self._clients.consumer.committed(partitions, self._context.config.request_timeout_ms)
-        except KafkaException as exception:
-            self._still_stuck(now_ms, exception)
-            return
-        self._stuck_since = None
-        positioned, self._positioning = self._positioning, {}
-        for id, task in positioned.items():
-            self._committed[id] = {p: committed[p] for p in task.partitions if p in committed}
-            if task.needs_restoration:
-                self._restoring[id] = task
-                self._restoration.add(task, {p: at.offset for p, at in self._committed[id].items()})
-            else:
-                self._start(task)
+        for answer in self._answers.drain():
+            for id in [id for id, (number, _) in self._asked.items() if number == answer.number]:
+                del self._asked[id]
+                if answer.error is None:
+                    self._positioned(self._positioning.pop(id), answer.offsets)
+        ready = [task for task in self._ready_to_position() if task.id not in self._asked]
+        if ready:
+            self._number += 1
+            self._asked.update({task.id: (self._number, now_ms) for task in ready})
+            partitions = frozenset(partition for task in ready for partition in task.partitions)
+            self._clients.member.fetch_offsets(self._number, partitions, self._answers)
+        self._check_patience(now_ms)
 
-    def _still_stuck(self, now_ms: int, exception: KafkaException) -> None:
-        self._stuck_since = now_ms if self._stuck_since is None else self._stuck_since
-        if not is_passing(exception):
-            raise exception
-        if now_ms - self._stuck_since > self._context.config.task_timeout_ms:
+    def _positioned(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._rolled_back.discard(task.id)
+        self._committed[task.id] = {p: committed[p] for p in task.partitions if p in committed}
+        if task.needs_restoration:
+            self._restoring[task.id] = task
+            self._restoration.add(task, {p: at.offset for p, at in self._committed[task.id].items()})
+        else:
+            self._start(task)
+
+    def _ready_to_position(self) -> list[Task]:
+        """What was rolled back while we join waits for the new generation: the old one could commit nothing more."""
+        held = self._rolled_back if self._clients.member.joining() else frozenset()
+        return [task for id, task in self._positioning.items() if id not in held]
+
+    def _check_patience(self, now_ms: int) -> None:
+        limit = self._context.config.task_timeout_ms
+        late = sorted(str(id) for id, (_, asked_ms) in self._asked.items() if now_ms - asked_ms > limit)
+        if late:
             raise TimeoutExceededError(
-                f"committed offsets of {sorted(map(str, self._positioning))} can't be read within task_timeout_ms: "
-                f"{exception.args[0]}"
-            ) from exception
+                f"the committed offsets of tasks {', '.join(late)} didn't get stable within task_timeout_ms ({limit}): "
+                "the coordinator is away, or a transaction of another instance pends on them"
+            )
 
     def _start(self, task: Task) -> None:
         self._starting[task.id] = task
@@ -126,12 +141,15 @@ class ThreadTasks:
         for task in self._take(list(self.processing)):
             task.roll_back()
             self._positioning[task.id] = task
+            self._rolled_back.add(task.id)
 
     def close(self, ids: Collection[TaskId]) -> None:
         """Close these tasks, wherever they are; what wasn't committed is dropped."""
         for id in ids:
             self._waiting.pop(id, None)
             self._committed.pop(id, None)
+            self._asked.pop(id, None)
+            self._rolled_back.discard(id)
         for task in self._take(ids):
             task.close()
 

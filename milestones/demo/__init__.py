@@ -24,8 +24,8 @@ def run(
     """Play the demo; the process's exit code, 0 only if every count was right (`common/errors.py` has the others).
 
     `seconds`: how long the text takes to flow in. `stage`: what `milestones=` takes, None for the newest. `lines`:
-    how many lines of the text, None for a good part of it. `folder`: a new one, where Kafka's data, state and logs go
-    and stay; None: they are deleted. Only on the main thread, for it answers SIGINT and SIGTERM: both give 130.
+    how many lines of the text, from its beginning, None for all. `folder`: a new one, where Kafka's data, state and
+    logs go and stay; None: they are deleted. Only on the main thread, for it answers SIGINT and SIGTERM: both give 130.
     """
     from milestones.demo.play import play
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"
 REPORT_EVERY_S = 0.25
-PATIENCE_S = 10.0
+PATIENCE_S = 3.0
 """How long an orderly close may take once nobody reads our output any more."""
 
 
@@ -37,13 +37,13 @@ def topology() -> Topology:
     builder = StreamsBuilder()
     all_words = builder.stream(LINES, value=serdes.STRING).flat_map_values(words)
     (
-        all_words.group_by(lambda _, word: word, key=serdes.STRING, value=serdes.STRING)
+        all_words.group_by(lambda _, word: word, key=serdes.STRING)
         .count(COUNTS_STORE)
         .to_stream()
         .to(WORD_COUNTS, value=serdes.LONG)
     )
     (
-        all_words.group_by(lambda _, word: word[0], key=serdes.STRING, value=serdes.STRING)
+        all_words.group_by(lambda _, word: word[0], key=serdes.STRING)
         .aggregate(no_words, add_word, LETTERS_STORE, value=serdes.JSON)
         .to_stream()
         .to(LETTERS, value=serdes.JSON)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.consumers import client_log
 from milestones.common.kafka.embedded import KAFKA_VERSION, EmbeddedKafka
 from milestones.common.serdes import LONG
 from milestones.demo.check import Check, Outcome, checks, decoded, most_frequent
@@ -28,7 +30,6 @@ from milestones.demo.text import lines as text_lines
 from milestones.demo.view import Display
 from milestones.flags import STAGES, parse_milestones
 
-DEFAULT_LINES = 8_000
 _TOP = 15
 _INTERRUPTED = 130
 
@@ -36,6 +37,8 @@ _INTERRUPTED = 130
 def play(console: Console | None, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
     """See `milestones.demo.run`."""
     console = console or Console()
+    # What the clients say of a broker that goes away is not for the screen, unless logging was asked for.
+    client_log.addHandler(logging.NullHandler())
     try:
         with _sigterm_interrupts():
             return _play(console, seconds, stage, lines, folder)
@@ -63,9 +66,9 @@ def _interrupt(*_: object) -> NoReturn:
 def _play(console: Console, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
     stage = stage or _newest_stage()
     parse_milestones(stage)
-    text = text_lines()[: DEFAULT_LINES if lines is None else lines]
+    text = text_lines()[:lines]
     if not text:
-        raise MilestonesError(f"lines={lines}: the demo needs at least one line of text")
+        raise MilestonesError(f"lines={lines}: the demo needs at least one line of its text")
     characters = sum(map(len, text))
     console.print(
         "[bold]Milestones[/]: a stateful, exactly-once stream application on a real Kafka. "
@@ -82,7 +85,7 @@ def _play(console: Console, seconds: float, stage: str | None, lines: int | None
         kafka = stack.enter_context(broker)
         # In the broker's directory: a temporary one is deleted even when this process is killed.
         instances = folder or kafka.data_dir / "demo"
-        story = Story(display, kafka.bootstrap_servers, text, seconds, stage, instances)
+        story = Story(display, kafka, text, seconds, stage, instances)
         stack.callback(story.close)
         with display:
             outcome = story.tell()

@@ -34,7 +34,7 @@ class Fold:
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         self._topic = topic
-        self._consumer = AssignedConsumer(_settings(bootstrap_servers, "demo-reader", "read_committed"))
+        self._consumer = AssignedConsumer(_settings(bootstrap_servers))
         self._consumer.assign({TopicPartition(topic, number): OFFSET_BEGINNING for number in range(partitions)})
         self._reached: dict[TopicPartition, int] = {}
         self.table: dict[bytes, bytes] = {}
@@ -76,14 +76,12 @@ class Progress:
     `read`: records of the source that are processed and committed; `lag`: offsets between what is committed and the
     ends, of all topics.
 
-    *Owns*: an admin client, and a consumer that only asks for committed offsets.
+    *Owns*: an admin client.
     """
 
     def __init__(self, bootstrap_servers: str, group: str, source: str) -> None:
         self._servers, self._group, self._source = bootstrap_servers, group, source
         self._cluster = Cluster({"bootstrap.servers": bootstrap_servers}, request_timeout_ms=_TIMEOUT_MS)
-        # Read committed would wait as long as a transaction on the offsets pends, which is nearly always.
-        self._offsets = AssignedConsumer(_settings(bootstrap_servers, group, "read_uncommitted"))
         self.lag = self.read = 0
 
     def update(self) -> None:
@@ -111,9 +109,6 @@ class Progress:
         bounds = self._ask("the ends of topics", lambda: self._cluster.bounds(partitions, committed=False))
         return {partition: end for partition, (_, end) in bounds.items()}
 
-    def close(self) -> None:
-        self._offsets.close()
-
     def _ends_of_inputs(self) -> dict[TopicPartition, int]:
         counts = self._cluster.partition_counts()
         own = [name for name in counts if name.startswith(f"{self._group}-") and name.endswith("-repartition")]
@@ -121,14 +116,14 @@ class Progress:
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         partitions = list(partitions)
-        found = self._ask("committed offsets", lambda: self._offsets.committed(partitions, _TIMEOUT_MS))
-        return {partition: found[partition].offset if partition in found else 0 for partition in partitions}
+        found = self._ask("committed offsets", lambda: self._cluster.committed(self._group, partitions))
+        return {partition: found.get(partition, 0) for partition in partitions}
 
     def _ask(self, what: str, call: Callable[[], T]) -> T:
         return retrying(call, what=what, timeout_ms=_PATIENCE_MS, clock=SystemClock())
 
     def _no_record_between(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        consumer = AssignedConsumer(_settings(self._servers, "demo-reader", "read_committed"))
+        consumer = AssignedConsumer(_settings(self._servers))
         reached: dict[TopicPartition, int] = {}
         deadline = time.monotonic() + _PATIENCE_MS / 1000
         try:
@@ -147,10 +142,10 @@ def _all_reached(reached: Mapping[TopicPartition, int], ends: Mapping[TopicParti
     return all(reached.get(partition, 0) >= end for partition, end in ends.items())
 
 
-def _settings(bootstrap_servers: str, group: str, isolation_level: str) -> dict[str, object]:
+def _settings(bootstrap_servers: str) -> dict[str, object]:
     return {
         **CONSUMER_DEFAULTS,
         "bootstrap.servers": bootstrap_servers,
-        "group.id": group,
-        "isolation.level": isolation_level,
+        "group.id": "demo-reader",
+        "isolation.level": "read_committed",
     }

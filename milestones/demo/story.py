@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.serdes import LONG
 from milestones.demo.app import COUNTS_STORE, LETTERS, LETTERS_STORE, LINES, WORD_COUNTS, topology
@@ -41,15 +41,15 @@ class Story:
     """
 
     def __init__(
-        self, display: Display, bootstrap_servers: str, text: Sequence[str], seconds: float, stage: str, folder: Path
+        self, display: Display, broker: EmbeddedKafka, text: Sequence[str], seconds: float, stage: str, folder: Path
     ) -> None:
-        self._display, self._servers, self._text, self._folder = display, bootstrap_servers, text, folder
-        self._stage = stage
+        self._display, self._broker, self._text, self._folder = display, broker, text, folder
+        self._stage, self._servers = stage, broker.bootstrap_servers
         subtopologies = topology().resolve(APPLICATION_ID)
         self._tasks = {f"{sub.id}_{number}" for sub in subtopologies for number in range(PARTITIONS)}
         self._settings = {
             "MILESTONES_APPLICATION_ID": APPLICATION_ID,
-            "MILESTONES_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "MILESTONES_BOOTSTRAP_SERVERS": self._servers,
             "MILESTONES_MILESTONES": stage,
             "MILESTONES_PROCESSING_GUARANTEE": "exactly_once_v2",
             # Nobody may take a dead member's tasks before its session is over.
@@ -58,12 +58,12 @@ class Story:
             # Every update is emitted, so that outputs can be counted.
             "MILESTONES_STATESTORE_CACHE_MAX_BYTES": "0",
         }
-        self._feeder = Feeder(bootstrap_servers, LINES, text, PARTITIONS, seconds)
+        self._feeder = Feeder(self._servers, LINES, text, PARTITIONS, seconds)
         self._instances: dict[int, Instance] = {}
         self._past_records = 0
-        self._progress = Progress(bootstrap_servers, APPLICATION_ID, LINES)
+        self._progress = Progress(self._servers, APPLICATION_ID, LINES)
         self._asked = 0.0
-        self._counts: Fold | None = None
+        self._folds: dict[str, Fold] = {}
         self._rate = _Rate()
         self._top: list[tuple[str, int]] = []
 
@@ -73,7 +73,7 @@ class Story:
         """1. topics, two instances; 2. the text flows; 3. half-way one instance is killed, the other takes over;
         4. a new one takes its place; 5. all is processed, the instances stop; 6. the results are read."""
         self._create_topics()
-        self._counts = Fold(self._servers, WORD_COUNTS, PARTITIONS)
+        self._folds[WORD_COUNTS] = Fold(self._servers, WORD_COUNTS, PARTITIONS)
         for number in (1, 2):
             self._start(number)
         self._until(self._both_work, "both instances have tasks and run")
@@ -128,16 +128,18 @@ class Story:
         self._display.event("both instances have closed with exit code 0")
 
     def _read_results(self) -> Outcome:
-        """The whole topics, read committed."""
+        """The whole topics, read committed. One of them is followed since the beginning."""
         changelogs = [f"{APPLICATION_ID}-{store}-changelog" for store in (COUNTS_STORE, LETTERS_STORE)]
-        self._display.event("reading the results")
         counts, letters, counts_log, letters_log = (self._read(topic) for topic in (WORD_COUNTS, LETTERS, *changelogs))
         return Outcome(counts.table, letters.table, counts_log.table, letters_log.table, counts.records)
 
     def _read(self, topic: str) -> Fold:
-        with closing(Fold(self._servers, topic, PARTITIONS)) as fold:
-            fold.read_to(self._progress.ends([topic]))
-            return fold
+        if topic not in self._folds:
+            self._folds[topic] = Fold(self._servers, topic, PARTITIONS)
+        fold = self._folds[topic]
+        fold.read_to(self._progress.ends([topic]))
+        self._display.event(f"topic {topic} is read to its end: {fold.records:,} records, {len(fold.table):,} keys")
+        return fold
 
     # ---- what has happened
 
@@ -170,18 +172,19 @@ class Story:
                 raise self._failure(f"nothing has moved for {_STANDSTILL_S:.0f} s, before {what}")
 
     def _look(self) -> None:
+        if not self._broker.running:
+            raise MilestonesError("the broker ended by itself")
         for number, instance in self._instances.items():
             if not instance.killed and (instance.exit_code is not None or instance.report.failed):
                 code = instance.wait(_LAST_WORDS_S)
                 raise self._failure(f"instance {number} failed by itself, with exit code {code}")
         if self._feeder.error is not None:
             raise MilestonesError(f"the text could not be sent: {self._feeder.error}") from self._feeder.error
-        if self._counts is not None:
-            self._counts.poll()
-            if time.monotonic() - self._asked >= _ASK_EVERY_S:
-                self._asked = time.monotonic()
-                self._progress.update()
-                self._top = most_frequent(decoded(self._counts.table, LONG), _LIVE_TOP)
+        self._folds[WORD_COUNTS].poll()
+        if time.monotonic() - self._asked >= _ASK_EVERY_S:
+            self._asked = time.monotonic()
+            self._progress.update()
+            self._top = most_frequent(decoded(self._folds[WORD_COUNTS].table, LONG), _LIVE_TOP)
         self._display.show(self._view())
 
     def _view(self) -> View:
@@ -203,9 +206,8 @@ class Story:
         for instance in self._instances.values():
             instance.close()
         self._feeder.close()
-        self._progress.close()
-        if self._counts is not None:
-            self._counts.close()
+        for fold in self._folds.values():
+            fold.close()
 
 
 class _Rate:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from uuid import uuid4
 
@@ -29,9 +28,8 @@ def group(kafka: str) -> str:
 
 
 @pytest.fixture
-def progress(kafka: str, group: str) -> Iterator[Progress]:
-    with closing(Progress(kafka, group, f"{group}-source")) as progress:
-        yield progress
+def progress(kafka: str, group: str) -> Progress:
+    return Progress(kafka, group, f"{group}-source")
 
 
 def fed(kafka: str, topic: str, lines: list[str]) -> Feeder:

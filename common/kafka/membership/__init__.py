@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from milestones.common.kafka.membership.events import (
     Assigned,
+    Committed,
     Failed,
     JoinNeeded,
     Leader,
@@ -23,6 +24,7 @@ from milestones.common.kafka.membership.settings import MemberSettings
 __all__ = [
     "Assigned",
     "CommitRetriableError",
+    "Committed",
     "Failed",
     "GroupMember",
     "JoinNeeded",

@@ -90,13 +90,32 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Committed:
+    """The answer to `FetchOffsets` of that number; partitions without a committed offset are left out. `error`: the
+    membership ended before."""
+
+    number: int
+    offsets: Offsets
+    error: MilestonesError | None = None
+
+
+@dataclass(frozen=True)
+class FetchOffsets:
+    """*Owner to member.* What is committed for these partitions, once no transaction pends on any of them?"""
+
+    number: int
+    partitions: frozenset[TopicPartition]
+    reply_to: Mailbox[Committed]
+
+
+@dataclass(frozen=True)
 class Close:
     """*Owner to member.*"""
 
     leave: bool
 
 
-Command = Join | Rejoin | Commit | Close
+Command = Join | Rejoin | Commit | FetchOffsets | Close
 
 
 class Membership(NamedTuple):

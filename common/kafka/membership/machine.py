@@ -32,6 +32,7 @@ from milestones.common.kafka.membership.events import (
     Command,
     Commit,
     Failed,
+    FetchOffsets,
     Join,
     JoinNeeded,
     Leader,
@@ -40,6 +41,7 @@ from milestones.common.kafka.membership.events import (
     Membership,
     Rejoin,
 )
+from milestones.common.kafka.membership.fetches import PendingFetches
 from milestones.common.kafka.membership.leading import lead
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
@@ -92,6 +94,7 @@ class MemberMachine:
         self._sent_ms: int | None = None
         self._leads = False
         self._commits = PendingCommits(now_ms)
+        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms, now_ms)
         self._reason = ""
         self._started = False
         self._unreached_ms: int | None = None
@@ -111,11 +114,13 @@ class MemberMachine:
                 self._want_rejoin(reason)
             case Commit():
                 self._take_commit(command)
+            case FetchOffsets():
+                self._fetches.add(command)
             case Close(leave):
                 self._close(leave)
 
     def run_once(self, now_ms: int) -> bool:
-        """One step. 1. The owner's sign of life. 2. The rebalance. 3. The heartbeat. 4. Commits."""
+        """1. The owner's sign of life. 2. The rebalance. 3. The heartbeat. 4. Committed offsets. 5. Commits."""
         if not self._started:
             self._started = True
             self._ask("the member starts")
@@ -153,6 +158,8 @@ class MemberMachine:
             due.append(self._retry_ms)
         if self._commits:
             due.append(max(self._commits.next_ms(), self._retry_ms))
+        if self._fetches:
+            due.append(max(self._fetches.next_ms(), self._retry_ms))
         if self.state is not State.UNJOINED:
             due.append(self.polled_ms + self._settings.max_poll_interval_ms + 1)
         return max(min(due) - now_ms, 0)
@@ -201,7 +208,8 @@ class MemberMachine:
             did = self._step_sync(now_ms)
         else:
             did = self.state is State.STABLE and now_ms >= self._beat_ms and self._heartbeat(now_ms)
-        return self._step_commit(now_ms) or did
+        fetched = self.state is not State.UNJOINED and self._fetches.step(self._coordinator, now_ms)
+        return self._step_commit(now_ms) or fetched or did
 
     def _step_join(self, now_ms: int) -> bool:
         assert self._subscription is not None
@@ -390,7 +398,7 @@ class MemberMachine:
         self._sent_ms, self._wish, self._asked = None, None, None
         self._assignment, self._subscription = Assignment(), None
         self._move(State.UNJOINED)
-        self._commits.reject(StaleGenerationError(reason))
+        self._reject(StaleGenerationError(reason))
         self._publish(generation=-1, member_id="", joins=self._join_number, losses=self._published.losses + held)
         if held:
             self._post(Lost(reason))
@@ -405,8 +413,12 @@ class MemberMachine:
         self._post(Failed(error))
 
     def _end(self, error: MilestonesError) -> None:
-        self._commits.reject(error)
+        self._reject(error)
         self._coordinator.forget()
+
+    def _reject(self, error: MilestonesError) -> None:
+        self._commits.reject(error)
+        self._fetches.reject(error)
 
     def _leave(self, reason: str) -> None:
         """Best effort: a group that doesn't hear of it notices by the session timeout."""

@@ -20,6 +20,8 @@ from milestones.common.kafka.membership.events import (
     Close,
     Command,
     Commit,
+    Committed,
+    FetchOffsets,
     Join,
     JoinNeeded,
     Leader,
@@ -37,6 +39,7 @@ from milestones.common.kafka.membership.states import State
 from milestones.common.kafka.wire import Connect, Connector
 from milestones.common.kafka.wire_settings import WireSettings
 from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class GroupMember:
     """A member of the classic protocol's group, with a thread of its own.
 
     *Owns* (the thread): the machine and, through it, connections, member id, generation. *Receives*: joins, rejoin
-    requests, commits, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers to commits.
+    requests, commits, questions for offsets, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers.
     *Concurrency*: `_membership` is written by the thread and read by all, `machine.polled_ms` the other way round;
     both are immutable values that are swapped whole. `_joins`, `_losses`, `_stale_below` are the owner's.
     """
@@ -122,6 +125,11 @@ class GroupMember:
         if error is not None:
             raise error
 
+    def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Mailbox[Committed]) -> None:
+        """Ask what the group has committed for the partitions. The answer, with that `number`, comes once no
+        transaction pends on any of them, or when this membership is lost; there is no deadline."""
+        self._send(FetchOffsets(number, partitions, reply_to))
+
     def close(self, leave: bool) -> None:
         """End; with `leave` the group is told, else it notices by the session timeout. Harmless when repeated."""
         try:
@@ -175,6 +183,8 @@ class GroupMember:
             for command in self._commands.drain():
                 if isinstance(command, Commit):
                     command.reply.try_put(error)
+                elif isinstance(command, FetchOffsets):
+                    command.reply_to.try_put(Committed(command.number, {}, error))
         except MilestonesError:
             return
 

@@ -25,6 +25,11 @@ from kio.schema.offset_commit.v8.request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kio.schema.offset_fetch.v8.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
 from kio.schema.types import GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
@@ -135,7 +140,7 @@ def commit_request(settings: MemberSettings, generation: int, member_id: str, of
                 OffsetCommitRequestPartition(
                     partition_index=i32(tp.partition),
                     committed_offset=i64(offsets[tp].offset),
-                    committed_metadata=offsets[tp].metadata,
+                    committed_metadata=_terminated(offsets[tp].metadata),
                 )
                 for tp in group
             ),
@@ -149,6 +154,20 @@ def commit_request(settings: MemberSettings, generation: int, member_id: str, of
         group_instance_id=settings.instance_id,
         topics=topics,
     )
+
+
+def fetch_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
+    topics = tuple(
+        OffsetFetchRequestTopics(name=topic, partition_indexes=indexes) for topic, indexes in _by_topic(partitions)
+    )
+    return OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=topics),), require_stable=True
+    )
+
+
+def _terminated(text: str) -> str:
+    """As confluent-kafka writes it: its reader takes all up to a zero byte, beyond the end of the text if need be."""
+    return f"{text}\0" if text else ""
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[TopicName, tuple[i32, ...]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -263,3 +264,24 @@ def test_small_memtables_and_caches_hold_more_than_their_size(disk_engines: Engi
     assert len(list(counts.scan(None, None))) == 10_000
     assert counts.offset() == 9000
     engine.close()
+
+
+def test_a_scan_beside_another_thread_s_applies_sees_none_of_them_half_done(engine: Engine) -> None:
+    counts = engine.open("counts")
+    keys = [b"%03d" % number for number in range(200)]
+    engine.apply({"counts": dict.fromkeys(keys, b"0")}, {})
+    done = threading.Event()
+    seen: list[set[bytes]] = []
+
+    def scan() -> None:
+        while not done.is_set():
+            seen.append({value for _, value in counts.scan(None, None)})
+
+    reader = threading.Thread(target=scan)
+    reader.start()
+    for number in range(1, 100):
+        engine.apply({"counts": {**dict.fromkeys(keys, b"%d" % number), b"%d" % number: b"%d" % number}}, {})
+        engine.apply({"counts": {b"%d" % number: None}}, {})
+    done.set()
+    reader.join()
+    assert all(len(values) == 1 for values in seen)

@@ -124,6 +124,17 @@ def test_a_damaged_store_starts_empty_and_the_others_keep_theirs(
     state.close()
 
 
+def test_content_without_an_offset_is_dropped_where_a_changelog_has_it(local: LocalState) -> None:
+    unlogged = StoreSpec("unlogged", logged=False)
+    state = local.open(TASK, [COUNTS, unlogged])
+    for name in state.stores:
+        state.stores[name][0].apply({name: {b"k": b"1"}}, {})
+    state.close()
+    state = local.open(TASK, [COUNTS, unlogged])
+    assert found(state) == {"counts": (None, None), "unlogged": (b"1", None)}
+    state.close()
+
+
 def test_a_store_whose_damage_shows_late_is_rebuilt_in_place(local: LocalState) -> None:
     state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
     for name in state.stores:

@@ -171,7 +171,9 @@ def forward(context: Any, record: Record) -> None:
 class Kit:
     """What tests make tasks of."""
 
-    Harness, processing, store, message = Harness, staticmethod(processing), staticmethod(plain_store), staticmethod(message)
+    Harness = Harness
+    processing, store = staticmethod(processing), staticmethod(plain_store)
+    message = staticmethod(message)
     forward = staticmethod(forward)
 
     def forwarding(self, topics: Sequence[str] = ("in",), **settings: Any) -> Harness:

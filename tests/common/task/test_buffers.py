@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError
@@ -133,7 +134,7 @@ def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -
     h.feed(("k", "fail", 5), topic="a")
     h.feed(("k", "b", 9), topic="b")
     for _ in range(2):
-        with pytest.raises(ProcessingError, match="record a-0@0"):
+        with pytest.raises(ProcessingError, match=r"record a-0@0"):
             h.run()
     assert (h.task.buffered_of(A), h.task.position(A), h.task.stream_time) == (1, 0, -1)
 

@@ -54,5 +54,5 @@ def test_the_picture_shows_every_state() -> None:
 
 
 def test_what_needs_a_state_says_which() -> None:
-    with pytest.raises(OwnershipError, match="it must be ready or running for this"):
+    with pytest.raises(OwnershipError, match=r"it must be ready or running for this"):
         at(State.CREATED).expect(State.READY, State.RUNNING)

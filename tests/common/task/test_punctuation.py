@@ -122,7 +122,7 @@ def fail(context: Any, now: int, scheduled: Any) -> None:
 def test_a_failed_punctuation_leaves_nothing_and_is_due_again(kit: Any) -> None:
     h, calls = calling(kit, "wall-clock-time", 10, fail)
     for _ in range(2):
-        with pytest.raises(ProcessingError, match="node worker, record no input record: RuntimeError: user code"):
+        with pytest.raises(ProcessingError, match=r"node worker, record no input record: RuntimeError: user code"):
             h.task.punctuate(START + 10)
     assert (len(calls), h.task.commit_needed(), h.task.next_punctuation_ms()) == (2, False, START + 10)
 
@@ -174,5 +174,5 @@ def test_a_cancelled_one_isnt_waited_for() -> None:
 
 
 def test_an_interval_is_at_least_a_millisecond() -> None:
-    with pytest.raises(ValueError, match="each 0 ms: the least is 1"):
+    with pytest.raises(ValueError, match=r"each 0 ms: the least is 1"):
         PunctuationQueue().schedule("a", lambda now: None, 0, 0)

@@ -164,7 +164,7 @@ def test_an_output_that_its_serde_refuses_goes_to_the_production_handler(kit: An
 
     h = kit.Harness(kit.processing(wrong)).start()
     h.feed(("a", "1", 1))
-    with pytest.raises(ProcessingError, match="node sink.*set production_exception_handler"):
+    with pytest.raises(ProcessingError, match=r"node sink.*set production_exception_handler"):
         h.run()
     h = kit.Harness(kit.processing(wrong), production_handler=SKIP).start()
     h.feed(("a", "1", 1))
@@ -177,11 +177,11 @@ def test_a_handler_that_fails_itself_is_named_and_stops_the_task(kit: Any) -> No
 
     h = keeping(kit, processing_handler=handler)
     h.feed(("a", "fail", 1))
-    with pytest.raises(ProcessingError, match="processing_exception_handler itself failed.*oops"):
+    with pytest.raises(ProcessingError, match=r"processing_exception_handler itself failed.*oops"):
         h.run()
     h = keeping(kit, processing_handler=lambda context, error: "continue")
     h.feed(("a", "fail", 1))
-    with pytest.raises(ProcessingError, match="a handler returns a Response, not 'continue'"):
+    with pytest.raises(ProcessingError, match=r"a handler returns a Response, not 'continue'"):
         h.run()
 
 
@@ -191,7 +191,7 @@ def test_no_handler_is_asked_about_state_that_is_damaged(kit: Any) -> None:
 
     h = kit.Harness(kit.processing(damaged), processing_handler=SKIP).start()
     h.feed(("a", "1", 1))
-    with pytest.raises(StateError, match="disk"):
+    with pytest.raises(StateError, match=r"disk"):
         h.run()
     assert h.task.position(IN) == 0
 
@@ -240,7 +240,7 @@ def test_an_extractor_that_raises_or_gives_no_int_stops_the_task_before_the_reco
     for extractor in (lambda record, time: 1 / 0, lambda record, time: 1.5):
         h = kit.Harness(kit.processing(kit.forward, timestamp_extractor=extractor), processing_handler=SKIP).start()
         h.feed(("k", "v", 5))
-        with pytest.raises(ProcessingError, match="source source.*no timestamp"):
+        with pytest.raises(ProcessingError, match=r"source source.*no timestamp"):
             h.run()
         assert h.task.buffered() == 1
 
@@ -308,7 +308,7 @@ def test_user_code_can_ask_for_a_commit_until_the_next_one(kit: Any) -> None:
 def test_a_second_commit_while_one_is_pending_is_a_bug(kit: Any) -> None:
     h = kit.forwarding()
     h.task.freeze()
-    with pytest.raises(OwnershipError, match="commit 1 is still pending. This is a bug"):
+    with pytest.raises(OwnershipError, match=r"commit 1 is still pending. This is a bug"):
         h.task.freeze()
 
 
@@ -354,7 +354,7 @@ def test_writes_of_a_logged_store_without_an_offset_are_refused(kit: Any) -> Non
     h = keeping(kit)
     h.feed(("a", "1", 1))
     h.run()
-    with pytest.raises(OwnershipError, match="store without an offset of its changelog"):
+    with pytest.raises(OwnershipError, match=r"store without an offset of its changelog"):
         h.task.applied(h.task.freeze(), {})
 
 
@@ -471,7 +471,7 @@ def test_a_store_kept_in_a_source_topic_is_restored_up_to_the_committed_offset_a
     h.task.open()
     assert h.task.restoration_ends({IN: 50}, {IN: 30}) == {IN: 30}
     assert h.task.restoration_ends({IN: 50}, {}) == {IN: 0}
-    with pytest.raises(OwnershipError, match="must know the committed offsets"):
+    with pytest.raises(OwnershipError, match=r"must know the committed offsets"):
         h.task.restoration_ends({IN: 50})
     h.task.start({IN: 0}, {})
     h.feed(("a", "1", 1))
@@ -483,10 +483,10 @@ def test_a_store_kept_in_a_source_topic_is_restored_up_to_the_committed_offset_a
 
 def test_a_task_isnt_restored_once_it_runs_nor_processed_before(kit: Any) -> None:
     h = kit.Harness(kit.processing(keep, [kit.store()]))
-    with pytest.raises(OwnershipError, match="task 0_0 is created: it can't become running. This is a bug"):
+    with pytest.raises(OwnershipError, match=r"task 0_0 is created: it can't become running. This is a bug"):
         h.run()
     h.start()
-    with pytest.raises(OwnershipError, match="is ready: it must be restoring for this"):
+    with pytest.raises(OwnershipError, match=r"is ready: it must be restoring for this"):
         h.task.restore("store", [], 1)
 
 
@@ -506,7 +506,7 @@ def test_closing_drops_what_isnt_applied_and_shuts_processors_and_engines_once(k
     h.task.close()
     h.task.close()
     assert (closed, h.state.closed, h.engine("store"), h.task.state) == (["processor"], 1, {}, State.CLOSED)
-    with pytest.raises(StateError, match="store store of task 0_0 isn't open"):
+    with pytest.raises(StateError, match=r"store store of task 0_0 isn't open"):
         h.task.store("store").get("a")
 
 
@@ -515,7 +515,7 @@ def test_a_processor_that_fails_to_close_doesnt_keep_stores_open(kit: Any) -> No
         raise RuntimeError("close")
 
     h = kit.Harness(kit.processing(keep, [kit.store()], close=failing)).start()
-    with pytest.raises(RuntimeError, match="close"):
+    with pytest.raises(RuntimeError, match=r"close"):
         h.task.close()
     assert (h.state.closed, h.task.state) == (1, State.CLOSED)
 

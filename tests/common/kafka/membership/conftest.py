@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +24,9 @@ from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.primitive import i32Timedelta
 
 from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.membership import MemberSettings
+from milestones.common.kafka.membership import GroupMember, MemberSettings
 from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import Commit, Join, JoinNeeded, MemberEvent, Membership, Offsets
 from milestones.common.kafka.membership.machine import MemberMachine
@@ -167,9 +169,6 @@ class FixedLeader:
     def __init__(self) -> None:
         self.seen: list[Mapping[str, Subscription]] = []
         self.error: MilestonesError | None = None
-        self.result: Callable[[Mapping[str, Subscription]], dict[str, Assignment]] = lambda members: dict.fromkeys(
-            members, ASSIGNED
-        )
 
     def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         self.seen.append(members)
@@ -256,3 +255,39 @@ class Bench:
 def member_bench() -> type[Bench]:
     """`member_bench(**settings)`: a machine on a step clock with a coordinator in memory."""
     return Bench
+
+
+class Alone:
+    """A real `GroupMember` with its thread, whose network is a `FakeBroker`."""
+
+    subscription = staticmethod(subscription)
+
+    def __init__(self) -> None:
+        self.broker, self.leader = FakeBroker(), FixedLeader()
+        settings = MemberSettings(group_id="g", client={"bootstrap.servers": "boot1"}, heartbeat_interval_ms=20)
+        self.member = GroupMember(settings, self.leader, SystemClock(), self.broker.connect)
+        self.member.start()
+
+    def next(self) -> MemberEvent:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if events := self.member.poll():
+                [event] = events
+                return event
+            time.sleep(0.001)
+        raise AssertionError("no event")
+
+    def joined(self) -> Alone:
+        assert isinstance(self.next(), JoinNeeded)
+        self.member.join(subscription())
+        self.next()
+        return self
+
+
+@pytest.fixture
+def alone() -> Iterator[Alone]:
+    """A started member whose coordinator is in memory; closed at the end."""
+    alone = Alone()
+    yield alone
+    alone.broker.held = False
+    alone.member.close(leave=False)

@@ -11,7 +11,14 @@ import pytest
 import trustme
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography.hazmat.primitives import serialization
 
 from milestones.common.assignment.assignor import assign
 from milestones.common.assignment.model import Assignment, Subscription
@@ -26,10 +33,9 @@ from milestones.common.kafka.membership import (
     JoinNeeded,
     Lost,
     MemberSettings,
-    OffsetAndMetadata,
     StaleGenerationError,
 )
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 pytestmark = pytest.mark.kafka
 
@@ -276,12 +282,15 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedK
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     server = authority.issue_cert("127.0.0.1")
-    server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    # Java reads private keys as PKCS 8 only.
+    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    chain = b"".join(part.bytes() for part in server.cert_chain_pems)
+    (folder / "server.pem").write_bytes(key.private_bytes(*form) + chain)
     own = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.secure.ssl.keystore.type": "PEM",
         "listener.name.secure.ssl.keystore.location": str(folder / "server.pem"),
-        "transaction.state.log.num.partitions": "1",
         **{f"listener.name.secure.{name}.sasl.jaas.config": text for name, text in JAAS.items()},
     }
     with EmbeddedKafka(folder / "data", properties=own, listeners={"SECURE": "SASL_SSL"}) as broker:
@@ -290,8 +299,6 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedK
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_members_speak_sasl_over_tls(secure, mechanism):
-    from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-
     broker, ca_file = secure
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     if mechanism != "PLAIN":

@@ -1,0 +1,129 @@
+"""Kafka for a benchmark: one embedded broker, compiled at its best, and what is asked of it.
+
+*Guarantees*: `read` returns everything up to the partitions' ends, or raises.
+*Assumes*: the broker is ours alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.errors import BenchmarkError
+from milestones.common.kafka.embedded import EmbeddedKafka
+
+CALL_S = 30.0
+READ_S = 120.0
+JVM_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
+"""The embedded broker's own options are for a quick start."""
+
+Row = tuple[str, int, bytes | None, bytes | None, int, list[tuple[str, bytes]] | None]
+"""Topic, partition (-1: by murmur2 of the key), key, value, timestamp in ms, headers."""
+
+
+class Cluster:
+    """A running Kafka."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._client = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = AdminClient(self._client)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic; it exists when this returns."""
+        new = NewTopic(topic, partitions, 1, config=dict(config))
+        for future in self._admin.create_topics([new], request_timeout=CALL_S).values():
+            future.result(CALL_S)
+
+    def delete(self, prefix: str) -> None:
+        """Delete all topics whose names begin with `prefix`."""
+        topics = [name for name in self._admin.list_topics(timeout=CALL_S).topics if name.startswith(prefix)]
+        for future in self._admin.delete_topics(topics, request_timeout=CALL_S).values() if topics else ():
+            future.result(CALL_S)
+
+    def fill(self, rows: Iterable[Row]) -> None:
+        """Write `rows`, all of them or an error."""
+        producer = Producer({
+            **self._client, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 50,
+            "queue.buffering.max.messages": 200_000, "delivery.report.only.error": True,
+        })  # fmt: skip
+        refused: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
+        for topic, partition, key, value, timestamp, headers in rows:
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, report, None, timestamp, headers)  # type: ignore[arg-type]
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        left = producer.flush(READ_S)
+        producer.close()
+        if left or refused:
+            raise BenchmarkError(f"Kafka refused {len(refused)} records of the input ({refused[:1]}), {left} are open")
+
+    def committed(self, group: str) -> int:
+        """The sum of the group's committed offsets; those in an open transaction don't count."""
+        asked = [ConsumerGroupTopicPartitions(group)]
+        (future,) = self._admin.list_consumer_group_offsets(asked, request_timeout=CALL_S).values()
+        try:
+            positions = future.result(CALL_S).topic_partitions
+        except KafkaException:
+            return 0  # the group doesn't exist yet
+        return sum(max(0, position.offset) for position in positions)
+
+    def read(self, topic: str) -> Iterator[Message]:
+        """Every committed record of the topic."""
+        consumer = Consumer({
+            **self._client, "group.id": "benchmarks-reader", "enable.auto.commit": False, "enable.partition.eof": True,
+            "isolation.level": "read_committed", "fetch.queue.backoff.ms": 10,
+        })  # fmt: skip
+        try:
+            found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]
+            missing = set(found.partitions)
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in missing])
+            deadline = time.monotonic() + READ_S
+            while missing:
+                for message in consumer.consume(10_000, 0.1):
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        missing.discard(message.partition())  # type: ignore[arg-type]  # set on events
+                    else:
+                        raise KafkaException(error)
+                if time.monotonic() > deadline:
+                    raise BenchmarkError(f"{topic} couldn't be read within {READ_S:.0f} s: {sorted(missing)} are open")
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[Cluster]:
+    """A broker until the end of the block; its data are in `directory`."""
+    with EmbeddedKafka(directory, jvm_options=JVM_OPTIONS) as kafka:
+        yield Cluster(kafka.bootstrap_servers)
+
+
+def check_unique(names: Collection[str]) -> None:
+    """`BenchmarkError` when a name is given twice."""
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise BenchmarkError(f"{', '.join(twice)} takes part twice")

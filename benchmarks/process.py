@@ -1,0 +1,136 @@
+"""One contender at work: a process of its own, looked at from outside.
+
+*Guarantees*: it is ended, whatever happens, and its log is in the error when it ends by itself.
+*Assumes*: POSIX (`wait4`); CPU times come in the system's ticks, of 10 ms mostly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from benchmarks.errors import BenchmarkError
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE_S = 0.05
+STOP_S = 60.0
+TAIL_LINES = 30
+STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
+"""Exit codes of a process that ends when it is asked to: ours, and a JVM's."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`at`: s since the epoch. `cpu_s`: of all its threads, since its start."""
+
+    at: float
+    cpu_s: float
+    rss_mb: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used. `total_cpu_s`: from its start to its end, as the system says (`getrusage`)."""
+
+    samples: Sequence[Sample]
+    total_cpu_s: float
+
+    @property
+    def peak_rss_mb(self) -> float:
+        return max(sample.rss_mb for sample in self.samples)
+
+    def cpu_s_between(self, start: float, end: float) -> float:
+        """CPU seconds used between two times (s since the epoch)."""
+        return self._cpu_s_at(end) - self._cpu_s_at(start)
+
+    def _cpu_s_at(self, at: float) -> float:
+        after = bisect_left(self.samples, at, key=lambda sample: sample.at)
+        if after == 0 or after == len(self.samples):
+            return self.samples[min(after, len(self.samples) - 1)].cpu_s
+        first, second = self.samples[after - 1], self.samples[after]
+        share = (at - first.at) / (second.at - first.at)
+        return first.cpu_s + share * (second.cpu_s - first.cpu_s)
+
+
+class Measured:
+    """A context manager around a process. `pid` is known inside; `stop` gives its `Usage`."""
+
+    def __init__(self, command: Sequence[str], log_file: Path) -> None:
+        self._command, self._log_file = list(command), log_file
+        self._samples: list[Sample] = []
+
+    def __enter__(self) -> Measured:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MILESTONES_")}
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env={**kept, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._watched = psutil.Process(self._process.pid)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self, done: Callable[[], bool], timeout_s: float, every_s: float = 0.2) -> None:
+        """Sample until `done` says so; it is asked every `every_s`."""
+        begun = asked = time.monotonic()
+        while True:
+            self._sample()
+            now = time.monotonic()
+            if now - asked >= every_s:
+                if done():
+                    return
+                asked = time.monotonic()
+            if now - begun > timeout_s:
+                raise BenchmarkError(f"not done within {timeout_s:.0f} s: {self._said()}")
+            time.sleep(SAMPLE_S)
+
+    def stop(self) -> Usage:
+        """Ask it to end, wait for that; what it has used."""
+        self._process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        while True:
+            pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"it didn't end within {STOP_S:.0f} s of SIGTERM: {self._said()}")
+            time.sleep(SAMPLE_S)
+        code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        if code not in STOPPED:
+            raise BenchmarkError(f"it ended with exit code {code}: {self._said()}")
+        return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime)
+
+    def _sample(self) -> None:
+        if self._process.poll() is not None:
+            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}: {self._said()}")
+        with self._watched.oneshot():
+            cpu, memory = self._watched.cpu_times(), self._watched.memory_info()
+        self._samples.append(Sample(time.time(), cpu.user + cpu.system, memory.rss / 1e6))
+
+    def _said(self) -> str:
+        lines = self._log_file.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
+        return "\n".join([" ".join(self._command), "its log ends with", *lines])

@@ -1,0 +1,70 @@
+"""Questions for the group's committed offsets.
+
+*Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), for as
+long as it takes. Each question is answered once.
+*Assumes*: one owner, the member's machine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_fetch.v8 import OffsetFetchResponse
+
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.membership import protocol
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
+from milestones.common.kafka.membership.events import Committed, FetchOffsets
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+
+REQUEST = "OffsetFetch"
+_WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
+
+
+class PendingFetches:
+    """A queue of questions; the head may have to wait for a transaction to end."""
+
+    def __init__(self, group: str, pause_ms: int, now_ms: int) -> None:
+        self._group, self._pause_ms, self._resume_ms = group, pause_ms, now_ms
+        self._waiting: deque[FetchOffsets] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, question: FetchOffsets) -> None:
+        self._waiting.append(question)
+
+    def next_ms(self) -> int:
+        """When the head can be asked."""
+        return self._resume_ms
+
+    def step(self, coordinator: Coordinator, now_ms: int) -> bool:
+        """Ask the head's question, if it is time. `CoordinatorError` when the coordinator refuses as a whole."""
+        if not self._waiting or now_ms < self._resume_ms:
+            return False
+        question = self._waiting[0]
+        response = coordinator.call(protocol.fetch_request(self._group, question.partitions), OffsetFetchResponse)
+        (group,) = response.groups
+        if group.error_code is not ErrorCode.none:
+            raise CoordinatorError(REQUEST, group.error_code)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in group.topics:
+            for at in topic.partitions:
+                if at.error_code is ErrorCode.unstable_offset_commit:
+                    self._resume_ms = now_ms + self._pause_ms
+                    return True
+                if at.error_code not in _WITHOUT_OFFSET:
+                    raise CoordinatorError(REQUEST, at.error_code)
+                if at.committed_offset >= 0:
+                    committed = OffsetAndMetadata(at.committed_offset, (at.metadata or "").rstrip("\0"))
+                    found[TopicPartition(topic.name, at.partition_index)] = committed
+        self._waiting.popleft()
+        question.reply_to.try_put(Committed(question.number, found))
+        return True
+
+    def reject(self, error: MilestonesError) -> None:
+        """Answer all, with this error."""
+        while self._waiting:
+            question = self._waiting.popleft()
+            question.reply_to.try_put(Committed(question.number, {}, error))

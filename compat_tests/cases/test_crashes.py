@@ -1,0 +1,101 @@
+"""`kill -9`: whatever was going on, exactly once stays exact, and at least once loses nothing."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.steps import await_outputs, feed_until_it_dies
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+
+COMMIT_STEPS = [
+    "commit.before-flush",
+    "commit.after-flush",
+    "commit.after-offsets",
+    "commit.after-commit",
+    "commit.after-apply",
+]
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", group_instance_id="one")
+    app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
+    feed_until_it_dies(world, feed, app)
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.parametrize("step", ["restore.batch", "restore.complete"])
+def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    feed.send(world.records(4_000, keys=3_000))
+    app = world.instance("count", group_instance_id="one").start()
+    world.processed()
+    app.stop()
+    shutil.rmtree(app.state_dir)
+    feed.send(world.records(200, keys=3_000))
+    app.start(fault=f"{step}:kill:2")
+    app.dies(-9)
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.parametrize("step", ["rebalance.before-join:kill:2", "rebalance.assigned:kill:2", "rebalance.revoked:kill:1"])
+def test_a_crash_during_a_rebalance_is_survived(world: World, step: str) -> None:
+    world.create(out=4)
+    feed = world.input("in", 4)
+    feed.send(world.records(2_000, keys=300))
+    first, second = world.instance("count", "first"), world.instance("count", "second")
+    first.start(fault=step)
+    world.group_is(first)
+    second.start()
+    feed_until_it_dies(world, feed, first)
+    first.start()
+    world.group_is(first, second)
+    feed.send(world.records(500, keys=300))
+    world.processed()
+    stop_all([first, second])
+    judge(world, COUNT, crashed=True)
+
+
+def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) -> None:
+    world.create(out=3)
+    feed = world.input("in", 4)
+    group = [world.instance("count-by-value", name).start() for name in ("one", "two")]
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        for _ in range(4):
+            sent = len(feed.rows)
+            feed.send(world.records(3_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
+            await_outputs(world, outputs, sent + world.rng.randrange(2_000))
+            victim = world.rng.choice(group)
+            victim.kill()
+            victim.start()
+    world.processed([BY_VALUE_REPARTITION])
+    stop_all(group)
+    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+
+
+def test_a_killed_instance_is_replaced_by_the_others(world: World) -> None:
+    world.create(out=3)
+    feed = world.input("in", 4)
+    feed.send(world.records(1_000, keys=300))
+    survivor, victim = world.instance("count", "survivor").start(), world.instance("count", "victim").start()
+    world.group_is(survivor, victim)
+    victim.kill()
+    feed.send(world.records(1_000, keys=300))
+    world.group_is(survivor)
+    world.processed()
+    survivor.stop()
+    judge(world, COUNT, crashed=True)

@@ -1,0 +1,51 @@
+"""The long one: a count behind a repartition, three instances that are started, stopped and killed all the while."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.cases.steps import await_outputs
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+
+RECORDS, EVENTS, KILLS = 100_000, 20, 10
+
+
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_records_ten_kills_three_instances(world: World) -> None:
+    """Output exact, changelog folded equals the store, committed offset equals the end."""
+    world.create(out=4)
+    feed = world.input("in", 6)
+    group = [world.instance("count-by-value", name) for name in "abc"]
+    events = ["kill"] * KILLS + ["stop"] * (EVENTS - KILLS)
+    world.rng.shuffle(events)
+    for one in group:
+        one.start()
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        for event in events:
+            sent, batch = len(feed.rows), RECORDS // EVENTS
+            feed.send(world.records(batch, keys=5_000, value=lambda _: f"g{world.rng.randrange(1_000)}"))
+            await_outputs(world, outputs, sent + world.rng.randrange(batch * 9 // 10))
+            disturb(world, group, event)
+    for one in group:
+        if not one.running:
+            one.start()
+    world.processed([BY_VALUE_REPARTITION])
+    stop_all(group)
+    assert len(feed.rows) == RECORDS
+    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+
+
+def disturb(world: World, group: list[Instance], event: str) -> None:
+    """Kill or stop one that runs; start one that doesn't, so that one or two are left and it is never the same one."""
+    victim = world.rng.choice([one for one in group if one.running])
+    absent = [one for one in group if not one.running]
+    if event == "kill":
+        victim.kill()
+    else:
+        victim.stop()
+    for one in absent or [victim]:
+        one.start()

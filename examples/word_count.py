@@ -1,0 +1,29 @@
+"""Word count: lines in, a running count per word out.
+
+milestones broker --port 9092                       # a Kafka to try it on, in a terminal of its own
+python examples/console.py lines word-counts:long   # type lines, see counts, in another one
+python examples/word_count.py                       # in a third one
+"""
+
+from __future__ import annotations
+
+from milestones import Streams, StreamsBuilder, serdes
+
+builder = StreamsBuilder()
+(
+    builder.stream("lines", value=serdes.STRING)
+    .flat_map_values(str.split)
+    .group_by(lambda _, word: word, key=serdes.STRING)
+    .count("counts")
+    .to_stream()
+    .to("word-counts", value=serdes.LONG)
+)
+
+if __name__ == "__main__":
+    streams = Streams(
+        builder.build(),
+        application_id="words",
+        bootstrap_servers="localhost:9092",
+        processing_guarantee="exactly_once_v2",
+    )
+    raise SystemExit(streams.run())

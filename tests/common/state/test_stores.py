@@ -1,0 +1,293 @@
+"""Key-value stores as user code sees them: what is kept, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import SerializationError, StateError
+from milestones.common.records import TaskId
+from milestones.common.serdes import Serde
+from milestones.common.state.layers import StoreLayers
+from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.stores import (
+    REMEMBERED_BYTES,
+    KeyValueStore,
+    TimestampedKeyValueStore,
+    ValueAndTimestamp,
+)
+
+TEXT, LONG, JSON = serdes.STRING, serdes.LONG, serdes.JSON
+
+
+class Record:
+    timestamp = 77
+
+
+class Opened:
+    """A store over an engine in memory, and the changelog it writes."""
+
+    def __init__(self, kind: Any = KeyValueStore, key: Serde[Any] = TEXT, value: Serde[Any] = TEXT) -> None:
+        self.engine = MemoryEngines().open(Path(), "store")
+        self.touched: list[Any] = []
+        self.layers = StoreLayers(self.engine.open("store"), self.touched)
+        self.logged: list[tuple[bytes, bytes | None, int]] = []
+        log = lambda *entry: self.logged.append(entry)  # noqa: E731
+        self.store = kind(TaskId(0, 1), self.layers, key, value, "log", log, Record())
+        self.store.open()
+
+    def merge(self) -> None:
+        self.layers.merge()
+        self.touched.clear()
+
+    def commit(self) -> None:
+        self.merge()
+        self.layers.freeze()
+        self.engine.apply({"store": self.layers.frozen()}, {})
+        self.layers.applied()
+
+
+def text(**entries: str) -> Any:
+    o = Opened()
+    o.store.put_all(entries.items())
+    return o.store
+
+
+# -- one key
+
+
+def test_what_was_put_is_got_and_what_wasnt_is_none() -> None:
+    store = text(a="1")
+    assert (store.get("a"), store.get("b")) == ("1", None)
+
+
+def test_none_deletes() -> None:
+    store = text(a="1")
+    store.put("a", None)
+    assert (store.get("a"), list(store.all())) == (None, [])
+
+
+def test_put_if_absent_keeps_what_there_is_and_returns_it() -> None:
+    store = text(a="1")
+    assert (store.put_if_absent("a", "2"), store.put_if_absent("b", "3")) == ("1", None)
+    assert (store.get("a"), store.get("b")) == ("1", "3")
+
+
+def test_delete_returns_what_there_was() -> None:
+    store = text(a="1")
+    assert (store.delete("a"), store.delete("a"), store.get("a")) == ("1", None, None)
+
+
+def test_every_write_is_logged_in_order_with_the_time_of_the_record_in_work() -> None:
+    o = Opened()
+    o.store.put("a", "1")
+    o.store.put("a", "2")
+    o.store.delete("a")
+    assert o.logged == [(b"a", b"1", 77), (b"a", b"2", 77), (b"a", None, 77)]
+
+
+def test_values_survive_the_commit_and_forgetting() -> None:
+    for serde, value in ((TEXT, "x"), (LONG, 5), (serdes.DOUBLE, 0.5), (JSON, {"a": [1]}), (serdes.BYTES, b"\x00")):
+        o = Opened(value=serde)
+        o.store.put("k", value)
+        assert o.store.get("k") == value
+        o.commit()
+        assert o.store.get("k") == value
+        o.layers.remembered.clear()
+        assert [o.store.get("k"), o.store.get("k")] == [value, value]
+        assert list(o.store.all()) == [("k", value)]
+
+
+def test_a_value_that_is_changed_after_get_or_put_never_changes_the_store() -> None:
+    o = Opened(value=JSON)
+    value = {"n": [1]}
+    o.store.put("k", value)
+    for _ in range(3):
+        value["n"].append(2)
+        value = o.store.get("k")
+        assert value == {"n": [1]}
+    o.merge()
+    assert o.store.get("k") == {"n": [1]}
+
+
+def test_a_value_reads_the_same_whether_it_is_remembered_or_not() -> None:
+    for serde, value in ((serdes.FLOAT, 0.1), (serdes.DOUBLE, 1), (LONG, True), (serdes.BYTES, bytearray(b"x"))):
+        o = Opened(value=serde)
+        o.store.put("other", 0 if serde is not serdes.BYTES else b"")
+        o.store.get("other")
+        o.store.put("k", value)
+        first = o.store.get("k")
+        o.layers.remembered.clear()
+        again = o.store.get("k")
+        assert (type(first), first) == (type(again), again)
+
+
+def test_keys_that_are_equal_in_python_but_not_in_bytes_are_different_keys() -> None:
+    o = Opened(key=serdes.DOUBLE)
+    o.store.put(0.0, "plus")
+    o.store.put(-0.0, "minus")
+    assert (o.store.get(0.0), o.store.get(-0.0)) == ("plus", "minus")
+
+
+def test_large_values_arent_remembered() -> None:
+    for serde, value in ((TEXT, "x" * 2 * REMEMBERED_BYTES), (JSON, ["x" * 2 * REMEMBERED_BYTES])):
+        o = Opened(value=serde)
+        o.store.put("k", value)
+        o.store.get("k")
+        assert o.layers.remembered == {}
+        o.store.put("k", type(value)())
+        assert o.store.get("k") == type(value)()
+
+
+def test_a_key_that_isnt_there_is_looked_for_once() -> None:
+    o = Opened()
+    assert o.store.get("k") is None
+    assert o.layers.remembered == {b"k": None}
+    o.store.put("k", "v")
+    assert o.store.get("k") == "v"
+
+
+# -- many keys
+
+
+def test_ranges_include_both_ends_and_are_in_the_order_of_bytes() -> None:
+    store = text(a="1", b="2", c="3", B="4", ab="5")
+    assert [key for key, _ in store.range("a", "b")] == ["a", "ab", "b"]
+    assert [key for key, _ in store.reverse_range("a", "b")] == ["b", "ab", "a"]
+    assert [key for key, _ in store.range("b")] == ["b", "c"]
+    assert [key for key, _ in store.range(None, "a")] == ["B", "a"]
+    assert [key for key, _ in store.all()] == ["B", "a", "ab", "b", "c"]
+    assert [key for key, _ in store.reverse_all()] == ["c", "b", "ab", "a", "B"]
+
+
+def test_a_range_from_a_greater_to_a_smaller_key_is_empty_and_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(text(a="1").range("b", "a")) == []
+    assert "serialised start is greater than its end" in caplog.text
+
+
+def test_prefixes_are_of_bytes_also_at_their_highest() -> None:
+    o = Opened(key=serdes.BYTES)
+    for key in (b"a", b"a\xff", b"a\xffz", b"b", b"\xff", b"\xff\xff"):
+        o.store.put(key, "v")
+    assert [key for key, _ in o.store.prefix_scan(b"a")] == [b"a", b"a\xff", b"a\xffz"]
+    assert [key for key, _ in o.store.prefix_scan(b"a\xff")] == [b"a\xff", b"a\xffz"]
+    assert [key for key, _ in o.store.prefix_scan(b"\xff")] == [b"\xff", b"\xff\xff"]
+
+
+def test_a_prefix_may_have_a_serialiser_of_its_own() -> None:
+    o = Opened(key=serdes.LONG)
+    o.store.put_all([(1, "a"), (256, "b"), (257, "c")])
+    assert list(o.store.prefix_scan(1, struct.Struct(">7xb").pack)) == [(1, "a")]
+    assert list(o.store.prefix_scan(b"\x00" * 6 + b"\x01", bytes)) == [(256, "b"), (257, "c")]
+
+
+def test_entries_may_be_deleted_while_they_are_iterated() -> None:
+    store = text(a="1", b="2", c="3")
+    for key, _ in store.all():
+        store.delete(key)
+    assert list(store.all()) == []
+
+
+def test_the_number_of_entries_counts_what_is_committed() -> None:
+    o = Opened()
+    o.store.put("a", "1")
+    assert o.store.approximate_num_entries() == 0
+    o.commit()
+    assert o.store.approximate_num_entries() == 1
+
+
+# -- with timestamps
+
+
+def timestamped(value: Serde[Any] = TEXT) -> Opened:
+    return Opened(TimestampedKeyValueStore, value=value)
+
+
+def test_a_timestamped_value_is_kept_as_kafka_streams_keeps_it() -> None:
+    o = timestamped(LONG)
+    o.store.put("k", ValueAndTimestamp(5, 1_000))
+    o.merge()
+    o.layers.freeze()
+    assert o.layers.frozen() == {b"k": (1_000).to_bytes(8, "big") + (5).to_bytes(8, "big")}
+    assert o.logged == [(b"k", (5).to_bytes(8, "big"), 1_000)]
+
+
+def test_values_come_with_their_time_remembered_or_not() -> None:
+    for serde, value in ((LONG, 5), (JSON, [5])):
+        o = timestamped(serde)
+        row = ValueAndTimestamp(value, 9)
+        o.store.put("k", row)
+        for _ in range(3):
+            assert o.store.get("k") == row
+            assert isinstance(o.store.get("k"), ValueAndTimestamp)
+            assert (o.store.get_raw("k"), list(o.store.all())) == ((value, 9), [("k", row)])
+            o.commit()
+        assert o.store.delete("k") == row
+
+
+def test_no_value_deletes_with_the_time_of_the_record_in_work() -> None:
+    o = timestamped()
+    o.store.put("a", ValueAndTimestamp("1", 5))
+    o.store.put("a", ValueAndTimestamp(None, 6))
+    o.store.put("a", None)
+    o.store.put_raw("a", None, 8)
+    assert o.store.get("a") is None
+    assert o.logged[1:] == [(b"a", None, 77)] * 3
+
+
+def test_a_timestamped_store_refuses_a_plain_value() -> None:
+    for value in ("1", ("1", 5)):
+        with pytest.raises(SerializationError, match=r"task 0_1 keeps timestamps: put a ValueAndTimestamp"):
+            timestamped().store.put("a", value)
+
+
+# -- errors
+
+
+def test_a_key_cant_be_none() -> None:
+    store = text()
+    for call in (lambda: store.get(None), lambda: store.put(None, "v"), lambda: store.delete(None),
+                 lambda: store.prefix_scan(None), lambda: timestamped().store.put_raw(None, "v", 1)):  # fmt: skip
+        with pytest.raises(SerializationError, match=r"store store of task 0_1: \w+ with key None"):
+            call()
+
+
+def test_what_a_serde_refuses_is_named() -> None:
+    store = text()
+    with pytest.raises(SerializationError, match=r"store store of task 0_1: key: serde STRING can't write a int"):
+        store.get(5)
+    with pytest.raises(SerializationError, match=r"key: serde STRING can't write a int"):
+        store.put(5, "v")
+    with pytest.raises(SerializationError, match=r"value: serde STRING can't write a float"):
+        store.put("k", 5.5)
+    with pytest.raises(SerializationError, match=r"value: serde LONG can't write a str"):
+        timestamped(LONG).store.put("k", ValueAndTimestamp("x", 1))
+    assert list(store.all()) == []
+
+
+def test_bytes_that_a_serde_cant_read_are_named() -> None:
+    o = Opened(value=LONG)
+    o.engine.apply({"store": {b"k": b"short"}}, {})
+    with pytest.raises(SerializationError, match=r"serde LONG can't read 5 bytes"):
+        o.store.get("k")
+
+
+def test_a_store_is_shut_before_it_is_opened_and_after_it_is_closed() -> None:
+    o = Opened()
+    o.store.put("a", "1")
+    for _ in range(2):
+        o.store.close()
+        for call in (lambda: o.store.get("a"), lambda: o.store.put("a", "1"), lambda: o.store.all(),
+                     lambda: o.store.range("a"), lambda: o.store.approximate_num_entries()):  # fmt: skip
+            with pytest.raises(StateError, match=r"store store of task 0_1 isn't open: use it from Processor.init on"):
+                call()
+    o.store.open()
+    assert o.store.get("a") == "1"
+
+
+def test_a_store_without_a_cache_takes_no_flush_listener() -> None:
+    assert text().set_flush_listener(lambda *_: None, True) is False

@@ -1,0 +1,183 @@
+"""Caches in front of stores (`statestore_cache_max_bytes` above 0): the last update per key and commit is emitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import ProcessingError
+from milestones.common.records import RecordMetadata, TopicPartition
+from milestones.common.topology import StreamsBuilder
+from milestones.common.topology.handlers import LogAndContinue
+
+IN = TopicPartition("in", 0)
+LARGE = 10_000_000
+LOG, OUT = "app-store-changelog", "out"
+
+
+def last_value(kit: Any, cache: int = LARGE, after: Any = None, **settings: Any) -> Any:
+    """A task with a reduction to the last value, "store"; "drop" deletes."""
+    builder = StreamsBuilder()
+    table = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key().reduce(
+        lambda old, new: None if new == "drop" else new, store="store"
+    )
+    stream = table.to_stream()
+    (after(stream) if after else stream).to("out")
+    return kit.Harness(builder.build(), cache_max_bytes=cache, **settings).start()
+
+
+def written(staged: Any) -> list[tuple[str, Any, Any]]:
+    return [(output.topic, output.key, output.value) for output in staged.outputs]
+
+
+def test_without_a_cache_every_update_is_logged_and_emitted(kit: Any) -> None:
+    h = last_value(kit, cache=0)
+    h.feed(("a", "1", 1), ("a", "2", 2))
+    h.run()
+    assert h.outputs() == [(LOG, b"a", b"1", 1), (OUT, b"a", b"1", 1), (LOG, b"a", b"2", 2), (OUT, b"a", b"2", 2)]
+
+
+def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit(kit: Any) -> None:
+    h = last_value(kit)
+    h.feed(("a", "1", 1), ("b", "1", 2), ("a", "2", 3))
+    h.run()
+    assert h.outputs() == []
+    assert h.task.store("store").get("a").value == "2"
+    assert written(h.commit()) == [(LOG, b"b", b"1"), (OUT, b"b", b"1"), (LOG, b"a", b"2"), (OUT, b"a", b"2")]
+    assert h.sent[2].timestamp == h.sent[3].timestamp == 3
+    assert sorted(h.engine("store")) == [b"a", b"b"]
+    assert written(h.commit()) == []
+
+
+def test_a_key_that_came_and_went_between_two_commits_isnt_emitted(kit: Any) -> None:
+    h = last_value(kit)
+    h.feed(("a", "1", 1), ("a", "drop", 2))
+    h.run()
+    assert written(h.commit()) == [(LOG, b"a", None)]
+    h.feed(("a", "1", 3))
+    h.run()
+    h.commit()
+    h.feed(("a", "drop", 4))
+    h.run()
+    assert written(h.commit()) == [(LOG, b"a", None), (OUT, b"a", None)]
+
+
+def test_the_old_value_is_the_one_downstream_has_seen(kit: Any) -> None:
+    builder = StreamsBuilder()
+    pairs = builder.table("in", "store", key=serdes.STRING, value=serdes.STRING)
+    pairs.group_by(lambda key, value: (value, value), key=serdes.STRING).count()
+    (sub, _) = builder.build().resolve("app")
+    h = kit.Harness.__new__(kit.Harness)
+    topology = builder.build()
+    topology.resolve = lambda application_id: (sub,)  # type: ignore[method-assign]
+    h.__init__(topology, cache_max_bytes=LARGE)
+    h.start()
+    h.feed(("k", "a", 1), ("k", "b", 2))
+    h.run()
+    h.commit()
+    h.feed(("k", "c", 3), ("k", "d", 4))
+    h.run()
+    changes = [(o.key, o.value[-1]) for o in h.commit().outputs if "repartition" in o.topic]
+    assert changes == [(b"b", 0), (b"d", 1)]
+
+
+def test_updates_are_emitted_early_when_the_cache_is_full(kit: Any) -> None:
+    h = last_value(kit, cache=2_000)
+    h.feed(*((f"{index}", "x" * 100, index) for index in range(18)))
+    h.run()
+    emitted = [key for topic, key, _, _ in h.outputs() if topic == OUT]
+    assert emitted == [f"{index}".encode() for index in range(len(emitted))]
+    assert 10 <= len(emitted) < 18
+
+
+def test_a_failed_record_emits_nothing_at_the_flush(kit: Any) -> None:
+    def put_and_fail(context: Any, record: Any) -> None:
+        context.get_state_store("store").put(record.key, record.value)
+        if record.value == "fail":
+            raise RuntimeError("user code")
+
+    topology = kit.processing(put_and_fail, [kit.store(cached=True)])
+    h = kit.Harness(topology, cache_max_bytes=LARGE, processing_handler=LogAndContinue()).start()
+    h.feed(("a", "1", 1), ("a", "fail", 2), ("b", "fail", 3), ("c", "2", 4))
+    h.run()
+    assert written(h.commit()) == [(LOG, b"a", b"1"), (LOG, b"c", b"2")]
+    assert h.engine("store") == {b"a": b"1", b"c": b"2"}
+
+
+def test_an_emitted_update_knows_the_record_it_came_from(kit: Any) -> None:
+    seen: list[Any] = []
+
+    class Looking:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Any) -> None:
+            seen.append((self.context.record_metadata(), record.timestamp, record.headers))
+            self.context.forward(record)
+
+        def close(self) -> None: ...
+
+    h = last_value(kit, after=lambda stream: stream.process(Looking))
+    h.feed(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
+    h.run()
+    h.commit()
+    assert seen == [(RecordMetadata("in", 0, 0), 1, [("h", b"1")]), (RecordMetadata("in", 0, 1), 2, [("h", b"1")])]
+
+
+def failing(broken: list[bool]) -> Any:
+    def fail(key: Any, value: Any) -> None:
+        if broken[0] and key == "a":
+            raise RuntimeError("downstream")
+
+    return lambda stream: stream.peek(fail)
+
+
+def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated(kit: Any) -> None:
+    broken = [True]
+    h = last_value(kit, after=failing(broken))
+    h.feed(("a", "1", 1), ("b", "1", 2))
+    h.run()
+    with pytest.raises(ProcessingError, match=r"downstream"):
+        h.task.freeze()
+    broken[0] = False
+    assert [key for topic, key, _ in written(h.commit()) if topic == OUT] == [b"a", b"b"]
+
+
+def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
+    h = last_value(kit, after=failing([True]), processing_handler=LogAndContinue("dead"))
+    h.feed(("a", "1", 1), ("b", "1", 2))
+    h.run()
+    staged = h.commit()
+    assert [topic for topic, _, _ in written(staged)] == ["dead", LOG, LOG, OUT]
+    assert len(h.engine("store")) == 2
+
+
+def test_a_roll_back_empties_the_cache(kit: Any) -> None:
+    h = last_value(kit)
+    h.feed(("a", "1", 1))
+    h.run()
+    h.task.roll_back()
+    assert written(h.commit()) == []
+
+
+def test_one_cached_store_may_feed_another(kit: Any) -> None:
+    def second(stream: Any) -> Any:
+        return stream.group_by_key().count("counts").to_stream()
+
+    h = last_value(kit, after=second)
+    h.feed(("a", "1", 1), ("a", "2", 1))
+    h.run()
+    outputs = [(topic, key) for topic, key, _ in written(h.commit())]
+    assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]
+
+
+def test_a_store_with_caching_switched_off_emits_every_update(kit: Any) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    stream.group_by_key().count("store", caching=False).to_stream().to("out")
+    h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
+    h.feed(("a", "1", 1), ("a", "2", 2))
+    h.run()
+    assert [topic for topic, *_ in h.outputs()].count(OUT) == 2

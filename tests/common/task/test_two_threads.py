@@ -1,0 +1,54 @@
+"""One thread processes, another one commits: each commit is a boundary, whole and consistent."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from milestones.common.records import TopicPartition
+from milestones.common.task.metadata import OffsetMetadata
+
+IN = TopicPartition("in", 0)
+RECORDS = 3_000
+
+
+def counting(context: Any, record: Any) -> None:
+    """Two stores and an output, which must all say the same number."""
+    first, second = context.get_state_store("first"), context.get_state_store("second")
+    count = int(first.get("n") or 0) + 1
+    first.put("n", str(count))
+    second.put(f"{count % 7}", str(count))
+    assert second.get(f"{count % 7}") == str(count)
+    assert len(list(second.all())) == min(count, 7)
+    context.forward(record.with_value(str(count)))
+
+
+def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None:
+    h = kit.Harness(kit.processing(counting, [kit.store("first"), kit.store("second")])).start()
+    h.feed(*(("k", "v", index) for index in range(RECORDS)))
+    errors: list[BaseException] = []
+
+    def process() -> None:
+        try:
+            h.run(RECORDS)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=process)
+    thread.start()
+    outputs, commits, done = 0, 0, False
+    while not done:
+        done = not thread.is_alive()
+        staged = h.task.freeze()
+        outputs += len(staged.outputs)
+        offset = staged.offsets[IN]
+        h.task.applied(staged, {"first": offset, "second": offset})
+        commits += 1
+        first, second = h.engine("first"), h.engine("second")
+        assert int(first.get(b"n", 0)) == offset
+        assert max(map(int, second.values()), default=0) == offset
+        assert OffsetMetadata.decode(staged.metadata[IN]).stream_time == offset - 1
+        assert outputs == 3 * offset
+    thread.join()
+    assert (errors, h.task.position(IN)) == ([], RECORDS)
+    assert commits > 1

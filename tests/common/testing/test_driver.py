@@ -1,0 +1,269 @@
+"""The topology test driver: what a user's tests may rely on."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import ConfigError, ProcessingError, StateError, TopologyError
+from milestones.common.records import Record
+from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.testing import TopologyTestDriver
+from milestones.common.topology import Processor, StreamsBuilder, Topology
+
+START = 1_000_000
+TEXT, LONG = serdes.STRING, serdes.LONG
+
+
+def words() -> Topology:
+    builder = StreamsBuilder()
+    (
+        builder.stream("lines", value=TEXT)
+        .flat_map_values(str.split)
+        .group_by(lambda _, word: word, key=TEXT)
+        .count("counts")
+        .to_stream()
+        .to("word-counts", value=LONG)
+    )
+    return builder.build()
+
+
+def echo(**source: Any) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", **{"key": TEXT, "value": TEXT, **source}).to("out")
+    return builder.build()
+
+
+@pytest.fixture
+def counting() -> Any:
+    with TopologyTestDriver(words(), start_time_ms=START) as driver:
+        yield (
+            driver,
+            driver.create_input_topic("lines", value=TEXT),
+            driver.create_output_topic("word-counts", key=TEXT, value=LONG),
+        )
+
+
+def test_a_word_count_runs_through_its_repartition_topic(counting: Any) -> None:
+    driver, lines, counts = counting
+    lines.pipe(None, "to be or not to be")
+    assert counts.read_key_values() == [("to", 1), ("be", 1), ("or", 1), ("not", 1), ("to", 2), ("be", 2)]
+    assert sorted(driver.produced()) == [
+        "topology-test-driver-counts-changelog", "topology-test-driver-counts-repartition", "word-counts",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_stores_are_in_memory_or_on_disk(persistent: bool) -> None:
+    with TopologyTestDriver(words(), persistent=persistent) as driver:
+        driver.create_input_topic("lines", value=TEXT).pipe(None, "a b a", timestamp=9)
+        store = driver.store("counts")
+        assert list(store.all()) == [("a", ValueAndTimestamp(2, 9)), ("b", ValueAndTimestamp(1, 9))]
+        assert store.approximate_num_entries() >= 2
+
+
+def test_a_test_may_fill_a_store_and_the_topology_sees_it(counting: Any) -> None:
+    driver, lines, counts = counting
+    driver.store("counts").put("a", ValueAndTimestamp(41, 5))
+    lines.pipe(None, "a")
+    assert counts.read_key_values_to_map() == {"a": 42}
+    log = driver.create_output_topic("topology-test-driver-counts-changelog", key=TEXT, value=LONG)
+    assert log.read_key_values() == [("a", 41), ("a", 42)]
+
+
+def test_an_unknown_store_or_input_topic_is_named_with_those_there_are(counting: Any) -> None:
+    driver, _, _ = counting
+    with pytest.raises(KeyError, match=r"no store 'count'; there are \['counts'\]"):
+        driver.store("count")
+    with pytest.raises(ValueError, match=r"no source reads topic 'line', only \['lines', 'topology"):
+        driver.create_input_topic("line")
+
+
+def test_records_are_read_once_in_order(counting: Any) -> None:
+    _, lines, counts = counting
+    assert counts.is_empty()
+    lines.pipe(None, "a b")
+    assert (counts.size(), len(counts)) == (2, 2)
+    assert counts.read_key_value() == ("a", 1)
+    assert counts.read_value() == 1
+    assert counts.is_empty()
+    with pytest.raises(LookupError, match=r"topic word-counts has no record left to read; topics written to: topology"):
+        counts.read_record()
+
+
+def test_a_record_has_its_time_and_headers() -> None:
+    with TopologyTestDriver(echo()) as driver:
+        topic = driver.create_input_topic("in", key=TEXT, value=TEXT)
+        topic.pipe("k", "v", timestamp=5, headers=[("h", b"1"), ("h", None)])
+        out = driver.create_output_topic("out", key=TEXT, value=TEXT)
+        assert out.read_record() == Record("k", "v", 5, [("h", b"1"), ("h", None)])
+
+
+def test_a_topics_time_begins_now_or_where_it_is_told_and_advances_by_itself() -> None:
+    with TopologyTestDriver(echo(), start_time_ms=START) as driver:
+        out = driver.create_output_topic("out", key=TEXT, value=TEXT)
+        driver.create_input_topic("in", key=TEXT, value=TEXT).pipe_values(["a", "b"])
+        steps = driver.create_input_topic("in", key=TEXT, value=TEXT, start_time_ms=10, advance_ms=5)
+        steps.pipe_all([("k", "c"), ("k", "d")])
+        steps.advance(100)
+        steps.pipe("k", "e")
+        assert [record.timestamp for record in out.read_records()] == [START, START, 10, 15, 120]
+        for wrong in (lambda: steps.advance(-1), lambda: driver.create_input_topic("in", advance_ms=-1)):
+            with pytest.raises(ValueError, match=r"time can't go back"):
+                wrong()
+
+
+def test_serdes_are_the_applications_else_bytes() -> None:
+    with TopologyTestDriver(echo(), {"default_key_serde": TEXT}) as driver:
+        driver.create_input_topic("in").pipe("k", b"v")
+        assert driver.create_output_topic("out").read_key_value() == ("k", b"v")
+
+
+def test_a_map_has_the_last_value_of_each_key_and_no_absent_key() -> None:
+    with TopologyTestDriver(echo()) as driver:
+        topic = driver.create_input_topic("in", key=TEXT, value=TEXT)
+        out = driver.create_output_topic("out", key=TEXT, value=TEXT)
+        topic.pipe_all([("a", "1"), ("a", "2"), ("b", None)])
+        assert out.read_key_values_to_map() == {"a": "2", "b": None}
+        topic.pipe(None, "1")
+        with pytest.raises(ValueError, match=r"topic out has a record without a key"):
+            out.read_key_values_to_map()
+
+
+def punctuating(kind: str, calls: list[int]) -> Topology:
+    class Punctuating(Processor):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.schedule(timedelta(seconds=10), kind, self.punctuate)
+
+        def punctuate(self, now: int) -> None:
+            calls.append(now)
+            self.context.forward(Record("now", str(now), now))
+
+        def process(self, record: Record) -> None: ...
+
+    builder = StreamsBuilder()
+    again = builder.stream("in", key=TEXT, value=TEXT).process(Punctuating).repartition(key=TEXT, value=TEXT)
+    again.to("out")
+    return builder.build()
+
+
+def test_wall_clock_punctuations_come_with_the_virtual_time_and_so_does_what_follows() -> None:
+    calls: list[int] = []
+    with TopologyTestDriver(punctuating("wall-clock-time", calls), start_time_ms=START) as driver:
+        driver.advance_wall_clock(9_999)
+        assert calls == []
+        driver.advance_wall_clock(1)
+        driver.advance_wall_clock(timedelta(seconds=35))
+        assert calls == [START + 10_000, START + 45_000]
+        out = driver.create_output_topic("out", key=TEXT, value=TEXT)
+        assert out.read_values() == [str(now) for now in calls]
+
+
+def test_stream_time_punctuations_come_with_the_records() -> None:
+    calls: list[int] = []
+    with TopologyTestDriver(punctuating("stream-time", calls)) as driver:
+        topic = driver.create_input_topic("in", key=TEXT, value=TEXT)
+        for timestamp in (3, 9_999, 10_000, 12_000, 39_000):
+            topic.pipe("k", "v", timestamp=timestamp)
+        driver.advance_wall_clock(10**9)
+        assert calls == [3, 10_000, 39_000]
+
+
+def test_an_error_of_the_topology_comes_out_of_pipe() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", value=TEXT).map_values(int).to("out", value=LONG)
+    topology = builder.build()
+    with TopologyTestDriver(topology) as driver:
+        topic = driver.create_input_topic("in", value=TEXT)
+        with pytest.raises(ProcessingError, match=r"node KSTREAM-MAPVALUES-0000000001, record in-0@0: ValueError"):
+            topic.pipe(None, "x")
+    settings = {"processing_exception_handler": "log_and_continue", "errors_dead_letter_queue_topic_name": "dead"}
+    with TopologyTestDriver(topology, settings) as driver:
+        driver.create_input_topic("in", value=TEXT).pipe_values(["x", "5"])
+        assert driver.create_output_topic("out", value=LONG).read_values() == [5]
+        assert driver.create_output_topic("dead", value=TEXT).read_values() == ["x"]
+
+
+def test_max_task_idle_ms_makes_a_task_wait_for_the_other_partition_in_virtual_time() -> None:
+    builder = StreamsBuilder()
+    builder.stream(["a", "b"], value=TEXT).to("out")
+    with TopologyTestDriver(builder.build(), {"max_task_idle_ms": 100}) as driver:
+        a, b = (driver.create_input_topic(name, value=TEXT) for name in "ab")
+        out = driver.create_output_topic("out", value=TEXT)
+        a.pipe(None, "late", timestamp=9)
+        assert out.is_empty()
+        b.pipe(None, "early", timestamp=1)
+        assert out.read_values() == ["early"]
+        driver.advance_wall_clock(100)
+        assert out.read_values() == ["late"]
+
+
+def test_a_cached_store_emits_with_the_commit_of_each_record() -> None:
+    with TopologyTestDriver(words(), {"statestore_cache_max_bytes": 1_000_000}) as driver:
+        driver.create_input_topic("lines", value=TEXT).pipe(None, "a a")
+        assert driver.create_output_topic("word-counts", key=TEXT, value=LONG).read_values() == [1, 2]
+
+
+def test_a_pattern_reads_the_topics_that_exist() -> None:
+    builder = StreamsBuilder()
+    builder.stream(re.compile("in-.*"), value=TEXT).to("out")
+    with TopologyTestDriver(builder.build(), topics=["in-1", "in-2", "other"]) as driver:
+        driver.create_input_topic("in-1", value=TEXT).pipe(None, "a")
+        driver.create_input_topic("in-2", value=TEXT).pipe(None, "b")
+        assert driver.create_output_topic("out", value=TEXT).read_values() == ["a", "b"]
+        with pytest.raises(ValueError, match=r"no source reads topic 'other'"):
+            driver.create_input_topic("other")
+
+
+def test_what_a_topology_writes_to_its_own_source_loops_back() -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream("numbers", value=LONG)
+    numbers.filter(lambda _, value: value > 0).map_values(lambda value: value - 1).to("numbers", value=LONG)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("numbers", value=LONG).pipe(None, 3)
+        assert driver.create_output_topic("numbers", value=LONG).read_values() == [2, 1, 0]
+
+
+def test_a_wrong_setting_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"max_task_idle_ms"):
+        TopologyTestDriver(words(), {"max_task_idle_ms": "soon"})
+
+
+def test_closing_closes_processors_once_and_shuts_the_stores() -> None:
+    closed: list[str] = []
+
+    class Closing(Processor):
+        def process(self, record: Record) -> None: ...
+
+        def close(self) -> None:
+            closed.append("closed")
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    stream.process(Closing)
+    stream.group_by_key().count("counts")
+    driver = TopologyTestDriver(builder.build())
+    store = driver.store("counts")
+    driver.close()
+    driver.close()
+    assert closed == ["closed"]
+    with pytest.raises((StateError, Exception), match=r"isn't open|is closed"):
+        store.get("a")
+
+
+def test_a_topology_that_cant_be_compiled_leaves_nothing_open() -> None:
+    class Greedy(Processor):
+        def init(self, context: Any) -> None:
+            context.get_state_store("nobodys")
+
+        def process(self, record: Record) -> None: ...
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).process(Greedy)
+    with pytest.raises((TopologyError, ProcessingError), match=r"no access to the store nobodys"):
+        TopologyTestDriver(builder.build(), persistent=True)
