@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milestones import Streams, StreamsBuilder, serdes
-from milestones.common.topology import LogAndContinue, LogAndFail
-from milestones.common.topology.handlers import ErrorContext, Response
+from milestones import ErrorContext, LogAndContinue, LogAndFail, Response, Streams, StreamsBuilder, serdes
 
 DEAD_LETTERS = "orders-dead-letters"
 

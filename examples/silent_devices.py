@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from milestones import Processor, ProcessorContext, Record, Streams, Topology, serdes
-from milestones.common.state.spec import StoreSpec
+from milestones import Processor, ProcessorContext, Record, StoreSpec, Streams, Topology, serdes
 
 SILENCE_MS = 30_000
 LAST_SEEN = "last-seen"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.records import Record, RecordMetadata, TaskId, TopicPartition
+from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import (
     FixedKeyProcessor,
     KStream,
@@ -19,19 +20,35 @@ from milestones.common.topology import (
     StreamsBuilder,
     Topology,
 )
+from milestones.common.topology.handlers import (
+    Action,
+    ErrorContext,
+    LogAndContinue,
+    LogAndFail,
+    Response,
+    RetryOrFail,
+    send_to_dead_letter_topic,
+)
 from milestones.context import Exceptions
 from milestones.states import StreamsState, ThreadState
 from milestones.streams import Streams
 
 __all__ = [
+    "Action",
+    "ErrorContext",
     "Exceptions",
     "FixedKeyProcessor",
     "KStream",
     "KTable",
+    "LogAndContinue",
+    "LogAndFail",
     "Processor",
     "ProcessorContext",
     "Record",
     "RecordMetadata",
+    "Response",
+    "RetryOrFail",
+    "StoreSpec",
     "Streams",
     "StreamsBuilder",
     "StreamsConfig",
@@ -40,5 +57,6 @@ __all__ = [
     "ThreadState",
     "TopicPartition",
     "Topology",
+    "send_to_dead_letter_topic",
     "serdes",
 ]

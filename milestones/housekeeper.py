@@ -1,6 +1,7 @@
 """The housekeeper: one thread per client for what no stream thread should wait for.
 
-*Guarantees*: asking never blocks; every question is answered, with an error when Kafka can't.
+*Guarantees*: asking never blocks; every question is answered, with an error when Kafka can't; when the thread itself
+dies, asking raises its error, and the client is told.
 *Assumes*: whoever asks looks into its own mailbox.
 """
 
@@ -83,14 +84,20 @@ class Housekeeper(threading.Thread):
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
         self._on_error = on_error
         self._counts: dict[str, int] = {}
+        self._missing: frozenset[str] = frozenset()
         self._next_watch = 0
         self._next_clean = 0
 
     def run(self) -> None:
-        cluster = Cluster(self._config.admin_settings(self.name))
-        while not self.requests.closed:
-            first = self._next_request()
-            self.run_once(cluster, self._clock.monotonic_ms(), first)
+        try:
+            cluster = Cluster(self._config.admin_settings(self.name))
+            while not self.requests.closed:
+                first = self._next_request()
+                self.run_once(cluster, self._clock.monotonic_ms(), first)
+        except Exception as error:
+            log.exception("%s died", self.name)
+            self.requests.close(error)
+            self._on_error(error)
 
     def _next_request(self) -> Request | None:
         try:
@@ -122,7 +129,11 @@ class Housekeeper(threading.Thread):
         except (KafkaException, MilestonesError) as error:
             log.info("source topics can't be looked at now: %s", error)
             return
-        changed = changed_sources(self._counts, counts)
+        # Brokers that have just started may not know a topic yet: it is gone when two looks in a row miss it.
+        missing = self._counts.keys() - counts.keys()
+        unsure = {topic: self._counts[topic] for topic in missing - self._missing}
+        self._missing = frozenset(missing)
+        changed = changed_sources(self._counts, counts | unsure)
         if changed is not None:
             self._on_error(changed)
         sources = self._application.external_topics(counts)

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException
+
 from milestones.common.config import thread_name
-from milestones.common.errors import SourceTopicError
+from milestones.common.errors import KafkaUnreachableError, SourceTopicError
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
@@ -39,7 +41,11 @@ class Instance:
     def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
-        engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+        try:
+            engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+        except BaseException:
+            self._directory.close()
+            raise
         self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
         self.process_id = self._directory.process_id
         self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
@@ -62,8 +68,15 @@ class Instance:
         self._directory.record_transactional_ids(current)
         for transactional_id in sorted(obsolete):
             producer = OutputProducer(self._config.producer_settings(f"{self.client_id}-retire", transactional_id))
-            producer.init_transactions(self._config.request_timeout_ms)
-            producer.close()
+            try:
+                producer.init_transactions(self._config.request_timeout_ms)
+            except KafkaException as exception:
+                raise KafkaUnreachableError(
+                    f"the obsolete transactional id {transactional_id} can't be initialised, so that a transaction of "
+                    f"it may be open still: {exception.args[0]}; check that the transaction coordinator is up"
+                ) from exception
+            finally:
+                producer.close()
             log.info("retired transactional id %s", transactional_id)
         self._directory.forget_transactional_ids(obsolete)
 

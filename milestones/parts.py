@@ -96,6 +96,11 @@ class Processing(Protocol):
 class OutputCollection(Protocol):
     """Collection: takes finished boundaries' outputs from tasks and hands them to the producer."""
 
+    @property
+    def dropped(self) -> Mapping[TaskId, int]:
+        """By task, how many outputs were refused that it goes on without."""
+        ...
+
     def collect(self, tasks: Iterable[Task]) -> bool:
         """Send what the tasks have finished; True when there was anything."""
         ...

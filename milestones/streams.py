@@ -63,7 +63,8 @@ class Streams:
         return self._supervisor.state
 
     def set_state_listener(self, listener: StateListener) -> None:
-        """Call `listener(new, old)` at each change of state, in the supervisor's thread. Only before `start`."""
+        """Call `listener(new, old)` at each change of state, in the supervisor's thread (the first time in the
+        one that calls `start`). Only before `start`."""
         self._before_start("a state listener")
         self._supervisor.listener = listener
 
@@ -102,8 +103,15 @@ class Streams:
         return self._supervisor.status()
 
     def metrics(self) -> Mapping[str, Any]:
-        """All metrics, by group and name as in Kafka Streams."""
+        """All metrics as last published, by group: lists of `{"tags": ..., "metrics": ..., "age_ms": ...}`, with Kafka
+        Streams' names (docs/metrics.md)."""
         return self._supervisor.metrics.snapshot()
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port on which metrics are served for Prometheus; None without `metrics_port`, and before `start`."""
+        endpoint = self._supervisor.endpoint
+        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     @property
     def error(self) -> BaseException | None:

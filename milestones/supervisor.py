@@ -11,17 +11,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from milestones.baseline.stream_thread import StreamThread
 from milestones.common.mailbox import Mailbox
-from milestones.common.metrics import Metrics
+from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics, MetricsEndpoint
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import Exceptions, ThreadEvent, ThreadFailed, ThreadMoved, ThreadReport
 from milestones.flags import stage_name
 from milestones.housekeeper import Housekeeper
 from milestones.instance import Instance
-from milestones.states import StreamsState, ThreadState, moved
+from milestones.states import ALIVE_THREADS, StreamsState, ThreadState, moved
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -86,7 +87,12 @@ class Supervisor:
     ) -> None:
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
         self.stage = stage_name(flags)
-        self.metrics = Metrics()
+        self.metrics = Metrics(
+            clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms
+        )
+        self.endpoint: MetricsEndpoint | None = None
+        self._client: ClientMetrics | None = None
+        self._threads_failed = 0
         self.state = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
@@ -96,12 +102,17 @@ class Supervisor:
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
+        self._listening: int | None = None
 
     def begin(self) -> None:
         """Take the state directory, see that Kafka is there, start the threads."""
         instance = Instance(self._config, self._application, self.stage, self._clock)
         try:
             instance.prepare()
+            self._client = self._client_metrics(instance.client_id)
+            if self._config.metrics_port is not None:
+                self.endpoint = MetricsEndpoint(self.metrics, self._config.metrics_host, self._config.metrics_port)
+                log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
         except BaseException:
             instance.close()
             raise
@@ -115,19 +126,35 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
         self._thread.start()
 
-    def ask_to_close(self, leave_group: bool) -> None:
-        if self._thread is None:
-            if self.state is StreamsState.CREATED:
-                self._move(StreamsState.PENDING_SHUTDOWN)
-                self._move(StreamsState.NOT_RUNNING)
-                self.stopped.set()
+    def _client_metrics(self, client_id: str) -> ClientMetrics:
+        client = self.metrics.add(ClientMetrics, client_id=client_id)
+        client.version.value = _version()
+        client.application_id.value, client.stage.value = self._config.application_id, self.stage
+        return client
+
+    def _publish(self, *, at_once: bool) -> None:
+        """The client's own metrics: at each change of its state, and about once a second."""
+        client, now_ms = self._client, self._clock.monotonic_ms()
+        if client is None or not (at_once or now_ms - client.published.at_ms >= PUBLISH_INTERVAL_MS):
             return
-        self._tell(Close(leave_group))
+        client.state.value = self.state.value
+        client.alive_stream_threads.value = sum(m.state in ALIVE_THREADS for m in self._members.values())
+        client.failed_stream_threads.value = self._threads_failed
+        client.publish(now_ms)
+
+    def ask_to_close(self, leave_group: bool) -> None:
+        if self.state is not StreamsState.CREATED:
+            self._tell(Close(leave_group))
+            return
+        self._move(StreamsState.PENDING_SHUTDOWN)
+        self._move(StreamsState.NOT_RUNNING)
+        self.stopped.set()
 
     def is_inside(self) -> bool:
-        """Whether the calling thread is one of ours: it can't wait for itself."""
+        """Whether the calling thread is one of ours, or in the listener: it can't wait for itself."""
         current = threading.current_thread()
-        return current is self._thread or any(current is member.thread for member in self._members.values())
+        ours = [self._thread, *(member.thread for member in list(self._members.values()))]
+        return current in ours or self._listening == threading.get_ident()
 
     def status(self) -> Status:
         members = list(self._members.values())
@@ -147,17 +174,26 @@ class Supervisor:
         self._mailbox.try_put(event)
 
     def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
-        def add(index: int) -> None:
-            self._add_thread(instance, housekeeper, index)
+        try:
+            ending = self._supervise(lambda index: self._add_thread(instance, housekeeper, index))
+        except Exception as error:
+            log.exception("the supervisor failed; the client shuts down")
+            ending = self._failed(error)
+        self._end(ending, instance, housekeeper)
 
+    def _supervise(self, add: Callable[[int], None]) -> Ending:
         for index in range(1, self._config.num_stream_threads + 1):
             add(index)
-        ending: Ending | None = None
-        while ending is None:
-            event = self._mailbox.get(timeout_ms=1_000)
-            if event is not None:
-                ending = self._take(event, add)
-        self._end(ending, instance, housekeeper)
+        while True:
+            event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
+            self._publish(at_once=False)
+            ending = self._take(event, add) if event is not None else None
+            if ending is not None:
+                return ending
+
+    def _failed(self, error: BaseException) -> Ending:
+        """A static member stays in the group: it is expected back."""
+        return Ending(self._config.group_instance_id is None, error)
 
     def _take(self, event: ThreadEvent | Close | ClientFailed, add: Callable[[int], None]) -> Ending | None:
         """Note what a thread tells; how the client ends, if this is its end."""
@@ -165,10 +201,11 @@ class Supervisor:
             case Close(leave_group):
                 return Ending(leave_group, None)
             case ClientFailed(error):
-                return Ending(True, error)
+                return self._failed(error)
             case ThreadFailed(name, error, decision):
+                self._threads_failed += 1
                 if decision is not Exceptions.REPLACE_THREAD:
-                    return Ending(True, error)
+                    return self._failed(error)
                 self._replace(name, add)
             case ThreadMoved(name, state):
                 self._thread_moved(name, ThreadState(state))
@@ -180,7 +217,11 @@ class Supervisor:
         context = instance.thread_context(index, self.metrics, housekeeper.requests, self._tell, self._decide)
         thread = StreamThread(context, self._parts)
         self._members[context.name] = _Member(thread)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            del self._members[context.name]
+            raise
 
     def _thread_moved(self, name: str, state: ThreadState) -> None:
         self._members[name].state = state
@@ -191,8 +232,8 @@ class Supervisor:
     def _decide(self, error: BaseException) -> Exceptions:
         """What the user's handler says; called in the stream thread that dies."""
         try:
-            return self.handler(error)
-        except Exception:
+            return Exceptions(self.handler(error))
+        except BaseException:
             log.exception("the uncaught exception handler raised; the client shuts down")
             return Exceptions.SHUTDOWN_CLIENT
 
@@ -213,18 +254,34 @@ class Supervisor:
             member.thread.join()
         housekeeper.close()
         housekeeper.join()
-        instance.close()
+        try:
+            instance.close()
+        except Exception:
+            log.exception("the state directory wasn't given back cleanly")
+        if self.endpoint is not None:
+            self.endpoint.close()
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self.stopped.set()
 
     def _move(self, state: StreamsState) -> None:
         old, self.state = self.state, moved(self.state, state)
         log.info("client state: %s -> %s", old.value, state.value)
+        self._publish(at_once=True)
         if self.listener is not None:
+            self._listening = threading.get_ident()
             try:
                 self.listener(state, old)
-            except Exception:
+            except BaseException:
                 log.exception("the state listener raised")
+            finally:
+                self._listening = None
+
+
+def _version() -> str:
+    try:
+        return version("milestones")
+    except PackageNotFoundError:  # run from a checkout that isn't installed
+        return "unknown"
 
 
 def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:

@@ -349,7 +349,7 @@ class KafkaKeys:
         choice("INFO", "DEBUG", "TRACE"),
         "INFO",
         importance="low",
-        doc="How much is measured; `DEBUG` adds metrics of nodes and stores.",
+        doc="How much is measured; `DEBUG` counts the records of each node, which costs something per record.",
     )
     metrics_sample_window_ms = ConfigKey(
         integer(at_least=1000),

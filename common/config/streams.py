@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from milestones.common.config import clients, passthrough
-from milestones.common.config.handlers import goes_on_without
 from milestones.common.config.key import ConfigKey, Derived, Required, raise_all, shown
 from milestones.common.config.keys import EXACTLY_ONCE_V2, KEYS, Keys
 from milestones.common.config.refused import LATER, NO_COUNTERPART, why_refused
@@ -21,7 +20,6 @@ from milestones.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from milestones.common.kafka.membership.settings import MemberSettings
-    from milestones.common.kafka.producer import Refused
 
 
 class StreamsConfig(Keys):
@@ -125,10 +123,6 @@ class StreamsConfig(Keys):
     def member_settings(self, name: str, index: int) -> MemberSettings:
         """Settings of the group member of the thread `name`, the `index`-th of this client (from 1)."""
         return clients.member(self, name, index)
-
-    def production_handler_continues(self, refused: Refused) -> bool:
-        """Whether to go on without an output that Kafka refused; asks `production_exception_handler`."""
-        return goes_on_without(self.production_exception_handler, refused)
 
     def passed(self, *prefixes: str) -> dict[str, Any]:
         """Settings passed through with one of these prefixes, by dotted name; a later prefix overrides."""

@@ -8,15 +8,17 @@ from the position asked for; a partition's end, control records included, is rep
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
+from time import perf_counter_ns
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
-from milestones.common.errors import OwnershipError
+from milestones.common.errors import MilestonesError, OwnershipError
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -32,11 +34,24 @@ ASSIGNED_CONSUMER = {
 """Settings that an `AssignedConsumer` can't work without."""
 
 
+GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+"""Codes of a partition that doesn't exist."""
+
+
 class Owned:
-    """A client that only the thread that made it may touch."""
+    """A client that only the thread that made it may touch. `blocked_ns`: how long its calls have waited for Kafka."""
 
     def __init__(self) -> None:
         self._owner = get_ident()
+        self.blocked_ns = 0
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.blocked_ns += perf_counter_ns() - began
 
     def _check_owner(self) -> None:
         if get_ident() != self._owner:
@@ -48,7 +63,8 @@ class Owned:
 @dataclass
 class Fetched:
     """What one `fetch` brought. `ends`: position after the last record, control records included, where the end of a
-    partition was reached. `out_of_range`: partitions whose position is gone from the log (truncated, retention)."""
+    partition was reached and nothing came after that. `out_of_range`: partitions whose position is gone from the log
+    (truncated, retention). `gone`: partitions that don't exist any more."""
 
     records: dict[TopicPartition, list[Message]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -107,11 +123,14 @@ class AssignedConsumer(Owned):
             self._paused -= starting
 
     def fetch(self, limit: int, timeout_ms: int) -> Fetched:
-        """Up to `limit` records, waiting at most `timeout_ms` for the first. `KafkaException` on a lasting error."""
+        """Up to `limit` records, waiting at most `timeout_ms` for the first. `MilestonesError` on a lasting error."""
         self._check_owner()
         fetched = Fetched()
         records = fetched.records
-        messages = self._consumer.consume(1, timeout_ms / 1000) if timeout_ms > 0 else []
+        messages: list[Message] = []
+        if timeout_ms > 0:
+            with self._waiting():
+                messages = self._consumer.consume(1, timeout_ms / 1000)
         messages += self._consumer.consume(limit, 0)
         for message in messages:
             error = message.error()
@@ -122,19 +141,26 @@ class AssignedConsumer(Owned):
                 records[partition].append(message)
             elif partition in self._assigned:
                 records[partition] = [message]
+        for partition in fetched.ends.keys() & records.keys():
+            if fetched.ends[partition] <= (records[partition][-1].offset() or 0):
+                del fetched.ends[partition]
         return fetched
 
     def _note(self, error: KafkaError, partition: TopicPartition, message: Message, fetched: Fetched) -> None:
-        code = error.code()
+        """Errors of a partition that has left since are passed over: librdkafka may deliver them late."""
+        code, ours = error.code(), partition in self._assigned
         if code == KafkaError._PARTITION_EOF:
-            if partition in self._assigned:
+            if ours:
                 fetched.ends[partition] = message.offset() or 0
-        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        elif ours and code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             fetched.out_of_range.append(partition)
-        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+        elif ours and code in GONE:
             fetched.gone.append(partition)
         elif error.fatal() or code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
-            raise KafkaException(error)
+            raise MilestonesError(
+                f"the consumer can't read {partition if ours else 'its partitions'}: {error}; grant this principal "
+                "READ on the topic, and check its credentials"
+            )
         else:
             log.debug("consumer: %s (%s); librdkafka goes on by itself", error.str(), partition)
 
@@ -148,7 +174,8 @@ class AssignedConsumer(Owned):
         """The number of partitions of a topic; `KafkaException` when there is no such topic. Asked once a topic."""
         self._check_owner()
         if topic not in self._partition_counts:
-            metadata = self._consumer.list_topics(topic, timeout=timeout_ms / 1000).topics[topic]
+            with self._waiting():
+                metadata = self._consumer.list_topics(topic, timeout=timeout_ms / 1000).topics[topic]
             if metadata.error is not None:
                 raise KafkaException(metadata.error)
             self._partition_counts[topic] = len(metadata.partitions)

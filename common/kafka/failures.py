@@ -50,6 +50,42 @@ STALE_MEMBER = frozenset(
 """Codes by which the group refuses a commit: roll back; the membership learns the rest by itself."""
 
 
+REFUSED_RECORD = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Codes by which the broker, or the client at once, refuses a record for good; others may pass."""
+
+REFUSED_TOPIC = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN,
+    }
+)
+"""Codes that aren't about one record: no handler is asked about them, as in Kafka Streams."""
+
+PASSING_DELIVERY = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+"""Codes of a record that the client has given up after `message.timeout.ms`, and that may succeed when sent again."""
+
+
 def error_of(exception: BaseException) -> KafkaError | None:
     """The `KafkaError` inside an exception of confluent-kafka, None when there is none."""
     if isinstance(exception, KafkaException) and exception.args and isinstance(exception.args[0], KafkaError):
@@ -67,6 +103,11 @@ def classify(exception: BaseException) -> Failure:
     if error.retriable() or error.code() in UNREACHABLE:
         return Failure.RETRIABLE
     return Failure.FATAL
+
+
+def may_succeed_later(error: KafkaError) -> bool:
+    """Whether an output with this delivery error may be taken when it is produced again."""
+    return error.retriable() or error.code() in UNREACHABLE | PASSING_DELIVERY
 
 
 def is_passing(exception: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """What the group's elected leader does: look at the topics, make the internal ones, assign.
 
-*Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name.
+*Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name. A
+cluster that doesn't answer for a while makes the member join again, not fail.
 *Assumes*: runs on the membership thread of the elected member, which so becomes the owner of its admin client.
 """
 
@@ -10,10 +11,15 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException
+
 from milestones.common.assignment.assignor import assign
 from milestones.common.assignment.model import Assignment, Subscription, refused
 from milestones.common.assignment.plan import plan_tasks
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
+from milestones.common.kafka.wire import ConnectionLostError
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
@@ -34,6 +40,17 @@ class TopologyLeader:
         wishes = [subscription.shutdown for subscription in members.values() if subscription.shutdown is not None]
         if wishes:
             return {member: Assignment(error=wishes[0], shutdown=True) for member in members}
+        try:
+            return self._assign(members)
+        except KafkaUnreachableError as error:
+            raise ConnectionLostError(f"can't assign: {error}") from error
+        except KafkaException as exception:
+            kind = ConnectionLostError if is_passing(exception) else MilestonesError
+            raise kind(
+                f"the group's leader can't look at the topics: {error_of(exception)}; check this principal's rights"
+            ) from exception
+
+    def _assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         if self._cluster is None:
             self._cluster = Cluster(self._config.admin_settings(self._client_id))
         plan = plan_tasks(self._subtopologies, self._cluster.partition_counts())

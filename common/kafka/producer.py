@@ -1,46 +1,60 @@
 """The one way into Kafka: a producer that sends tasks' outputs, with or without transactions.
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
-silently: under at least once each one carries a report, under exactly once a lost one fails the transaction.
+silently: under at least once each one carries a report, under exactly once a lost one fails the transaction. One that
+is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_S`.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
+from milestones.common.errors import ProductionError
 from milestones.common.kafka.consumers import Owned, client_log
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, error_of
+from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
+
+REFUSED_IN_TRANSACTION = (
+    "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
+    "production_exception_handler says, and it would again: mend the cause (the topic's max.message.bytes, rights, the "
+    "topic itself). To skip records by their size, set producer_message_max_bytes to the topic's max.message.bytes: "
+    "then the client refuses them before they are sent, and the handler decides"
+)
+
+CLOSE_TIMEOUT_S = 10
+"""librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
 
 Report = Callable[[KafkaError | None, Message], None]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An output that Kafka didn't take, as its delivery report tells."""
+    """An output that wasn't taken: by the client itself, at once, or by Kafka, as the delivery report tells (at least
+    once only; the report doesn't know the output's node and timestamp)."""
 
     task: TaskId
     error: KafkaError
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
+    output: Output
+    dead_letter: bool = False
 
 
 class OutputProducer(Owned):
     """A confluent-kafka producer for the outputs of tasks.
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
-    offset after the last record that Kafka acknowledged; `refused` the outputs it didn't take. Both are filled by
-    `poll` and `flush`, in the owner's thread.
+    offset after the last record that Kafka acknowledged; `refused` the outputs that weren't taken. Both are filled by
+    `send`, `poll` and `flush`, in the owner's thread.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -50,47 +64,62 @@ class OutputProducer(Owned):
         self.in_transaction = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
-        self._reports: dict[TaskId, tuple[Report, Report]] = {}
+        self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
 
-    def send(self, task: TaskId, outputs: list[Output], changelogs: Collection[str]) -> None:
+    def send(
+        self, task: TaskId, outputs: Sequence[Output], changelogs: Collection[str] = (), *, dead_letters: bool = False
+    ) -> None:
         """Hand `outputs` to the client, in order; begins the transaction when there is none. Waits while the client's
-        queue is full. `KafkaException` when an output can't be sent at all (too large, say): the rest isn't sent."""
+        queue is full. What the client refuses (too large, say) is left out and goes to `refused`. Raises as `commit`
+        when the transaction has failed."""
         self._check_owner()
         self.begin()
         produce = self._producer.produce
-        acknowledge, refuse = self._reports_of(task)
+        acknowledge, refuse = self._reports_of(task, dead_letters)
         every = None if self.transactional else refuse
         last = _last_of_changelogs(outputs, changelogs)
-        for index, (topic, partition, key, value, timestamp, headers, _) in enumerate(outputs):
+        for index, output in enumerate(outputs):
+            topic, partition, key, value, timestamp, headers, _ = output
             on_delivery = acknowledge if index in last else every
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                     break
                 except BufferError:
-                    self._producer.poll(0.05)
+                    with self._waiting():
+                        self._producer.poll(0.05)
                 except KafkaException as exception:
-                    self.refused.append(Refused(task, exception.args[0], topic, partition, key, value))
-                    raise
+                    self.refused.append(Refused(task, self._refusal(exception), output, dead_letters))
+                    break
 
-    def _reports_of(self, task: TaskId) -> tuple[Report, Report]:
+    def _refusal(self, exception: KafkaException) -> KafkaError:
+        """Why the client refuses one output; raises when it's more than that output."""
+        error = error_of(exception)
+        if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
+            return error
+        if self.in_transaction and error is not None and error.code() == KafkaError._STATE:
+            # The transaction has failed. Only another transactional call names the cause; none can succeed now.
+            self.commit(timeout_ms=10_000)
+        raise exception
+
+    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
         """Two delivery reports of a task: one that also notes the offset, for a changelog's last record, and one for
         all others. A transaction fails as a whole when a record is lost, so there the others need none."""
-        if task not in self._reports:
+        if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
-                    self.refused.append(_refused(task, error, message))
+                    self.refused.append(Refused(task, error, _output(message), dead_letters))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
                 if error is None:
                     at = TopicPartition(message.topic() or "", message.partition() or 0)
                     self.acknowledged[at] = (message.offset() or 0) + 1
-                else:
+                elif not self.transactional:
                     refuse(error, message)
 
-            self._reports[task] = acknowledge, refuse
-        return self._reports[task]
+            self._reports[task, dead_letters] = acknowledge, refuse
+        return self._reports[task, dead_letters]
 
     def poll(self) -> None:
         """Serve delivery reports. Raises the fatal error of a dead producer."""
@@ -101,18 +130,20 @@ class OutputProducer(Owned):
         """Wait until all that was sent is acknowledged or refused. A passing `KafkaException` when time is up."""
         self._check_owner()
         try:
-            left = self._producer.flush(timeout_ms / 1000)
+            with self._waiting():
+                left = self._producer.flush(timeout_ms / 1000)
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)
-            left = 0
+            left = 0 if self.transactional else len(self._producer)
         if left:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
 
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; what it left open is aborted."""
         self._check_owner()
-        self._producer.init_transactions(timeout_ms / 1000)
+        with self._waiting():
+            self._producer.init_transactions(timeout_ms / 1000)
 
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""
@@ -124,37 +155,67 @@ class OutputProducer(Owned):
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
-        """Put the offsets into the transaction, for the member and generation that `group_metadata` names."""
+        """Put the offsets into the transaction, for the member and generation that `group_metadata` names. Errors as
+        of `commit`."""
         self._check_owner()
         positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
-        self._producer.send_offsets_to_transaction(positions, group_metadata, timeout_ms / 1000)
+        with self._transactional_call():
+            self._producer.send_offsets_to_transaction(positions, group_metadata, timeout_ms / 1000)
 
     def commit(self, timeout_ms: int) -> None:
+        """Commit the open transaction. `ProductionError` when Kafka refused one of its records, and would again;
+        `KafkaException` of the classes in `failures`."""
         self._check_owner()
-        self._producer.commit_transaction(timeout_ms / 1000)
+        with self._transactional_call():
+            self._producer.commit_transaction(timeout_ms / 1000)
         self.in_transaction = False
+
+    @contextmanager
+    def _transactional_call(self) -> Iterator[None]:
+        try:
+            with self._waiting():
+                yield
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
+                raise ProductionError(f"{error.str()}. {REFUSED_IN_TRANSACTION}") from exception
+            raise
 
     def abort(self, timeout_ms: int) -> None:
         """End the open transaction, if there is one; none of its records will be read."""
         self._check_owner()
         if self.in_transaction:
-            self._producer.abort_transaction(timeout_ms / 1000)
+            with self._waiting():
+                self._producer.abort_transaction(timeout_ms / 1000)
             self.in_transaction = False
         self.acknowledged.clear()
 
     def close(self) -> None:
-        """Drop what wasn't sent and let the client go."""
+        """Drop what wasn't sent, abort an open transaction, let the client go."""
         self._check_owner()
         self._producer.purge()
-        self._producer.close()
+        closing = threading.Thread(target=self._producer.close, name="producer-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT_S)
+        if closing.is_alive():
+            log.warning("a producer didn't close within %d s: it ends once a broker answers", CLOSE_TIMEOUT_S)
 
 
-def _refused(task: TaskId, error: KafkaError, message: Message) -> Refused:
-    topic, partition = message.topic() or "", message.partition()
-    return Refused(task, error, topic, -1 if partition is None else partition, message.key(), message.value())
+def _output(message: Message) -> Output:
+    """What a delivery report still knows of an output."""
+    partition: int | None = message.partition()
+    return Output(
+        topic=message.topic() or "",
+        partition=-1 if partition is None else partition,
+        key=message.key(),
+        value=message.value(),
+        timestamp=UNKNOWN_TIMESTAMP,
+        headers=message.headers(),  # type: ignore[arg-type]  # bytes, as we sent them
+        node="",
+    )
 
 
-def _last_of_changelogs(outputs: list[Output], changelogs: Collection[str]) -> set[int]:
+def _last_of_changelogs(outputs: Sequence[Output], changelogs: Collection[str]) -> set[int]:
     """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
     missing, last = set(changelogs), set()
     for index in range(len(outputs) - 1, -1, -1):

@@ -14,10 +14,8 @@ from milestones.common.metrics.scopes import (
     NodeMetrics,
     PartitionMetrics,
     Scope,
-    StoreMetrics,
     TaskMetrics,
     ThreadMetrics,
-    TopicMetrics,
 )
 
 __all__ = [
@@ -30,9 +28,7 @@ __all__ = [
     "PartitionMetrics",
     "PrometheusCollector",
     "Scope",
-    "StoreMetrics",
     "TaskMetrics",
     "ThreadMetrics",
-    "TopicMetrics",
     "summed",
 ]

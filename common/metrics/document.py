@@ -20,20 +20,23 @@ _INTRODUCTION = f"""\
 This page is made from the table in `common/metrics/scopes.py`:
 `python -m milestones.common.metrics.document > docs/metrics.md`.
 
-Groups and names are Kafka Streams' own; those marked *own* have no counterpart there. Rates are per second unless the
-name says otherwise; rates, averages, maxima and minima are taken over `metrics_sample_window_ms`, and are 0 where
-nothing was measured in it. Metrics of level DEBUG are published when `metrics_recording_level` is `DEBUG` or `TRACE`.
-Metrics of a thing appear with it and go with it (a task that moves away takes its metrics along).
+Groups and names are those of Kafka Streams and Kafka's consumer; those marked *own* have no counterpart there. Rates
+are per second unless the name says otherwise; rates, averages and maxima are taken over `metrics_sample_window_ms`, and
+are 0 where nothing was measured in it. Metrics of level DEBUG are published when `metrics_recording_level` is `DEBUG`
+or `TRACE`. Metrics of a thing appear with it and go with it (a task that moves away takes its metrics along); the
+totals of a task or thread that comes back begin at 0. There are none of single stores and topics: they would cost
+something per record.
 
 **How to read them.** `metrics_port` opens an HTTP endpoint for Prometheus on `metrics_host`. In code,
-`Metrics.snapshot()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
+`Streams.metrics()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
 `value` of a metric that is always 1.
 
 **Why reading is safe, and free for the threads that work.** Everything that is counted belongs to one thread, which
-adds to plain integers. About every {PUBLISH_INTERVAL_MS} ms that thread works out the values and puts them, in a new
-object that is never changed again, in the place of the previous one. A reader takes the reference: it sees one
-publication or the next, whole, and no lock is needed. So values are up to a second old; a thread that is stuck in a
-long call shows what it last published, with its age (`age_ms`).
+adds to plain integers, per turn of its loop rather than per record (level DEBUG excepted). About every
+{PUBLISH_INTERVAL_MS} ms that thread works out the values and puts them, in a new object that is never changed again, in
+the place of the previous one. A reader takes the reference: it sees one publication or the next, whole, and no lock is
+needed. So values are up to a second old, and what was counted after the last publication of a thing that is gone was
+never shown. A thread that is stuck in a long call shows what it last published, with its age (`age_ms`).
 """
 
 

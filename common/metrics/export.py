@@ -91,7 +91,8 @@ class MetricsEndpoint:
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=registry)
         except (OSError, OverflowError) as error:
-            raise ConfigError("metrics_port", port, f"can't listen on {host}: {error}") from error
+            reason = f"can't listen on {host}: {error}; choose another, or 0 for a free one"
+            raise ConfigError("metrics_port", port, reason) from error
         self.host, self.port = host, int(self._server.server_port)
 
     def close(self) -> None:

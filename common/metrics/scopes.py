@@ -18,6 +18,7 @@ from milestones.common.metrics.sensors import Count, Gauge, Number, Sensor, Stat
 S = TypeVar("S", bound=Sensor)
 Level = Literal["INFO", "DEBUG"]
 MS, NS = 1_000_000, 1
+TURN = "timed per turn of the loop, so that the maximum is the mean of the slowest turn"
 
 
 class Row(Generic[S]):
@@ -40,16 +41,16 @@ class Row(Generic[S]):
         return self
 
 
-def count(doc: str, *, level: Level = "INFO", own: bool = False) -> Row[Count]:
-    return Row(Count, doc, level=level, own=own)
+def count(doc: str, *, hourly: bool = False, level: Level = "INFO", own: bool = False) -> Row[Count]:
+    return Row(lambda now_ms: Count(now_ms, hourly=hourly), doc, level=level, own=own)
 
 
 def total(doc: str) -> Row[Total]:
     return Row(Total, doc)
 
 
-def value(doc: str, *, minimum: bool = False) -> Row[Value]:
-    return Row(lambda now_ms: Value(now_ms, minimum=minimum), doc)
+def value(doc: str) -> Row[Value]:
+    return Row(Value, doc)
 
 
 def gauge(doc: str, *, own: bool = False) -> Row[Gauge]:
@@ -60,14 +61,10 @@ def text(doc: str, *, own: bool = False) -> Row[Text]:
     return Row(Text, doc, own=own)
 
 
-def timing(
-    doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False, level: Level = "INFO"
-) -> Row[Timing]:
+def timing(doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False) -> Row[Timing]:
     unit = "ms" if unit_ns == MS else "ns"
     return Row(
-        lambda now_ms: Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly),
-        f"{doc}; latencies in {unit}",
-        level=level,
+        lambda now_ms: Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly), f"{doc}; latencies in {unit}"
     )
 
 
@@ -140,33 +137,31 @@ class ThreadMetrics(Scope):
     """One stream thread. Owner: that thread."""
 
     group, tag_names = "stream-thread-metrics", ("thread-id",)
-    commit = timing("commits", ratio=True)
-    poll = timing("polls for input", ratio=True)
-    poll_records = value("records that one poll brought")
-    process = timing("records processed", ratio=True)
-    process_records = value("records processed in one turn of the loop")
-    punctuate = timing("punctuations", ratio=True)
+    commit = timing("commits that succeeded", ratio=True)
+    poll = timing("polls for input, their waits included", ratio=True)
+    poll_records = value("records that one poll brought, of those that brought any")
+    process = timing(f"records processed, skipped ones included; {TURN}", ratio=True)
+    process_records = value("records processed in one turn of the loop, of those that processed any")
+    punctuate = timing(f"punctuations; {TURN}", ratio=True)
     task_created = count("tasks created")
     task_closed = count("tasks closed")
-    blocked_time_ns = total("time spent waiting for Kafka, in ns")
+    blocked_time_ns = total("time that the thread waited for Kafka (in polls, flushes, commits), in ns")
     thread_start_time = gauge("when the thread started, in ms since the epoch")
     thread_state = text("state of the thread")
-    active_tasks = gauge("active tasks of the thread, restoring ones included", own=True)
+    active_tasks = gauge("active tasks of the thread, those that wait or restore included", own=True)
     restoring_tasks = gauge("active tasks that are restoring their state", own=True)
-    rolled_back = count("transactions aborted and work rolled back", own=True)
+    rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
 
 
 class TaskMetrics(Scope):
     """One task. Owner: the thread that has the task."""
 
     group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
-    process = timing("records processed", unit_ns=NS)
-    punctuate = timing("punctuations", unit_ns=NS)
-    enforced_processing = count("records taken out of timestamp order, as max_task_idle_ms was over")
+    process = timing(f"records processed, skipped ones included; {TURN}", unit_ns=NS)
+    punctuate = timing(f"punctuations; {TURN}", unit_ns=NS)
     dropped_records = count("records skipped (null key, late, bad timestamp, a handler's decision)")
-    record_lateness = value("how far records were behind stream time, in ms")
     active_buffer_count = gauge("records in the input buffers")
-    cache_size_bytes_total = gauge("bytes in the caches of the task's stores")
+    cache_size_bytes_total = gauge("bytes that wait in the caches of the task's stores")
     restore = count("changelog records restored")
     restore_remaining_records_total = gauge("changelog records still to restore")
     uncommitted_bytes = gauge("bytes of state written since the last commit", own=True)
@@ -176,51 +171,24 @@ class NodeMetrics(Scope):
     """One node of a task's topology. Owner: the thread that has the task."""
 
     group, tag_names = "stream-processor-node-metrics", ("thread-id", "task-id", "processor-node-id")
-    process = count("records that the node processed", level="DEBUG")
-    record_e2e_latency = value("age of records when the node had processed them, in ms", minimum=True)
-
-
-class TopicMetrics(Scope):
-    """One topic that a node reads or writes. Owner: the thread that has the task."""
-
-    group, tag_names = "stream-topic-metrics", ("thread-id", "task-id", "processor-node-id", "topic")
-    records_consumed = total("records read from the topic")
-    bytes_consumed = total("bytes of keys, values and headers read from the topic")
-    records_produced = total("records written to the topic")
-    bytes_produced = total("bytes of keys, values and headers written to the topic")
-
-
-class StoreMetrics(Scope):
-    """One state store of a task. Owner: the thread that has the task."""
-
-    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "state-id")
-    put = timing("puts", unit_ns=NS, level="DEBUG")
-    put_if_absent = timing("puts of keys that may be there", unit_ns=NS, level="DEBUG")
-    put_all = timing("puts of many", unit_ns=NS, level="DEBUG")
-    get = timing("gets", unit_ns=NS, level="DEBUG")
-    delete = timing("deletes", unit_ns=NS, level="DEBUG")
-    range = timing("range scans", unit_ns=NS, level="DEBUG")
-    all = timing("scans of all", unit_ns=NS, level="DEBUG")
-    prefix_scan = timing("prefix scans", unit_ns=NS, level="DEBUG")
-    flush = timing("flushes", unit_ns=NS, level="DEBUG")
-    restore = timing("batches restored", unit_ns=NS, level="DEBUG")
+    process = count("records that the node was given", level="DEBUG")
 
 
 class GroupMetrics(Scope):
     """One member of the consumer group. Owner: the member's stream thread."""
 
     group, tag_names = "consumer-coordinator-metrics", ("client-id",)
-    rebalance = timing("rebalances that ended", hourly=True)
-    failed_rebalance = count("rebalances that failed")
+    rebalance = timing("rebalances that ended with an assignment, from our join on", hourly=True)
+    failed_rebalance = count("rebalances that ended without one: membership lost, or another join needed", hourly=True)
     assigned_partitions = gauge("input partitions of the member's tasks")
-    last_rebalance_seconds_ago = gauge("seconds since the last rebalance ended")
+    last_rebalance_seconds_ago = gauge("seconds since the last rebalance ended, -1 before the first")
 
 
 class PartitionMetrics(Scope):
     """One input partition. Owner: the thread whose consumer has it."""
 
     group, tag_names = "consumer-fetch-manager-metrics", ("client-id", "topic", "partition")
-    records_lag = gauge("records from the position to the end of the partition")
+    records_lag = gauge("records of the partition that aren't processed yet, as of the last fetch; buffered ones count")
 
 
 SCOPES: tuple[type[Scope], ...] = (
@@ -228,8 +196,6 @@ SCOPES: tuple[type[Scope], ...] = (
     ThreadMetrics,
     TaskMetrics,
     NodeMetrics,
-    TopicMetrics,
-    StoreMetrics,
     GroupMetrics,
     PartitionMetrics,
 )

@@ -3,8 +3,8 @@
 Recording is plain arithmetic on attributes of one object that lives as long as its owner: nothing is allocated, locked
 or called back per record. Rates, averages and maxima are worked out when the owner publishes, about once a second.
 
-*Guarantees*: `publish` gives each statistic by its suffix, over the last window; without samples an average, a
-maximum or a minimum is 0.
+*Guarantees*: `publish` gives each statistic by its suffix, over the last window; without samples an average or
+a maximum is 0.
 *Assumes*: recording and publishing happen in the owner's thread; `now_ms` is monotonic.
 """
 
@@ -46,34 +46,36 @@ class History:
         return now_ms - then, total - old_total, amount - old_amount
 
 
-class Extremes:
-    """Largest and smallest values of the publications within the window."""
+class Largest:
+    """The largest values of the publications within the window."""
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[int, Number, Number]] = deque()
+        self._marks: deque[tuple[int, Number]] = deque()
 
-    def over(self, now_ms: int, window_ms: int, latest: tuple[Number, Number] | None) -> tuple[Number, Number]:
-        """(max, min) over the window, `latest` being (max, min) since the last publication."""
+    def over(self, now_ms: int, window_ms: int, latest: Number | None) -> Number:
+        """The largest of the window, `latest` being that since the last publication, if there was any."""
         marks = self._marks
         if latest is not None:
-            marks.append((now_ms, *latest))
+            marks.append((now_ms, latest))
         while marks and marks[0][0] <= now_ms - window_ms:
             marks.popleft()
-        return max((m[1] for m in marks), default=0), min((m[2] for m in marks), default=0)
+        return max((value for _, value in marks), default=0)
 
 
 class Count:
     """How often something happened. Record with `count.total += n`."""
 
-    statistics: dict[str, Statistic] = {"-rate": "gauge", "-total": "counter"}  # noqa: RUF012
+    statistics: dict[str, Statistic]
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, *, hourly: bool = False) -> None:
         self.total = 0
+        self._rate, self._seconds = ("-rate-per-hour", HOUR) if hourly else ("-rate", 1)
         self._history = History(now_ms)
+        self.statistics = {self._rate: "gauge", "-total": "counter"}
 
     def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
         span, count, _ = self._history.since(now_ms, window_ms, self.total, 0)
-        yield "-rate", _per_second(count, span)
+        yield self._rate, _per_second(count, span) * self._seconds
         yield "-total", self.total
 
 
@@ -99,7 +101,7 @@ class Timing:
         self.elapsed_ns = 0
         self._longest_ns = 0.0
         self._unit_ns, self._ratio, self._hourly = unit_ns, ratio, hourly
-        self._history, self._extremes = History(now_ms), Extremes()
+        self._history, self._largest = History(now_ms), Largest()
         self._calls_published = 0
         self.statistics = _timing_statistics(ratio=ratio, hourly=hourly)
 
@@ -112,8 +114,8 @@ class Timing:
 
     def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
         span, calls, elapsed = self._history.since(now_ms, window_ms, self.total, self.elapsed_ns)
-        latest = (self._longest_ns, 0) if self.total > self._calls_published else None
-        longest, _ = self._extremes.over(now_ms, window_ms, latest)
+        latest = self._longest_ns if self.total > self._calls_published else None
+        longest = self._largest.over(now_ms, window_ms, latest)
         self._longest_ns, self._calls_published = 0.0, self.total
         if self._hourly:
             yield "-rate-per-hour", _per_second(calls, span) * HOUR
@@ -129,39 +131,25 @@ class Timing:
 class Value:
     """A quantity that varies from time to time. Record with `value.add(amount)`."""
 
-    statistics: dict[str, Statistic]
+    statistics: dict[str, Statistic] = {"-avg": "gauge", "-max": "gauge"}  # noqa: RUF012
 
-    def __init__(self, now_ms: int, *, minimum: bool = False) -> None:
-        self.statistics = {"-avg": "gauge", "-max": "gauge"}
-        if minimum:
-            self.statistics["-min"] = "gauge"
-        self._minimum = minimum
+    def __init__(self, now_ms: int) -> None:
         self._count = self._sum = 0
-        self._largest = self._smallest = 0
-        self._fresh = True
-        self._history, self._extremes = History(now_ms), Extremes()
+        self._highest: int | None = None
+        self._history, self._largest = History(now_ms), Largest()
 
     def add(self, amount: int) -> None:
         """One observation."""
         self._count += 1
         self._sum += amount
-        if self._fresh:
-            self._largest = self._smallest = amount
-            self._fresh = False
-        elif amount > self._largest:
-            self._largest = amount
-        elif amount < self._smallest:
-            self._smallest = amount
+        if self._highest is None or amount > self._highest:
+            self._highest = amount
 
     def publish(self, now_ms: int, window_ms: int) -> Iterator[tuple[str, Number]]:
         _, count, amount = self._history.since(now_ms, window_ms, self._count, self._sum)
-        latest = None if self._fresh else (self._largest, self._smallest)
-        largest, smallest = self._extremes.over(now_ms, window_ms, latest)
-        self._fresh = True
+        largest, self._highest = self._largest.over(now_ms, window_ms, self._highest), None
         yield "-avg", amount / count if count else 0.0
         yield "-max", largest
-        if self._minimum:
-            yield "-min", smallest
 
 
 class Gauge:

@@ -40,7 +40,7 @@ def handler_of(error: Exception, settings: TaskSettings) -> tuple[Handler, str]:
 
 def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) -> tuple[Output, ...]:
     """The dead letters to write in place of the record; `ProcessingError` when the handler says FAIL."""
-    response = _answer(handler, key, context, error)
+    response = ask(handler, key, context, error)
     if response.action is Action.CONTINUE:
         return response.dead_letters
     raise ProcessingError(
@@ -50,7 +50,9 @@ def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) 
     ) from error
 
 
-def _answer(handler: Handler, key: str, context: ErrorContext, error: Exception) -> Response:
+def ask(handler: Handler, key: str, context: ErrorContext, error: Exception) -> Response:
+    """What the handler says; `ProcessingError` when it raises, or says nothing that could be understood. `key`: the
+    config key that chooses it."""
     try:
         response = handler(context, error)
         if not isinstance(response, Response):

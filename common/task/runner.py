@@ -14,6 +14,7 @@ One record:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from milestones.common.errors import ProcessingError
@@ -25,6 +26,7 @@ from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.services import TaskSettings
+from milestones.common.task.work import Work
 from milestones.common.topology.compiled import failing_node
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
@@ -40,7 +42,7 @@ class Runner:
     """
 
     def __init__(
-        self, task: TaskId, settings: TaskSettings, buffers: Sequence[InputBuffer], boundary: Boundary
+        self, task: TaskId, settings: TaskSettings, buffers: Sequence[InputBuffer], boundary: Boundary, work: Work
     ) -> None:
         self.scope, self.record = RecordScope(), RecordInWork()
         self.stream_time = UNKNOWN_TIMESTAMP
@@ -49,7 +51,7 @@ class Runner:
         self.dropped: Callable[[str, str], None]
         self.forget: Callable[[], None]
         self._task, self._settings = task, settings
-        self._buffers, self._boundary = buffers, boundary
+        self._buffers, self._boundary, self._work = buffers, boundary, work
         self._epoch = 0
 
     # -- records
@@ -88,28 +90,32 @@ class Runner:
                 done += 1
         finally:
             buffer.taken(done)
+            self._work.processed += done
         return done
 
     def _process_several(self, limit: int, now_ms: int) -> int:
         """Several partitions: always the head with the smallest timestamp, as soon as no older one can come."""
         done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
-        while go_on and done < limit:
-            earliest, first = FOREVER, None
-            for buffer in self._buffers:
-                head = buffer.head or self._load_head(buffer)
-                if head is None:
-                    if not buffer.may_go_on_without(max_idle_ms, now_ms):
-                        return done
-                elif head.timestamp < earliest:
-                    earliest, first = head.timestamp, buffer
-            if first is None or first.head is None:
-                return done
-            key, value, timestamp, headers = first.head
-            first.head = None
-            message = first.messages.popleft()
-            go_on = self._step(first, message, key, value, timestamp, headers)
-            first.taken(1)
-            done += 1
+        try:
+            while go_on and done < limit:
+                earliest, first = FOREVER, None
+                for buffer in self._buffers:
+                    head = buffer.head or self._load_head(buffer)
+                    if head is None:
+                        if not buffer.may_go_on_without(max_idle_ms, now_ms):
+                            return done
+                    elif head.timestamp < earliest:
+                        earliest, first = head.timestamp, buffer
+                if first is None or first.head is None:
+                    return done
+                key, value, timestamp, headers = first.head
+                first.head = None
+                message = first.messages.popleft()
+                go_on = self._step(first, message, key, value, timestamp, headers)
+                first.taken(1)
+                done += 1
+        finally:
+            self._work.processed += done
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
@@ -122,6 +128,7 @@ class Runner:
                 key, value = source.key(message.key(), headers), source.value(message.value(), headers)
             except Exception as error:
                 go_on = self._skip_unreadable(buffer, message, error)
+                self._work.processed += 1
                 continue
             timestamp = message.timestamp()[1]
             if buffer.extract is not None or timestamp < 0:
@@ -131,6 +138,7 @@ class Runner:
                 buffer.head = Head(key, value, timestamp, headers)
                 return buffer.head
             go_on = self._skip_timeless(buffer, message)
+            self._work.processed += 1
         return None
 
     def _step(
@@ -285,8 +293,11 @@ class Runner:
         return self._boundary.epoch == self._epoch
 
     def _punctuate(self, punctuation: Punctuation, now_ms: int) -> None:
+        began = perf_counter_ns()
         self.record.leave(now_ms)
         self.run_alone(lambda: punctuation.callback(now_ms), punctuation.node)
+        self._work.punctuated += 1
+        self._work.punctuate_ns += perf_counter_ns() - began
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
         """User code without an input record, in a scope of its own; False when its handler skipped it."""

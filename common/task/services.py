@@ -35,7 +35,7 @@ class TaskSettings:
 
     `cache_max_bytes`: this task's share of `statestore_cache_max_bytes`, 0 for no caches. `max_remembered`: values
     remembered per store. `transactional_id` goes into the offset metadata. `config`: what user code sees as the
-    application's config. `partitions_of`: partitions of a sink's topic.
+    application's config. `partitions_of`: partitions of a sink's topic. `count_nodes`: count the records of each node.
     """
 
     application_id: str
@@ -46,6 +46,7 @@ class TaskSettings:
     max_task_idle_ms: int = 0
     cache_max_bytes: int = 0
     max_remembered: int = 32_768
+    count_nodes: bool = False
     deserialization_handler: Handler = FAIL
     processing_handler: Handler = FAIL
     production_handler: Handler = FAIL

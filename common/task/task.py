@@ -15,6 +15,7 @@ thread than the one that processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError
@@ -28,6 +29,7 @@ from milestones.common.task.punctuation import NEVER
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
+from milestones.common.task.work import Work
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
 
@@ -54,10 +56,11 @@ class Task:
             if spec.name in subtopology.changelogs and spec.source_topic is None
         )
         self.lifecycle = Lifecycle(id)
+        self.work = Work()
         self._settings = settings
         self._buffers = {partition: InputBuffer(partition) for partition in self.partitions}
         self._boundary = Boundary()
-        self._runner = Runner(id, settings, tuple(self._buffers.values()), self._boundary)
+        self._runner = Runner(id, settings, tuple(self._buffers.values()), self._boundary, self.work)
         self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.max_remembered)
         self._services = Services(id, settings, self._runner, self._stores.typed)
         self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
@@ -100,7 +103,8 @@ class Task:
             self._stores.make_typed(self._runner.record, cached=self._settings.cache_max_bytes > 0)
             self._runner.cached = self._stores.cached()
             topics = [partition.topic for partition in self.partitions]
-            self._program = compile_program(self.subtopology, self._services, topics)
+            observe = self.work.counting if self._settings.count_nodes else None
+            self._program = compile_program(self.subtopology, self._services, topics, observe)
         except BaseException:
             self._stores.close()
             raise
@@ -138,6 +142,7 @@ class Task:
         """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""
         self.lifecycle.expect(State.RESTORING)
         self._stores.restore(store, batch, next_offset)
+        self.work.restored += len(batch)
 
     def clear(self, store: str) -> None:
         """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""
@@ -220,9 +225,13 @@ class Task:
         `ProcessingError` when a handler chose to fail: the task stands before that record then.
         """
         self.lifecycle.move(State.RUNNING)
+        work, began = self.work, perf_counter_ns()
+        before = work.processed, work.punctuate_ns
         try:
             return self._runner.process(limit, now_ms)
         finally:
+            if work.processed > before[0]:
+                work.process_ns += perf_counter_ns() - began - (work.punctuate_ns - before[1])
             self.lifecycle.move(State.READY)
 
     def punctuate(self, now_ms: int) -> bool:
@@ -268,6 +277,10 @@ class Task:
     def uncommitted_bytes(self) -> int:
         """Memory of uncommitted state, about; reaching the limit asks for an early commit."""
         return self._stores.uncommitted_bytes()
+
+    def cache_bytes(self) -> int:
+        """Memory of what waits in the caches of its stores, about."""
+        return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
     def take_outputs(self) -> list[Output]:
         """Outputs of finished boundaries, in order; the caller sends them."""

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -68,26 +69,26 @@ def parse(text: str) -> list[Fault]:
     """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
     faults = []
     for item in filter(None, text.split(",")):
-        point, action, nth = (*item.split(":"), "1")[:3] if item.count(":") == 1 else item.split(":")
-        name = action.partition("=")[0]
-        if point not in POINTS or name not in ("kill", "stop", "raise", "sleep"):
+        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|sleep=\d+)(?::([1-9]\d*))?", item)
+        if match is None or match[1] not in POINTS:
             raise ValueError(
                 f"MILESTONES_FAULT={text!r}: expected point:action:nth with a point of {', '.join(POINTS)} "
                 "and an action of kill, stop, raise, sleep=MS"
             )
-        faults.append(Fault(point, action, int(nth)))
+        faults.append(Fault(match[1], match[2], int(match[3] or 1)))
     return faults
 
 
 def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
     """The function that `reach` is in a process with this environment."""
-    faults = {fault.point: fault for fault in parse(environment.get("MILESTONES_FAULT", ""))}
+    faults = parse(environment.get("MILESTONES_FAULT", ""))
     if not faults:
         return lambda _: None
 
     def reach_armed(point: str) -> None:
-        if point in faults:
-            faults[point].reach()
+        for fault in faults:
+            if fault.point == point:
+                fault.reach()
 
     return reach_armed
 

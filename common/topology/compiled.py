@@ -27,6 +27,8 @@ from milestones.common.topology.timestamps import SourceRecord, TimestampExtract
 
 _MARK = "node "
 
+Observe = Callable[[str, Process], Process]
+
 
 @dataclass(frozen=True)
 class Source:
@@ -113,16 +115,21 @@ class BoundContext:
         self.close_callbacks.append(callback)
 
 
-def compile_program(sub: SubTopology, services: TaskServices, topics: Iterable[str]) -> Program:
-    """Bind `sub` to one task. `topics`: of the task's input partitions; patterns take those that they match."""
-    return _Compiler(sub, services).program(topics)
+def compile_program(
+    sub: SubTopology, services: TaskServices, topics: Iterable[str], observe: Observe | None = None
+) -> Program:
+    """Bind `sub` to one task. `topics`: of the task's input partitions; patterns take those that they match.
+
+    `observe(node, process)` gives what is called in place of a node's closure.
+    """
+    return _Compiler(sub, services, observe).program(topics)
 
 
 class _Compiler:
     """Binds nodes from the leaves up; `_bound` and `_bound_new` are the closures so far."""
 
-    def __init__(self, sub: SubTopology, services: TaskServices) -> None:
-        self._sub, self._services = sub, services
+    def __init__(self, sub: SubTopology, services: TaskServices, observe: Observe | None) -> None:
+        self._sub, self._services, self._observe = sub, services, observe
         self._children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
         for node in sub.nodes:
             for parent in dict.fromkeys(node.parents):
@@ -149,11 +156,16 @@ class _Compiler:
         )
         process, process_new = self._closures(node, context)
         owned = [*below, *below_new, context.forward, context.forward_new]
-        self._bound[node.name] = named(process, node.name, owned)
+        self._bound[node.name] = self._observed(node, named(process, node.name, owned))
         self._bound_new[node.name] = (
-            _wrap_new(self._bound[node.name]) if process_new is None else named(process_new, node.name, owned)
+            _wrap_new(self._bound[node.name])
+            if process_new is None
+            else self._observed(node, named(process_new, node.name, owned))
         )
         return context
+
+    def _observed(self, node: Node, process: Process) -> Process:
+        return process if self._observe is None else self._observe(node.name, process)
 
     def _closures(self, node: Node, context: BoundContext) -> tuple[Process, Process | None]:
         if isinstance(node, SourceNode):

@@ -57,7 +57,8 @@ class ErrorContext(NamedTuple):
     processor_node_id: str | None
     """The node that failed: the innermost one the record had reached, a source or a sink."""
     output: Output | None = None
-    """The record that Kafka refused; production only, None when it could not be serialised."""
+    """The record that Kafka refused, production only; None when it could not be serialised. With it, `headers` and
+    `timestamp` are the output's, and the input record is unknown."""
     retriable: bool = False
     """Kafka says that trying again may help; production only."""
 
@@ -106,7 +107,13 @@ def send_to_dead_letter_topic(topic: str) -> LogAndContinue:
 
 
 def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
-    """The record for a dead letter topic: original key, value and headers, and the error's headers as KIP-1034."""
+    """The record for a dead letter topic: original key, value and headers, and the error's headers as KIP-1034.
+
+    Which input record an output came from isn't known once it has been sent: the letter then has the output's own.
+    """
+    key, value = context.source_raw_key, context.source_raw_value
+    if context.topic is None and context.output is not None:
+        key, value = context.output.key, context.output.value
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     headers: Headers = [
@@ -121,8 +128,8 @@ def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
     return Output(
         topic=topic,
         partition=-1,
-        key=context.source_raw_key,
-        value=context.source_raw_value,
+        key=key,
+        value=value,
         timestamp=context.timestamp,
         headers=headers,
         node=context.processor_node_id or "",

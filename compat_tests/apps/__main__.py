@@ -1,27 +1,28 @@
 """Runs one instance of an application under test.
 
-*Guarantees*: the exit codes are the runtime's own; with `--census` a file says what the process had before and after.
+*Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes the stacks of all threads into the log; with `--census` a file says what the process had before and after.
 *Assumes*: nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import json
 import logging
+import signal
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from compat_tests.apps import STATE
 from compat_tests.apps.topologies import TOPOLOGIES
 from milestones import Streams, StreamsConfig
 from milestones.common.errors import MilestonesError
-
 
 log = logging.getLogger("compat_tests")
 
@@ -68,6 +69,7 @@ def main() -> int:
         format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     before = census()
     code = run(arguments.topology, arguments.config)
     if arguments.census:

@@ -99,6 +99,19 @@ def fragile(app: str) -> StreamsBuilder:
     return builder
 
 
+def number_for_poison(value: str) -> object:
+    """The user code of `unwritable`."""
+    return 42 if value == "poison" else value
+
+
+def unwritable(app: str) -> StreamsBuilder:
+    """A copy that hands its sink's serde a number in place of `poison`."""
+    builder = StreamsBuilder()
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.map_values(number_for_poison).to(f"{app}-out", value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "copy": copy,
     "count": count,
@@ -108,4 +121,5 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "two": two,
     "several": several,
     "fragile": fragile,
+    "unwritable": unwritable,
 }

@@ -34,7 +34,7 @@ def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str) ->
     judge(world, COUNT, crashed=True)
 
 
-@pytest.mark.parametrize("step", ["restore.batch", "restore.complete"])
+@pytest.mark.parametrize("step", ["restore.batch", pytest.param("restore.complete", marks=pytest.mark.full)])
 def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None:
     world.create(out=2)
     feed = world.input("in", 2)
@@ -52,13 +52,21 @@ def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None
     judge(world, COUNT, crashed=True)
 
 
-@pytest.mark.parametrize("step", ["rebalance.before-join:kill:2", "rebalance.assigned:kill:2", "rebalance.revoked:kill:1"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("rebalance.before-join:2", marks=pytest.mark.full),
+        pytest.param("rebalance.assigned:2", marks=pytest.mark.full),
+        "rebalance.revoked:1",
+    ],
+)
 def test_a_crash_during_a_rebalance_is_survived(world: World, step: str) -> None:
     world.create(out=4)
     feed = world.input("in", 4)
     feed.send(world.records(2_000, keys=300))
     first, second = world.instance("count", "first"), world.instance("count", "second")
-    first.start(fault=step)
+    point, nth = step.split(":")
+    first.start(fault=f"{point}:kill:{nth}")
     world.group_is(first)
     second.start()
     feed_until_it_dies(world, feed, first)
@@ -75,7 +83,7 @@ def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) ->
     feed = world.input("in", 4)
     group = [world.instance("count-by-value", name).start() for name in ("one", "two")]
     with Tail(world.cluster, [world.topic("out")]) as outputs:
-        for _ in range(4):
+        for _ in range(3):
             sent = len(feed.rows)
             feed.send(world.records(3_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
             await_outputs(world, outputs, sent + world.rng.randrange(2_000))

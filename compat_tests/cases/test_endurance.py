@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
@@ -15,8 +17,18 @@ RECORDS, EVENTS, KILLS = 100_000, 20, 10
 
 
 @pytest.mark.timeout(900)
-def test_a_hundred_thousand_records_ten_kills_three_instances(world: World) -> None:
+def test_a_hundred_thousand_records_ten_kills_three_instances(plain_world: World) -> None:
     """Output exact, changelog folded equals the store, committed offset equals the end."""
+    endure(replace(plain_world, guarantee="exactly_once_v2"))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_the_same_at_least_once_loses_nothing(plain_world: World) -> None:
+    endure(plain_world)
+
+
+def endure(world: World) -> None:
     world.create(out=4)
     feed = world.input("in", 6)
     group = [world.instance("count-by-value", name) for name in "abc"]

@@ -71,7 +71,7 @@ def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> No
 
 def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -> None:
     world.create(out=2)
-    text = "the quick brown fox jumps over the lazy dog and the end".split()
+    text = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "end"]
     world.input("in", 2).send(world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6))))
     app = world.instance("words").start()
     world.processed([WORDS_REPARTITION])

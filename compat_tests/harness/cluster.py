@@ -23,7 +23,15 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from compat_tests.harness.waiting import DeadlineError
 from compat_tests.oracles.placement import java_hash
@@ -47,6 +55,14 @@ class Cluster:
         for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
             future.result(CALL_S)
 
+    def set_topic(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource], request_timeout=CALL_S)[resource].result(CALL_S)
+
     def delete(self, topics: Collection[str]) -> None:
         """Delete topics; those that don't exist are passed over."""
         for future in self.admin.delete_topics(list(topics), request_timeout=CALL_S).values() if topics else ():
@@ -63,11 +79,12 @@ class Cluster:
         counts = self.topics()
         return [Place(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
-    def bounds(self, places: Collection[Place], spec: OffsetSpec | None = None) -> dict[Place, int]:
-        """End offsets (or those of `spec`), uncommitted and control records included."""
+    def ends(self, places: Collection[Place]) -> dict[Place, int]:
+        """End offsets, uncommitted and control records included."""
         if not places:
             return {}
-        asked = {TopicPartition(*place): spec or OffsetSpec.latest() for place in places}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(*place): latest for place in places}
         futures = self.admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
         )
@@ -157,21 +174,19 @@ class Tail(AbstractContextManager["Tail"]):
         return len(self.rows)
 
     def _take(self, message: Message) -> None:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
         error = message.error()
         if error is None:
-            headers = tuple(message.headers() or ())
-            at = message.timestamp()[1]
-            self.rows.append(Row(topic, partition, offset, message.key(), message.value(), at, headers))
+            self.rows.append(row_of(message))
         elif error.code() == KafkaError._PARTITION_EOF:
-            self._reached[Place(topic, partition)] = offset
+            row = row_of(message)
+            self._reached[row.place] = row.offset
         elif not (error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)):
             raise KafkaException(error)
 
     def to_the_end(self, timeout_s: float) -> None:
         """Read up to where the partitions end now; waits for transactions that are open."""
         deadline = time.monotonic() + timeout_s
-        ends = self._cluster.bounds(self._places)
+        ends = self._cluster.ends(self._places)
         while left := {str(place): end for place, end in ends.items() if self._reached[place] < end}:
             if time.monotonic() > deadline:
                 raise DeadlineError(
@@ -179,3 +194,16 @@ class Tail(AbstractContextManager["Tail"]):
                     f"{ {str(place): at for place, at in self._reached.items()} }): a transaction was left open"
                 )
             self.poll(0.05)
+
+
+def row_of(message: Any) -> Row:
+    """What Kafka's client hands out, as a row; its type says of each part that it may be missing."""
+    return Row(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        None if message.error() else message.value(),
+        message.timestamp()[1],
+        tuple(message.headers() or ()),
+    )

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from compat_tests.oracles.leftovers import Census, nothing_left
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
-TAIL_LINES = 40
+TAIL_LINES = 60
 
 
 class DiedError(AssertionError):
@@ -110,6 +111,13 @@ class Instance:
         self.says(STATE)
         self.signal(signal.SIGTERM)
 
+    def write_stacks(self) -> None:
+        """Have a process that hangs write the stacks of its threads into its log."""
+        if self.running and STATE in self.log():
+            self.signal(signal.SIGUSR1)
+            with suppress(AssertionError):
+                self.says("most recent call first", timeout_s=5)
+
     def must_live(self) -> None:
         """Raise `DiedError` when the process has ended."""
         if not self.running:
@@ -123,6 +131,10 @@ class Instance:
     def says(self, text: str, timeout_s: float = EXIT_S) -> None:
         """Wait until the log of the current process has `text`."""
         until(lambda: text in self.log(), f"{self.name} logs {text!r}", timeout_s, self.must_live)
+
+    def state(self) -> str:
+        """The state of the client that the current process named last; empty before the first."""
+        return self.log().rpartition(STATE)[2].partition("\n")[0] if STATE in self.log() else ""
 
     def log(self) -> str:
         """What the current process has written."""

@@ -13,12 +13,16 @@ from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
 from compat_tests.oracles import changelog, group, offsets, outputs
 from compat_tests.oracles.findings import Finding, Findings, hold
-from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Place, Row
 
 
 def judge(
-    world: World, *flows: Flow, crashed: bool = False, repartitions: Sequence[str] = (), poisoned: frozenset[bytes] = frozenset()
+    world: World,
+    *flows: Flow,
+    crashed: bool = False,
+    repartitions: Sequence[str] = (),
+    poisoned: frozenset[bytes] = frozenset(),
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `poisoned`: values of inputs that a handler was to skip."""
@@ -48,13 +52,13 @@ def judge_flow(world: World, flow: Flow, *, exact: bool, poisoned: frozenset[byt
     return findings
 
 
-def judge_store(world: World, store: str, table: Mapping[bytes, changelog.Entry] | None) -> Findings:
+def judge_store(world: World, store: str, table: Mapping[bytes, Entry] | None) -> Findings:
     """The changelog against the table (when it is known), every store on every disk against the changelog, and for
     each task at least one store that has all of it."""
     topic = world.topic(f"{store}-changelog")
     rows = world.cluster.read([topic])
     places = world.cluster.places([topic])
-    ends = world.cluster.bounds(places)
+    ends = world.cluster.ends(places)
     findings = changelog.changelog_equals_table(rows, table) if table is not None else []
     by_partition = {place: [row for row in rows if row.place == place] for place in places}
     lacking: dict[Place, Findings] = {}
@@ -83,11 +87,11 @@ def judge_offsets(world: World, repartitions: Sequence[str]) -> Findings:
     by_topic: defaultdict[str, list[Row]] = defaultdict(list)
     findings: Findings = []
     for feed in world.feeds.values():
-        findings += offsets.exactly_the_end(committed, world.cluster.bounds(world.cluster.places([feed.topic])))
+        findings += offsets.exactly_the_end(committed, world.cluster.ends(world.cluster.places([feed.topic])))
     internal = [world.topic(suffix) for suffix in repartitions]
     for row in world.cluster.read(internal) if internal else ():
         by_topic[row.topic].append(row)
     for topic in internal:
-        ends = world.cluster.bounds(world.cluster.places([topic]))
+        ends = world.cluster.ends(world.cluster.places([topic]))
         findings += offsets.at_the_end(committed, ends, by_topic[topic])
     return findings

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.cluster import Cluster, Tail
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not, until
+from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
 
@@ -110,25 +111,37 @@ class World:
     # ---- conditions
 
     def processed(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
-        """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first)."""
-        self.wait(
-            lambda: self._behind([place for feed in self.feeds.values() for place in self._places(feed.topic)]),
-            "all inputs are processed",
-            timeout_s,
-        )
-        for suffix in repartitions:
-            self.wait(
-                lambda topic=self.topic(suffix): self._behind(self._places(topic)),
-                f"{suffix} is processed",
-                timeout_s,
-            )
+        """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first),
+        and until every instance is RUNNING: one that only restores would have nothing left to process either."""
+        self.inputs_processed(timeout_s)
+        for topic in map(self.topic, repartitions):
+            self.wait(partial(self._topic_behind, topic), f"{topic} is processed", timeout_s)
+        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
+
+    def _all_running(self) -> object:
+        states = {one.name: one.state() for one in self.instances if one.running}
+        return set(states.values()) == {"RUNNING"} or Not(str(states))
+
+    def inputs_processed(self, timeout_s: float = PROGRESS_S) -> None:
+        """Wait until all inputs are processed and committed, whatever state the instances are in."""
+        self.wait(self._inputs_at_their_ends, "all inputs are processed", timeout_s)
+
+    def _inputs_at_their_ends(self) -> object:
+        """Inputs have no control records: the committed offset is the end itself."""
+        committed, ends = self.committed(), self.cluster.ends(self._input_places())
+        behind = {str(place): committed.get(place) for place, end in ends.items() if committed.get(place, 0) < end}
+        return Not(f"committed {behind} of {sum(ends.values())} records") if behind else True
+
+    def _input_places(self) -> list[Place]:
+        return [place for feed in self.feeds.values() for place in self._places(feed.topic)]
 
     def _places(self, topic: str) -> list[Place]:
         return self.cluster.places([topic])
 
-    def _behind(self, places: Sequence[Place]) -> object:
-        """True when no record lies behind the committed offsets of `places`."""
-        committed, ends = self.committed(), self.cluster.bounds(places)
+    def _topic_behind(self, topic: str) -> object:
+        """True when no record lies behind the committed offsets of this topic; control records may."""
+        places = self._places(topic)
+        committed, ends = self.committed(), self.cluster.ends(places)
         behind = {place: committed.get(place, 0) for place in places if committed.get(place, 0) < ends[place]}
         if not behind:
             return True
@@ -149,11 +162,16 @@ class World:
             except KafkaException as error:
                 return Not(str(error))
 
-        until(patient, what, timeout_s, self.must_live)
+        try:
+            until(patient, what, timeout_s, self.must_live)
+        except DeadlineError:
+            for instance in self.instances:
+                instance.write_stacks()
+            raise
 
     def group_is(self, *instances: Instance, timeout_s: float = PROGRESS_S) -> None:
         """Wait until these instances, and only they, have all partitions of the inputs, each something."""
-        places = {place for feed in self.feeds.values() for place in self._places(feed.topic)}
+        places = set(self._input_places())
 
         def settled() -> object:
             members = self.cluster.members(self.application_id)

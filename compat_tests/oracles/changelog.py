@@ -1,4 +1,4 @@
-"""Stores against their changelogs: a store holds what its changelog says up to the store's own offset, no more, no less.
+"""Stores against their changelogs: a store holds what its changelog says up to the store's own offset, exactly.
 
 | kind | what was found |
 |---|---|
@@ -26,7 +26,7 @@ from compat_tests.oracles.rows import Row
 
 @dataclass(frozen=True)
 class StoreDump:
-    """What a store on disk holds. `offset`: of its changelog, exclusive. Timestamped values: 8 bytes, then the value."""
+    """What a store on disk holds. `offset`: of its changelog, exclusive. Timestamped values begin with 8 bytes."""
 
     task: str
     store: str
@@ -65,7 +65,8 @@ def store_is_complete(dump: StoreDump, rows: Sequence[Row]) -> Findings:
     """After a clean close: no record of the changelog lies behind the store's offset."""
     offset = dump.offset or 0
     left = [row for row in rows if row.offset >= offset and row.key is not None]
-    return [Finding("behind", f"{dump} is at {offset}; {len(left)} records follow, the first {left[0]}")] if left else []
+    text = f"{dump} is at {offset}; {len(left)} records follow"
+    return [Finding("behind", f"{text}, the first {left[0]}")] if left else []
 
 
 def changelog_equals_table(rows: Iterable[Row], table: Mapping[bytes, Entry]) -> Findings:

@@ -52,9 +52,9 @@ class Reader:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
-    def number(self, format: str) -> int:
-        (value,) = struct.unpack_from(format, self._data, self._at)
-        self._at += struct.calcsize(format)
+    def number(self, kind: str) -> int:
+        (value,) = struct.unpack_from(kind, self._data, self._at)
+        self._at += struct.calcsize(kind)
         return int(value)
 
     def text(self) -> str:
@@ -171,4 +171,5 @@ def at_most_generations(generations: Iterable[Generation], most: int) -> Finding
     numbers = sorted({generation.number for generation in generations})
     if len(numbers) <= most:
         return []
-    return [Finding("rebalanced", f"{len(numbers)} generations ({numbers[0]} to {numbers[-1]}), at most {most} expected")]
+    text = f"{len(numbers)} generations ({numbers[0]} to {numbers[-1]}), at most {most} expected"
+    return [Finding("rebalanced", text)]

@@ -19,7 +19,6 @@ from typing import Any
 
 from compat_tests.oracles.findings import Finding, Findings
 
-
 PROCESS_WIDE = "rocksdb:"
 """RocksDB's background threads belong to the process: they come with the first store and stay."""
 

@@ -1,4 +1,4 @@
-"""Faults planted in committed offsets, the group's history and what a process leaves behind; known values of formulas."""
+"""Faults planted in committed offsets, the group's history and what a process leaves; known values of formulas."""
 
 from __future__ import annotations
 

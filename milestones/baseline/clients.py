@@ -1,6 +1,6 @@
 """Client ownership of the baseline: every stream thread has clients of its own.
 
-*Guarantees*: all clients belong to the thread that made this object.
+*Guarantees*: all clients belong to the thread that made this object; when one can't be made, none is left.
 *Assumes*: the transactional id is this thread's alone (application, process id, thread).
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
@@ -29,18 +30,27 @@ class ThreadClients:
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
         config, name = context.config, context.name
-        self.consumer = AssignedConsumer(config.consumer_settings(name))
-        self.restore_consumer = AssignedConsumer(config.restore_consumer_settings(name))
-        self.producer = self._new_producer()
-        leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
-        self.member = GroupMember(member(config, name, context.index), leader, context.clock)
+        with ExitStack() as unfinished:
+            self.consumer = AssignedConsumer(config.consumer_settings(name))
+            unfinished.callback(self.consumer.close)
+            self.restore_consumer = AssignedConsumer(config.restore_consumer_settings(name))
+            unfinished.callback(self.restore_consumer.close)
+            self.producer = self._new_producer()
+            unfinished.callback(self.producer.close)
+            leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
+            self.member = GroupMember(member(config, name, context.index), leader, context.clock)
+            unfinished.pop_all()
 
     def _new_producer(self) -> OutputProducer:
         context = self._context
         transactional_id = context.transactional_id if context.config.exactly_once else None
         producer = OutputProducer(context.config.producer_settings(context.name, transactional_id))
         if producer.transactional:
-            self._initialise(producer)
+            try:
+                self._initialise(producer)
+            except BaseException:
+                producer.close()
+                raise
         return producer
 
     def _initialise(self, producer: OutputProducer) -> None:
@@ -64,9 +74,10 @@ class ThreadClients:
         self.producer = self._new_producer()
 
     def close(self, *, leave_group: bool) -> None:
+        # The producer first: whoever gets the tasks next waits for the end of an open transaction.
         closers: list[Callable[[], None]] = [
-            lambda: self.member.close(leave=leave_group),
             self.producer.close,
+            lambda: self.member.close(leave=leave_group),
             self.restore_consumer.close,
             self.consumer.close,
         ]

@@ -1,33 +1,56 @@
 """Collection of the baseline: outputs go from the task straight to the producer.
 
-*Guarantees*: only outputs of finished boundaries are sent; each knows its task; one that Kafka refuses is shown to
-the production exception handler, by its task.
+| what is refused, and by whom | at least once | exactly once |
+|---|---|---|
+| an output, by the client itself (too large for its limits) | its handler decides | its handler decides |
+| an output, by the broker | its handler decides | the transaction fails (`OutputProducer`) |
+| a changelog record | the thread ends | the thread ends |
+| a topic (rights, an illegal name) | the thread ends | the thread ends |
+
+The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
+processed again.
+
+*Guarantees*: only outputs of finished boundaries are sent; each knows its task; one that is refused takes no other
+with it. Dead letters are sent as part of the same commit as what they stand for.
 *Assumes*: driven by the thread that owns the producer and the tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.errors import ProductionError
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.errors import ProductionError, TaskCorruptedError
+from milestones.common.kafka.failures import REFUSED_TOPIC, Failure, classify, may_succeed_later
 from milestones.common.kafka.producer import Refused
-from milestones.common.records import TopicPartition
+from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.task.failures import ask
+from milestones.common.topology.handlers import Action, ErrorContext
+from milestones.common.topology.nodes import SinkNode, SubTopology
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients
 
+log = logging.getLogger(__name__)
+
 
 class DirectCollection:
-    """Sends as tasks process; `flush` waits for Kafka's word."""
+    """Sends as tasks process; `flush` waits for Kafka's word.
+
+    `dropped`: by task, outputs that it goes on without, as the handler said.
+    """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
+        self._application = context.application
+        self.dropped: Counter[TaskId] = Counter()
+        self._letters = 0
 
     def collect(self, tasks: Iterable[Task]) -> bool:
         sent = False
@@ -38,7 +61,7 @@ class DirectCollection:
                 self._clients.producer.send(task.id, outputs, task.changelog_topics)
         if sent:
             self._clients.producer.poll()
-            self._check()
+            self._settle()
         return sent
 
     def send(self, task: Task, staged: Staged) -> None:
@@ -46,21 +69,69 @@ class DirectCollection:
             self._clients.producer.send(task.id, staged.outputs, task.changelog_topics)
 
     def flush(self) -> None:
+        self._flush()
+        while self._settle():
+            self._flush()
+
+    def _flush(self) -> None:
         deadline = self._clock.monotonic_ms() + self._config.task_timeout_ms
         while True:
             try:
-                self._clients.producer.flush(timeout_ms=1_000)
-                break
+                return self._clients.producer.flush(timeout_ms=1_000)
             except KafkaException as exception:
                 if classify(exception) is not Failure.RETRIABLE or self._clock.monotonic_ms() > deadline:
                     raise
-        self._check()
 
-    def _check(self) -> None:
-        refused, self._clients.producer.refused = self._clients.producer.refused, []
-        for output in refused:
-            if not self._config.production_handler_continues(output):
-                raise ProductionError(describe(output), output.task)
+    def _settle(self) -> bool:
+        """Decide about every output that was refused; True when dead letters were sent."""
+        producer, before = self._clients.producer, self._letters
+        while producer.refused:
+            refused, producer.refused = producer.refused, []
+            for one in refused:
+                if one.dead_letter:
+                    self._send_letter_again(one)
+                else:
+                    self._ask(one)
+        return self._letters > before
+
+    def _ask(self, refused: Refused) -> None:
+        """Go on without the output, if that may be and its handler says so; else raise."""
+        subtopology = self._application.subtopology(refused.task.subtopology)
+        topic = refused.output.topic
+        changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
+        context = error_context(refused, subtopology)
+        error = ProductionError(describe(refused, changelog=changelog), refused.task)
+        if refused.error.code() in REFUSED_TOPIC or (changelog and not context.retriable):
+            raise error
+        response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
+        if response.action is Action.RETRY and context.retriable:
+            raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
+        self._write(refused, response.dead_letters)
+        if response.action is not Action.CONTINUE or changelog:
+            self._last_flush(response.dead_letters)
+            raise error
+        self.dropped[refused.task] += 1
+
+    def _write(self, refused: Refused, letters: Sequence[Output]) -> None:
+        if letters:
+            self._letters += len(letters)
+            self._clients.producer.send(refused.task, letters, dead_letters=True)
+
+    def _send_letter_again(self, refused: Refused) -> None:
+        """A letter that is too large, as the output may have been that it is about, goes without its value."""
+        letter = refused.output
+        if refused.error.code() != KafkaError.MSG_SIZE_TOO_LARGE or letter.value is None:
+            raise ProductionError(describe(refused, changelog=False), refused.task)
+        log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
+        self._write(refused, [letter._replace(value=None)])
+
+    def _last_flush(self, letters: Sequence[Output]) -> None:
+        """The thread ends, its dead letters stay: in a transaction they'd be aborted with it."""
+        if letters and not self._clients.producer.transactional:
+            try:
+                self._flush()
+            except KafkaException as exception:
+                log.warning("%d dead letters may be lost: %s", len(letters), exception)
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:
         acknowledged = self._clients.producer.acknowledged
@@ -72,11 +143,35 @@ class DirectCollection:
         return offsets
 
 
-def describe(refused: Refused) -> str:
-    """The error text for an output that Kafka refused."""
-    size = len(refused.value or b"")
+def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
+    """What is known of an output that was refused; the input record it came from isn't."""
+    output = refused.output
+    sinks = [node.name for node in subtopology.nodes if isinstance(node, SinkNode) and node.topic == output.topic]
+    return ErrorContext(
+        topic=None,
+        partition=-1,
+        offset=-1,
+        timestamp=output.timestamp,
+        headers=output.headers or [],
+        source_raw_key=None,
+        source_raw_value=None,
+        task_id=refused.task,
+        processor_node_id=output.node or (sinks[0] if len(sinks) == 1 else None),
+        output=output,
+        retriable=may_succeed_later(refused.error),
+    )
+
+
+def describe(refused: Refused, *, changelog: bool) -> str:
+    """The error text for an output that wasn't taken."""
+    output, what = refused.output, "a dead letter" if refused.dead_letter else "a record"
+    ways = "mend its cause (size limits, rights, the topic)"
+    if changelog:
+        ways += "; no handler can skip it: the store would differ from what is restored"
+    elif not refused.dead_letter and refused.error.code() not in REFUSED_TOPIC:
+        ways += ", or set production_exception_handler"
+    where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
     return (
-        f"task {refused.task}: Kafka refused a record for {refused.topic}-{refused.partition} "
-        f"(key {refused.key!r:.100}, value of {size} bytes): {refused.error}; "
-        "mend its cause (size limits, rights, the topic), or set production_exception_handler"
+        f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "
+        f"{len(output.value or b'')} bytes): {refused.error.str()}; {ways}"
     )

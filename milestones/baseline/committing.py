@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from milestones.parts import Clients, OutputCollection
 
 
+RETRY_PAUSE_MS = 50
+"""Before a transactional call is made again: some errors come back at once."""
+
+
 class Confirmation(Protocol):
     """Step 3 of a commit: what the processing guarantee decides."""
 
@@ -100,6 +104,7 @@ class Transaction:
                     raise
                 if clock.monotonic_ms() >= deadline:
                     raise TaskMigratedError(f"{what} had no answer within task_timeout_ms: {exception}") from exception
+                clock.sleep_ms(RETRY_PAUSE_MS)
 
 
 class OffsetCommit:

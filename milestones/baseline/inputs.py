@@ -1,18 +1,19 @@
 """From the main consumer into the tasks' input buffers.
 
 *Guarantees*: a task's partition is fetched from the position that was committed, else from where its source's reset
-policy says; buffers are bounded: `buffered_records_per_partition` records per partition and `input_buffer_max_bytes`
-per thread, each overshot by at most one fetch.
+policy says; buffers are bounded: twice `buffered_records_per_partition` records per partition, and this thread's share
+of `input_buffer_max_bytes`, each overshot by at most one fetch of a partition.
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import SourceTopicError
+from milestones.common.errors import SourceTopicError, TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.housekeeper import AskBounds, Bounds
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
 class Inputs:
     """The tasks that are fed, and those that wait for where to start.
 
-    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`.
+    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
+    the time they took, `fetched` records.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
@@ -38,7 +41,9 @@ class Inputs:
         self._tasks: dict[TopicPartition, Task] = {}
         self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
         self._lost: dict[TopicPartition, int] = {}
+        self._failing_since: dict[TaskId, int] = {}
         self._started: list[Task] = []
+        self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
@@ -58,6 +63,8 @@ class Inputs:
         """Feed the task no more."""
         self._consumer.unassign(task.partitions)
         self._waiting.pop(task.id, None)
+        self._failing_since.pop(task.id, None)
+        self._started = [started for started in self._started if started is not task]
         for partition in task.partitions:
             self._tasks.pop(partition, None)
             self._lost.pop(partition, None)
@@ -65,14 +72,15 @@ class Inputs:
     def run_once(self) -> None:
         """Go on with what waited for bounds."""
         for answer in self._answers.drain():
-            if answer.error is not None:
-                log.warning("bounds of task %s's inputs aren't known yet: %s", answer.task, answer.error)
-                self._ask(answer.task, self._unknown(answer.task))
+            unknown = self._unknown(answer.task)
+            if answer.error is not None and unknown:
+                self._still_unknown(answer.task, answer.error)
+                self._ask(answer.task, unknown)
                 continue
-            if answer.task in self._waiting:
+            self._failing_since.pop(answer.task, None)
+            if answer.task in self._waiting and unknown <= answer.bounds.keys():
                 task, committed = self._waiting.pop(answer.task)
-                resets = {p: self._reset(p, *bounds) for p, bounds in answer.bounds.items()}
-                self._feed(task, committed, resets)
+                self._feed(task, committed, {p: self._reset(p, *answer.bounds[p]) for p in unknown})
             for partition in self._lost.keys() & answer.bounds.keys():
                 self._skip(partition, *answer.bounds[partition])
 
@@ -80,6 +88,15 @@ class Inputs:
         if partitions:
             question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once)
             self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def _still_unknown(self, task: TaskId, error: Exception) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if task not in self._failing_since:
+            log.warning("bounds of task %s's inputs aren't known yet: %s", task, error)
+        if now_ms - self._failing_since.setdefault(task, now_ms) > self._config.task_timeout_ms:
+            raise TimeoutExceededError(
+                f"task {task} can't learn where its inputs begin and end within task_timeout_ms: {error}"
+            ) from error
 
     def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:
         lost = frozenset(p for p in self._lost if self._tasks[p].id == id)
@@ -112,21 +129,27 @@ class Inputs:
         return first if policy == "earliest" else end
 
     def _skip(self, partition: TopicPartition, first: int, end: int) -> None:
-        position = self._reset(partition, first, end)
-        lost = self._lost.pop(partition)
-        log.error(
-            "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST to "
-            "this application; it goes on at %d", partition, lost, first, end, position,
-        )  # fmt: skip
+        lost = position = self._lost[partition]
+        if not first <= lost <= end:
+            position = self._reset(partition, first, end)
+            log.error(
+                "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST "
+                "to this application; it goes on at %d", partition, lost, first, end, position,
+            )  # fmt: skip
+        del self._lost[partition]
         self._tasks[partition].skip_to(partition, position)
         self._consumer.assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
         """One fetch into the buffers; False when nothing came."""
+        began = perf_counter_ns()
         fetched = self._consumer.fetch(self._config.max_poll_records, timeout_ms)
+        self.polls += 1
+        self.poll_ns += perf_counter_ns() - began
         now_ms = self._clock.wall_ms()
         for partition, messages in fetched.records.items():
             self._tasks[partition].add(partition, messages)
+            self.fetched += len(messages)
         for partition, end in fetched.ends.items():
             self._tasks[partition].reached_end(partition, end, now_ms)
         self._mend(fetched)
@@ -142,7 +165,7 @@ class Inputs:
 
     def throttle(self) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart."""
+        the two marks are far apart. An empty one that keeps its task from what others have buffered goes on always."""
         most = self._config.buffered_records_per_partition
         most_bytes = self._config.input_buffer_max_bytes // self._config.num_stream_threads
         total = sum(task.buffered_bytes() for task in set(self._tasks.values()))
@@ -150,11 +173,13 @@ class Inputs:
         if total >= most_bytes:
             full = [p for p, task in self._tasks.items() if task.buffered_of(p)]
         self._consumer.pause(full)
-        if total < most_bytes // 2:
-            self._consumer.resume(self._drained(most))
+        room = total < most_bytes // 2
+        self._consumer.resume([p for p in self._consumer.paused if self._may_resume(p, most // 2 if room else -1)])
 
-    def _drained(self, most: int) -> Iterable[TopicPartition]:
-        return [p for p in self._consumer.paused if self._tasks[p].buffered_of(p) <= most // 2]
+    def _may_resume(self, partition: TopicPartition, most: int) -> bool:
+        task = self._tasks[partition]
+        waiting = task.buffered_of(partition)
+        return waiting <= most or (waiting == 0 and task.buffered() > 0)
 
     def lags(self) -> dict[TopicPartition, int]:
         """Records not yet processed, by partition, as far as the consumer knows."""

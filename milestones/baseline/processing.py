@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milestones.context import ThreadContext
 
 SLICE_MS = 50
-"""How long a round should take, so that polling and committing go on; one record may take longer."""
+"""How long a call should take, so that polling and committing go on; one record may take longer."""
 
 MOST_RECORDS = 500
 """Records of one task in one turn, at most."""
@@ -45,14 +45,28 @@ class InlineProcessing:
         return removed
 
     def run_once(self, now_ms: int) -> bool:
-        """One round over all tasks, then the punctuations that are due. Slow records make the next turns shorter."""
-        wall_ms, before = self._clock.wall_ms(), self.processed
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            self.processed += task.process(self._turn, wall_ms)
-        self._adapt(self._clock.monotonic_ms() - now_ms)
-        punctuated = [task.punctuate(wall_ms) for task in tasks]
+        """Rounds over all tasks until the slice is over or nothing is left, then the punctuations that are due.
+
+        What was fetched is worked off where time allows: a partition that fills up is paused, which throws away what
+        the client has prefetched.
+        """
+        before, begun_ms = self.processed, now_ms
+        while self._round():
+            ended_ms = self._clock.monotonic_ms()
+            self._adapt(ended_ms - begun_ms)
+            if ended_ms - now_ms >= SLICE_MS:
+                break
+            begun_ms = ended_ms
+        wall_ms = self._clock.wall_ms()
+        punctuated = [task.punctuate(wall_ms) for task in list(self._tasks.values())]
         return self.processed > before or any(punctuated)
+
+    def _round(self) -> int:
+        """One turn for each task; how many records it were. Slow records make the next turns shorter."""
+        wall_ms, before = self._clock.wall_ms(), self.processed
+        for task in list(self._tasks.values()):
+            self.processed += task.process(self._turn, wall_ms)
+        return self.processed - before
 
     def _adapt(self, took_ms: int) -> None:
         if took_ms > SLICE_MS:

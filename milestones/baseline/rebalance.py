@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.model import Assignment, Subscription
-from milestones.common.errors import ApplicationShutdownError, SourceTopicError
+from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
 from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost
 from milestones.common.testing.faults import reach
 from milestones.states import ThreadState
@@ -30,7 +31,11 @@ LAST_WORDS_MS = 30_000
 
 
 class Rebalance:
-    """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member."""
+    """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member.
+
+    For metrics: `completed` rebalances, `elapsed_ns` from our join to the assignment, `failed` ones (we lost the
+    membership, or had to join again, before there was an assignment), `ended_ms` when the last was completed.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,9 @@ class Rebalance:
         self._commit, self._abandon = commit, abandon
         self.generation = -1
         self.joining = True
+        self.completed = self.elapsed_ns = self.failed = 0
+        self.ended_ms: int | None = None
+        self._began_ns: int | None = None
 
     def run_once(self) -> list[ThreadState]:
         """Answer what the group said since the last time; the thread states that this led to."""
@@ -55,9 +63,12 @@ class Rebalance:
                     states.append(self._join(reason))
                 case Assigned(generation, _, assignment):
                     self.generation, self.joining = generation, False
+                    self._completed()
                     states += self._assigned(assignment)
                 case Lost(reason):
                     log.warning("%s: membership lost (%s): its tasks are dropped", self._context.name, reason)
+                    self.joining = True
+                    self._failed()
                     self._abandon(reason)
                     states.append(ThreadState.PARTITIONS_REVOKED)
                 case Failed(error):
@@ -68,25 +79,44 @@ class Rebalance:
         """Commit, then join with what we have: from JoinGroup on, commits wait for the new generation."""
         log.info("%s: joins the group: %s", self._context.name, reason)
         self.joining = True
+        self._failed()
         self._commit()
         reach("rebalance.before-join")
+        self._began_ns = perf_counter_ns()
         self._member.join(self._subscription())
         return ThreadState.PARTITIONS_REVOKED
 
+    def _completed(self) -> None:
+        if self._began_ns is not None:
+            self.completed += 1
+            self.elapsed_ns += perf_counter_ns() - self._began_ns
+            self.ended_ms, self._began_ns = self._context.clock.monotonic_ms(), None
+
+    def _failed(self) -> None:
+        if self._began_ns is not None:
+            self.failed += 1
+            self._began_ns = None
+
     def shut_application_down(self, reason: str) -> None:
         """Tell every other instance to shut down, with what is left of this member. All tasks are closed."""
-        self._member.request_rejoin(reason)
+        last_words = replace(self._subscription(), shutdown=reason)
         deadline = self._context.clock.monotonic_ms() + LAST_WORDS_MS
-        while self._context.clock.monotonic_ms() < deadline:
-            for event in self._member.poll():
-                match event:
-                    case JoinNeeded():
-                        self._member.join(replace(self._subscription(), shutdown=reason))
-                    case Assigned(assignment=assignment) if assignment.shutdown:
-                        return
-                    case Failed():
-                        return
-            self._context.clock.sleep_ms(20)
+        try:
+            # At once: the request that this thread died of answering won't come again.
+            self._member.join(last_words)
+            while self._context.clock.monotonic_ms() < deadline:
+                for event in self._member.poll():
+                    match event:
+                        case Assigned(assignment=assignment) if assignment.shutdown:
+                            return
+                        case JoinNeeded() | Assigned():
+                            self._member.join(last_words)
+                        case Failed(error):
+                            raise error
+                self._context.clock.sleep_ms(20)
+        except MilestonesError as error:
+            log.error("%s: the others can't be told to shut down: %s", self._context.name, error)
+            return
         log.error("%s: the others couldn't be told to shut down within %d ms", self._context.name, LAST_WORDS_MS)
 
     def _subscription(self) -> Subscription:

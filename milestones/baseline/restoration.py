@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
-from milestones.common.errors import TimeoutExceededError
+from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
@@ -35,12 +35,17 @@ BATCH = 1_000
 
 @dataclass
 class Progress:
-    """One task in restoration. `stores` by changelog partition; `ends` None until the housekeeper has answered."""
+    """One task in restoration. `stores` by changelog partition; `ends` None until the housekeeper has answered.
+
+    `answers` is this restoration's alone: the answer to an earlier one of the same task would name an end that the
+    changelog has outgrown.
+    """
 
     task: Task
     stores: dict[TopicPartition, str]
     committed: Mapping[TopicPartition, int]
     asked_at_ms: int
+    answers: Mailbox[Bounds]
     ends: Mapping[TopicPartition, int] | None = None
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -60,7 +65,6 @@ class InlineRestoration:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._consumer = context, clients.restore_consumer
-        self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} changelog bounds")
         self._tasks: dict[TaskId, Progress] = {}
         self._by_partition: dict[TopicPartition, Progress] = {}
         self._restored: list[Task] = []
@@ -70,25 +74,28 @@ class InlineRestoration:
         stores = {
             TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
         }
-        progress = Progress(task, stores, committed, self._context.clock.monotonic_ms())
+        answers: Mailbox[Bounds] = Mailbox(1, f"{self._context.name} bounds of {task.id}'s changelogs")
+        progress = Progress(task, stores, committed, self._context.clock.monotonic_ms(), answers)
         self._tasks[task.id] = progress
         self._by_partition.update(dict.fromkeys(stores, progress))
         self._ask(progress)
 
     def _ask(self, progress: Progress) -> None:
-        question = AskBounds(progress.task.id, frozenset(progress.stores), self._answers)
+        question = AskBounds(progress.task.id, frozenset(progress.stores), progress.answers)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def remove(self, task: TaskId) -> None:
-        progress = self._forget(task)
-        self._removed.append(progress.task)
+        complete = [restored for restored in self._restored if restored.id == task]
+        self._restored = [restored for restored in self._restored if restored.id != task]
+        self._removed += complete or [self._forget(task)]
 
-    def _forget(self, task: TaskId) -> Progress:
-        progress = self._tasks.pop(task)
+    def _forget(self, id: TaskId) -> Task:
+        progress = self._tasks[id]
         self._consumer.unassign(progress.stores)
         for partition in progress.stores:
             del self._by_partition[partition]
-        return progress
+        del self._tasks[id]
+        return progress.task
 
     def take_restored(self) -> list[Task]:
         restored, self._restored = self._restored, []
@@ -105,24 +112,25 @@ class InlineRestoration:
         """1. note the ends that came; 2. fetch a batch and apply it; 3. hand out what is complete."""
         if not self._tasks:
             return False
-        for answer in self._answers.drain():
-            self._begin(answer, now_ms)
+        for waiting in [progress for progress in self._tasks.values() if progress.ends is None]:
+            for answer in waiting.answers.drain():
+                self._begin(waiting, answer, now_ms)
         fetched = self._consumer.fetch(BATCH, timeout_ms=0)
         for partition, messages in fetched.records.items():
-            self._apply(self._by_partition[partition], partition, messages)
+            self._apply(self._by_partition[partition], partition, messages, (messages[-1].offset() or 0) + 1)
         for partition, end in fetched.ends.items():
-            progress = self._by_partition[partition]
-            progress.task.restore(progress.stores[partition], [], end)
-            self._advance(progress, partition, end)
+            self._apply(self._by_partition[partition], partition, [], end)
         for partition in fetched.out_of_range:
             self._rebuild(self._by_partition[partition], partition)
+        for partition in fetched.gone:
+            raise MilestonesError(
+                f"changelog {partition} is gone: the topic was deleted under the running application; reset the "
+                "application (`milestones reset`) to start over"
+            )
         self._complete()
         return bool(fetched.records)
 
-    def _begin(self, answer: Bounds, now_ms: int) -> None:
-        progress = self._tasks.get(answer.task)
-        if progress is None or progress.ends is not None:
-            return
+    def _begin(self, progress: Progress, answer: Bounds, now_ms: int) -> None:
         if answer.error is not None:
             if now_ms - progress.asked_at_ms > self._context.config.task_timeout_ms:
                 raise TimeoutExceededError(
@@ -145,16 +153,22 @@ class InlineRestoration:
             log.info("task %s restores %s", answer.task, {str(p): count for p, count in missing.items()})
         self._consumer.assign({partition: progress.positions[partition] for partition in missing})
 
-    def _apply(self, progress: Progress, partition: TopicPartition, messages: list[Message]) -> None:
-        position = (messages[-1].offset() or 0) + 1
+    def _apply(
+        self, progress: Progress, partition: TopicPartition, messages: list[Message], position: int
+    ) -> None:
+        """Apply what comes before the end; what a source topic that serves as changelog has after it is input."""
+        assert progress.ends is not None  # else nothing is assigned
+        end = progress.ends[partition]
+        if position > end:
+            messages, position = [message for message in messages if (message.offset() or 0) < end], end
+        if position <= progress.positions[partition]:
+            return
         progress.task.restore(progress.stores[partition], messages, position)
-        self._advance(progress, partition, position)
-        reach("restore.batch")
-
-    def _advance(self, progress: Progress, partition: TopicPartition, position: int) -> None:
-        progress.positions[partition] = max(position, progress.positions[partition])
-        if partition not in progress.missing():
+        progress.positions[partition] = position
+        if position >= end:
             self._consumer.unassign([partition])
+        if messages:
+            reach("restore.batch")
 
     def _rebuild(self, progress: Progress, partition: TopicPartition) -> None:
         self._clear(progress, partition, f"no longer has offset {progress.positions[partition]}")
@@ -170,4 +184,4 @@ class InlineRestoration:
         done = [id for id, p in self._tasks.items() if p.ends is not None and not p.missing()]
         for task in done:
             reach("restore.complete")
-            self._restored.append(self._forget(task).task)
+            self._restored.append(self._forget(task))

@@ -34,6 +34,7 @@ class TaskOwnedState:
             deserialization_handler=config.deserialization_exception_handler,
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
+            count_nodes=context.metrics.debug,
         )
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:

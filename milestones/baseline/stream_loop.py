@@ -13,6 +13,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 
 from milestones.baseline.inputs import Inputs
+from milestones.baseline.measures import Measured, ThreadMeasures, TimedCommit
 from milestones.baseline.rebalance import Rebalance
 from milestones.baseline.schedule import CommitSchedule
 from milestones.baseline.tasks import ThreadTasks
@@ -44,11 +45,15 @@ class StreamLoop:
         self._tasks = ThreadTasks(
             context, clients, parts.state(context, clients), self._inputs, self._restoration, self._processing
         )
-        self._commits = CommitSchedule(context, clients, parts.commit(context, clients, self._collection), self._tasks)
+        commit = TimedCommit(parts.commit(context, clients, self._collection))
+        self._commits = CommitSchedule(context, clients, commit, self._tasks)
         self._rebalance = Rebalance(context, clients, self._tasks, self._commit_or_recover, self._abandon)
         self._settled = True
         self._busy = False
         self._next_report_ms = 0
+        self._measures = ThreadMeasures(
+            context, Measured(clients, self._inputs, self._tasks, self._collection, commit, self._rebalance)
+        )
 
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
@@ -66,19 +71,24 @@ class StreamLoop:
             self._busy = processed or fetched
         except (KafkaException, MilestonesError) as error:
             self._recover(error)
+        self._measures.turn()
         self._report(now_ms)
         return self._busy
 
     def _answer_group(self) -> None:
         for state in self._rebalance.run_once():
             self._settled = False
-            self._on_state(state)
+            self._move(state)
 
     def _settle(self) -> None:
         """After a rebalance: the thread is RUNNING once no task waits or restores."""
         if not self._settled and self._tasks.all_running and not self._rebalance.joining:
             self._settled = True
-            self._on_state(ThreadState.RUNNING)
+            self._move(ThreadState.RUNNING)
+
+    def _move(self, state: ThreadState) -> None:
+        self._measures.moved(state)
+        self._on_state(state)
 
     def _idle_ms(self, now_ms: int) -> int:
         """How long a fetch may wait: until the next punctuation or commit, at most `poll_ms`."""
@@ -114,6 +124,7 @@ class StreamLoop:
 
     def shut_down(self) -> None:
         """A clean end: commit what can be committed, close every task."""
+        self._measures.moved(ThreadState.PENDING_SHUTDOWN)
         try:
             self._commit()
         except (KafkaException, MilestonesError) as error:
@@ -121,26 +132,30 @@ class StreamLoop:
                 "%s: the last commit failed, its records will be processed again: %s", self._context.name, error
             )
         finally:
+            self._measures.close()
             self._tasks.close(self._tasks.owned)
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
-        self._tasks.close(self._tasks.owned)
-        if shut_application_down is not None:
-            self._rebalance.shut_application_down(shut_application_down)
+        self._measures.close()
+        try:
+            self._tasks.close(self._tasks.owned)
+        finally:
+            if shut_application_down is not None:
+                self._rebalance.shut_application_down(shut_application_down)
 
     def _report(self, now_ms: int) -> None:
         if now_ms < self._next_report_ms:
             return
         self._next_report_ms = now_ms + REPORT_INTERVAL_MS
         running = self._tasks.processing.keys()
-        self._context.notify(
-            ThreadReport(
-                thread=self._context.name,
-                tasks={id: "running" if id in running else "restoring" for id in self._tasks.owned},
-                lags=self._inputs.lags(),
-                restoring=self._restoration.remaining(),
-                records=self._processing.processed,
-                generation=self._rebalance.generation,
-            )
+        report = ThreadReport(
+            thread=self._context.name,
+            tasks={id: "running" if id in running else "restoring" for id in self._tasks.owned},
+            lags=self._inputs.lags(),
+            restoring=self._restoration.remaining(),
+            records=self._processing.processed,
+            generation=self._rebalance.generation,
         )
+        self._context.notify(report)
+        self._measures.publish(now_ms, report)

@@ -40,7 +40,7 @@ class StreamThread(threading.Thread):
         clients: Clients | None = None
         loop: StreamLoop | None = None
         failure: ThreadFailed | None = None
-        leave_group = True
+        leave_group = self._context.config.group_instance_id is None
         try:
             self._move(ThreadState.STARTING)
             clients = self._parts.clients(self._context)
@@ -69,7 +69,7 @@ class StreamThread(threading.Thread):
             if loop is not None:
                 everyone = decision is Exceptions.SHUTDOWN_APPLICATION
                 loop.fail(shut_application_down=f"{self.name} died: {error}" if everyone else None)
-        except Exception:
+        except BaseException:
             log.exception("%s: a task didn't close cleanly", self.name)
         return ThreadFailed(self.name, error, decision)
 

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 class ThreadTasks:
     """*Owns*: the tasks that wait or are being positioned; it lends the others to restoration, inputs and processing.
-    *Sends*: questions for committed offsets. *Receives*: `Committed`."""
+    *Sends*: questions for committed offsets. *Receives*: `Committed`. For metrics: `created`, `closed`, `roll_backs`.
+    """
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class ThreadTasks:
         self._rolled_back: set[TaskId] = set()
         self._locked_out: set[TaskId] = set()
         self.processing: dict[TaskId, Task] = {}
+        self.created = self.closed = self.roll_backs = 0
 
     @property
     def owned(self) -> frozenset[TaskId]:
@@ -62,6 +64,16 @@ class ThreadTasks:
         return frozenset().union(
             self._waiting, self._positioning, self._restoring, self._starting, self.processing
         )
+
+    @property
+    def open(self) -> dict[TaskId, Task]:
+        """All tasks that have been opened."""
+        return {**self._positioning, **self._restoring, **self._starting, **self.processing}
+
+    @property
+    def assigned_partitions(self) -> int:
+        """Input partitions of all tasks of this thread."""
+        return sum(map(len, self._waiting.values())) + sum(len(task.partitions) for task in self.open.values())
 
     @property
     def all_running(self) -> bool:
@@ -75,8 +87,9 @@ class ThreadTasks:
         """1. open what waits; 2. read committed offsets; 3. start what is restored; 4. process what is started."""
         self._open()
         self._position(now_ms)
-        for task in self._restoration.take_restored():
-            del self._restoring[task.id]
+        restored = self._restoration.take_restored()
+        self._starting.update({task.id: self._restoring.pop(task.id) for task in restored})
+        for task in restored:
             self._start(task)
         self._inputs.run_once()
         for task in self._inputs.take_started():
@@ -89,6 +102,7 @@ class ThreadTasks:
             try:
                 self._positioning[id] = self._state.create(id, partitions)
                 del self._waiting[id]
+                self.created += 1
                 self._locked_out.discard(id)
             except StateLockedError as error:
                 if id not in self._locked_out:
@@ -138,32 +152,45 @@ class ThreadTasks:
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
+        self.roll_backs += 1
         for task in self._take(list(self.processing)):
             task.roll_back()
             self._positioning[task.id] = task
             self._rolled_back.add(task.id)
 
     def close(self, ids: Collection[TaskId]) -> None:
-        """Close these tasks, wherever they are; what wasn't committed is dropped."""
+        """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
+        is raised then."""
         for id in ids:
             self._waiting.pop(id, None)
             self._committed.pop(id, None)
             self._asked.pop(id, None)
             self._rolled_back.discard(id)
+        errors: list[BaseException] = []
         for task in self._take(ids):
-            task.close()
+            self.closed += 1
+            try:
+                task.close()
+            except BaseException as error:
+                log.error("task %s didn't close cleanly", task.id, exc_info=error)
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _take(self, ids: Collection[TaskId]) -> list[Task]:
         """Take tasks from restoration, processing, or between."""
+        for id in ids:
+            fed = self._starting.get(id) or self.processing.get(id)
+            if fed is not None:
+                self._inputs.stop(fed)
         taken = [task for id in ids if (task := self._positioning.pop(id, None)) is not None]
         for id in ids:
             if id in self._restoring:
-                del self._restoring[id]
                 self._restoration.remove(id)
+                del self._restoring[id]
             elif id in self._starting:
                 taken.append(self._starting.pop(id))
-                self._inputs.stop(taken[-1])
             elif id in self.processing:
-                self._inputs.stop(self.processing.pop(id))
                 self._processing.remove(id)
+                del self.processing[id]
         return taken + self._restoration.take_removed() + self._processing.take_removed()

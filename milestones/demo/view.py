@@ -72,12 +72,11 @@ def _instances(rows: Sequence[Row]) -> Table:
 
 
 def tasks(report: Report) -> Text:
-    """The tasks of an instance by their ids: green ones run, yellow ones are on their way, with what they restore."""
+    """The tasks of an instance by their ids: green ones run, yellow ones restore, with the records that are left."""
     text = Text(f"{len(report.tasks)}: " if report.tasks else "none")
     for task, place in report.tasks.items():
         left = report.restoring.get(task, 0)
-        name = f"{task} ({place}, {left:,} to go)" if left else task if place == "running" else f"{task} ({place})"
-        text.append(f"{name} ", "green" if place == "running" else "yellow")
+        text.append(f"{task} ({left:,} left) " if left else f"{task} ", "green" if place == "running" else "yellow")
     return text
 
 

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from milestones.common.config import StreamsConfig, thread_name
 from milestones.common.errors import ConfigError
-from milestones.common.kafka.producer import Refused
-from milestones.common.records import TaskId
-from milestones.common.topology.handlers import Action, ErrorContext, Response
 
 WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "localhost:9092", "variables": {}}
 NAME = thread_name("words-1", 2)
@@ -137,17 +134,3 @@ def test_security_that_the_group_member_does_not_support_is_refused_at_once(tmp_
 def test_topic_settings_are_text_under_kafkas_names() -> None:
     words = config(topic_segment_bytes=1000, topic_preallocate=True)
     assert words.topic_settings() == {"segment.bytes": "1000", "preallocate": "true"}
-
-
-def test_the_production_handler_decides_about_a_refused_output() -> None:
-    seen: list[ErrorContext] = []
-
-    def skip(context: ErrorContext, error: Exception) -> Response:
-        seen.append(context)
-        return Response(Action.CONTINUE)
-
-    refused = Refused(TaskId(0, 1), KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "out", 3, b"k", b"v")
-    assert config(production_exception_handler=skip).production_handler_continues(refused)
-    assert seen[0].output is not None
-    assert (seen[0].task_id, seen[0].output.topic, seen[0].output.key) == (TaskId(0, 1), "out", b"k")
-    assert not config().production_handler_continues(refused)

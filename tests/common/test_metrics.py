@@ -14,11 +14,11 @@ from prometheus_client.registry import CollectorRegistry
 from milestones.common.errors import ConfigError
 from milestones.common.metrics import (
     ClientMetrics,
+    GroupMetrics,
     Metrics,
     MetricsEndpoint,
     NodeMetrics,
     PrometheusCollector,
-    StoreMetrics,
     TaskMetrics,
     ThreadMetrics,
     summed,
@@ -104,15 +104,6 @@ def test_extremes_are_forgotten_when_they_leave_the_window(thread: ThreadMetrics
     assert thread.published.values["poll-records-max"] == 9
 
 
-def test_a_minimum_is_published_where_kafka_streams_has_one(metrics: Metrics, clock: StepClock) -> None:
-    node = metrics.add(NodeMetrics, thread_id="t", task_id="0_0", processor_node_id="SINK")
-    for age in (30, 10, 20):
-        node.record_e2e_latency.add(age)
-    node.publish(clock.now_ms)
-    values = node.published.values
-    assert [values[f"record-e2e-latency-{end}"] for end in ("avg", "max", "min")] == [20, 30, 10]
-
-
 def test_gauges_are_set_or_read_at_publication(thread: ThreadMetrics, clock: StepClock) -> None:
     thread.active_tasks.read = lambda: 3
     thread.thread_state.value = "RUNNING"
@@ -151,11 +142,21 @@ def test_what_is_removed_is_no_longer_shown(metrics: Metrics, thread: ThreadMetr
 def test_debug_metrics_are_published_only_when_wanted(clock: StepClock) -> None:
     for level, shown in (("INFO", False), ("DEBUG", True)):
         metrics = Metrics(clock, level=level)
-        store = metrics.add(StoreMetrics, thread_id="t", task_id="0_0", state_id="counts")
-        store.put.add(5)
-        store.publish(clock.now_ms)
-        assert ("put-total" in store.published.values) is shown
+        node = metrics.add(NodeMetrics, thread_id="t", task_id="0_0", processor_node_id="SINK")
+        node.process.total += 5
+        node.publish(clock.now_ms)
+        assert ("process-total" in node.published.values) is shown
         assert metrics.debug is shown
+
+
+def test_rebalances_are_counted_per_hour_as_in_kafka(metrics: Metrics, clock: StepClock) -> None:
+    group = metrics.add(GroupMetrics, client_id="c")
+    group.failed_rebalance.total += 1
+    group.rebalance.add(1_000_000)
+    clock.sleep_ms(10_000)
+    group.publish(clock.now_ms)
+    values = group.published.values
+    assert values["failed-rebalance-rate-per-hour"] == values["rebalance-rate-per-hour"] == pytest.approx(360)
 
 
 def test_wrong_tags_are_a_bug_that_shows_at_once(metrics: Metrics) -> None:

@@ -37,7 +37,7 @@ def test_the_panel_shows_speed_lag_stage_instances_tasks_and_top_words() -> None
 
 
 def test_the_panel_says_how_much_a_task_has_still_to_restore() -> None:
-    assert "1_2 (restoring, 1,234 to go)" in shown(View(1, 1, 1, 0.0, 0, [Row(1, 1, RESTORING)], [], "baseline"))
+    assert "1_2 (1,234 left)" in shown(View(1, 1, 1, 0.0, 0, [Row(1, 1, RESTORING)], [], "baseline"))
 
 
 def test_the_panel_can_be_drawn_before_anything_has_happened() -> None:

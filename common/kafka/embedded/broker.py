@@ -53,8 +53,9 @@ class EmbeddedKafka:
 
     `data_dir`: kept; None: temporary, deleted at the end. `port`: of the plain-text listener; None: a free one.
     `properties`: Kafka's own broker settings, which win over those made here. `listeners`: more listeners, name ->
-    security protocol (`{"SECURE": "SASL_PLAINTEXT"}`); `address` tells where they are. `log`: called with a line at
-    each step that takes time.
+    security protocol (`{"SECURE": "SASL_PLAINTEXT"}`); `address` tells where they are. `advertised`: listener -> the
+    loopback port that clients are told instead of its own, that of a proxy. `log`: called with a line at each step
+    that takes time.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class EmbeddedKafka:
         properties: Mapping[str, str] | None = None,
         *,
         listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, int] | None = None,
         jvm_options: Sequence[str] = (),
         start_timeout_s: float = 90,
         log: Log = lambda _: None,
@@ -75,6 +77,9 @@ class EmbeddedKafka:
         self._port = port
         self._properties = dict(properties or {})
         self._protocols = {CLIENT_LISTENER: "PLAINTEXT", **(listeners or {}), CONTROLLER_LISTENER: "PLAINTEXT"}
+        self._advertised = dict(advertised or {})
+        if unknown := self._advertised.keys() - self._protocols.keys():
+            raise EmbeddedKafkaError(f"advertised: no listener {', '.join(sorted(unknown))}: add it to `listeners`")
         self._jvm_options = (*JVM_OPTIONS, *jvm_options)
         self._start_timeout_s = start_timeout_s
         self._log = log
@@ -155,6 +160,16 @@ class EmbeddedKafka:
         """Kill the broker as `kill -9` does; its data stay as they are."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Make the broker stand still (SIGSTOP): connections stay open, nothing is answered. Dead: nothing happens."""
+        if self._process is not None:
+            self._process.signal(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """Let a paused broker go on (SIGCONT)."""
+        if self._process is not None:
+            self._process.signal(signal.SIGCONT)
+
     def restart(self) -> None:
         """Stop it if it runs, then start it with the same data and ports."""
         self.stop()
@@ -178,6 +193,7 @@ class EmbeddedKafka:
         if self._process is None:
             return
         self._process.signal(how)
+        self.unpause()  # a paused process doesn't hear that it shall end
         if self._process.wait(_STOP_TIMEOUT_S) is None and self._process.running:
             self._process.signal(signal.SIGKILL)
             self._process.wait(_STOP_TIMEOUT_S)
@@ -199,7 +215,7 @@ class EmbeddedKafka:
         deadline = time.monotonic() + self._start_timeout_s
         if not (self.data_dir / "data" / "meta.properties").exists():
             self._log("formatting the broker's data directory")
-            process.run([*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", settings], jvm_log)
+            process.run([*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings], jvm_log)
             if process.wait(self._start_timeout_s) != 0:
                 raise self._died("formatting its data directory failed")
         self._log(f"starting Apache Kafka on {self.bootstrap_servers}")
@@ -224,7 +240,7 @@ class EmbeddedKafka:
 
     def _write_settings(self) -> str:
         settings, data = self.data_dir / "server.properties", self.data_dir / "data"
-        properties = server_properties(data, self._ports, self._protocols, self._properties)
+        properties = server_properties(data, self._ports, self._protocols, self._properties, self._advertised)
         logging = logging_properties(self.log_file)
         try:
             data.mkdir(exist_ok=True)
@@ -241,7 +257,7 @@ class EmbeddedKafka:
         while time.monotonic() < deadline:
             if process.poll(_CONNECT_PAUSE_S) is not None:
                 raise self._died(f"it ended with exit code {process.exit_code} while starting")
-            if _accepts(self._ports[CLIENT_LISTENER]) and _answers(self.bootstrap_servers):
+            if accepts(self._ports[CLIENT_LISTENER]) and answers(self.bootstrap_servers):
                 return
         raise self._died(f"it did not serve clients within {self._start_timeout_s:.0f} s")
 
@@ -253,18 +269,21 @@ class EmbeddedKafka:
         )
 
 
-def _cluster_id() -> str:
+def cluster_id() -> str:
+    """A new cluster id, as the storage tool wants it."""
     # A leading dash would be taken for an option.
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii")[1:22]
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """Whether something listens on `port` of the loopback interface."""
     with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
         return True
     return False
 
 
-def _answers(bootstrap_servers: str) -> bool:
+def answers(bootstrap_servers: str) -> bool:
+    """Whether a broker serves clients there; says no within two seconds."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -42,6 +42,7 @@ class SupervisedProcess:
         )
         self._owner = os.getpid()
         self._received = b""
+        self._signalled = False
         self._events = self._pipe(self._supervisor.stdout)
         self.pid: int | None = None
         self.exit_code: int | None = None
@@ -97,9 +98,13 @@ class SupervisedProcess:
         return self.exit_code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the child a signal; nothing happens when it has ended."""
-        if self.running:
-            self._order(f"signal {int(number)}")
+        """Send the child a signal; returns when it is sent. Nothing happens when the child has ended."""
+        if not self.running:
+            return
+        self._signalled = False
+        self._order(f"signal {int(number)}")
+        while not self._signalled and not self.closed:
+            self.poll(None)
 
     def close(self) -> None:
         """End the child, delete the folder, reap the supervisor. May be called twice."""
@@ -132,6 +137,8 @@ class SupervisedProcess:
             self.pid = int(argument)
         elif event == "exit":
             self.pid, self.exit_code = None, int(argument)
+        elif event == "signalled":
+            self._signalled = True
         elif event == "failed":
             raise EmbeddedKafkaError(f"the process can't be started: {argument}")
 

@@ -60,14 +60,20 @@ _STRICT = {"auto.create.topics.enable": "false"}
 
 
 def server_properties(
-    log_dir: Path, ports: Mapping[str, int], protocols: Mapping[str, str], overrides: Mapping[str, str]
+    log_dir: Path,
+    ports: Mapping[str, int],
+    protocols: Mapping[str, str],
+    overrides: Mapping[str, str],
+    advertised: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
     """All settings of the node.
 
     `ports` and `protocols` (security protocols) are by listener name, `CONTROLLER_LISTENER` included in both.
+    `advertised`: listener -> the port that clients are told, where it isn't the listener's own.
     """
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
-    clients = [address for name, address in addresses.items() if name != CONTROLLER_LISTENER]
+    told = {name: f"{name}://{HOST}:{port}" for name, port in {**ports, **(advertised or {})}.items()}
+    clients = [address for name, address in told.items() if name != CONTROLLER_LISTENER]
     return {
         **_SINGLE_NODE,
         **_SMALL,

@@ -4,7 +4,7 @@ Run as a script of its own (`python -I -S supervisor.py PARENT_PID [FOLDER]`), i
 lines on its standard input, which only the parent can write:
 
     run {"argv": [...], "output": "file"}   start a child; answered by `pid N`, later by `exit CODE`
-    signal N                                send the child this signal, if it still runs
+    signal N                                send the child this signal, if it still runs; answered by `signalled N`
 
 The end of its input, another parent, or a signal to terminate are the order to clean up: end the child and, where a
 `FOLDER` was named (temporary data), delete that.
@@ -76,8 +76,10 @@ class Supervisor:
         order, _, argument = line.partition(" ")
         if order == "run":
             self._start(json.loads(argument))
-        elif order == "signal" and self._child is not None:
-            self._child.send_signal(int(argument))
+        elif order == "signal":
+            if self._child is not None:
+                self._child.send_signal(int(argument))
+            _send(f"signalled {argument}")
 
     def _start(self, job: dict[str, object]) -> None:
         argv, output = job["argv"], job["output"]
@@ -107,6 +109,7 @@ class Supervisor:
         if self._child is not None:
             if self._folder is None:
                 self._child.terminate()
+                self._child.send_signal(signal.SIGCONT)  # one that stands still doesn't hear that it shall end
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._child.wait(GRACE_S)
             self._child.kill()

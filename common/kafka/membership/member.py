@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from time import perf_counter_ns
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.clock import Clock
@@ -56,7 +57,8 @@ class GroupMember:
     *Owns* (the thread): the machine and, through it, connections, member id, generation. *Receives*: joins, rejoin
     requests, commits, questions for offsets, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers.
     *Concurrency*: `_membership` is written by the thread and read by all, `machine.polled_ms` the other way round;
-    both are immutable values that are swapped whole. `_joins`, `_losses`, `_stale_below` are the owner's.
+    both are immutable values that are swapped whole. `_joins`, `_losses`, `_stale_below` are the owner's;
+    so is `blocked_ns`, the time that its calls have waited.
     """
 
     def __init__(self, settings: MemberSettings, leader: Leader, clock: Clock, connect: Connect | None = None) -> None:
@@ -75,6 +77,7 @@ class GroupMember:
         self._joins = 0
         self._losses = 0
         self._stale_below = 0
+        self.blocked_ns = 0
         self._thread = threading.Thread(target=self._run, name=f"{wire.client_id}-membership", daemon=True)
 
     # ---- the owner's side ----
@@ -119,7 +122,10 @@ class GroupMember:
         reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
         self._send(Commit(offsets, self._clock.monotonic_ms() + timeout_ms, reply))
         # The thread answers at the deadline; a request that it has just sent may take a little longer.
-        if not reply.wait(timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)):
+        began = perf_counter_ns()
+        answered = reply.wait(timeout_ms + min(self._settings.request_timeout_ms, timeout_ms))
+        self.blocked_ns += perf_counter_ns() - began
+        if not answered:
             raise CommitRetriableError(f"the commit got no answer in {timeout_ms} ms: it may or may not have succeeded")
         error = reply.get(0)
         if error is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.records import TaskId
+from milestones.common.records import Output, TaskId
 from milestones.common.topology.handlers import (
     Action,
     ErrorContext,
@@ -79,3 +79,10 @@ def test_a_dead_letter_of_a_punctuation_has_no_origin() -> None:
     assert (letter.key, letter.value, letter.node) == (None, None, "")
     assert ("__streams.errors.topic", None) in (letter.headers or [])
     assert ("__streams.errors.offset", b"-1") in (letter.headers or [])
+
+
+def test_a_dead_letter_of_a_refused_output_is_the_output_as_its_origin_is_unknown() -> None:
+    output = Output("out", 1, b"out key", b"out value", 5, None, "SINK")
+    context = ErrorContext(None, -1, -1, 5, [], None, None, TaskId(0, 0), "SINK", output)
+    (letter,) = LogAndContinue("dlq")(context, raised()).dead_letters
+    assert letter[:5] == ("dlq", -1, b"out key", b"out value", 5)

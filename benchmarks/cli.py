@@ -1,0 +1,153 @@
+"""The commands: one per work, and `profile`.
+
+*Guarantees*: results on standard output, progress and errors on standard error; exit code 1 when a benchmark can't be
+run or a result is wrong, 2 on wrong options.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+from rich.console import Console
+
+from benchmarks.cluster import running
+from benchmarks.contenders import PEERS, peers, stages
+from benchmarks.count import Count
+from benchmarks.errors import BenchmarkError
+from benchmarks.job import GUARANTEES
+from benchmarks.profiling import PARTS_TITLE, profiled
+from benchmarks.report import plot, table, write_json
+from benchmarks.rows import run
+from milestones.cli.console import err
+from milestones.common.errors import MilestonesError
+from milestones.flags import STAGES
+
+WORKS = (Count,)
+NARROWEST = 130
+"""Columns of a table that isn't shown on a terminal."""
+
+
+def _out() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=NARROWEST)
+
+
+def _progress(line: str) -> None:
+    err().print(line, soft_wrap=True, highlight=False)
+
+
+def _words(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+    return [word for word in value.split(",") if word]
+
+
+def _guarantees(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+    return list(GUARANTEES) if value == "both" else [value]
+
+
+def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000)),
+        click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000)),
+        click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
+        click.option(
+            "--guarantee",
+            "guarantees",
+            default="both",
+            show_default=True,
+            type=click.Choice([*GUARANTEES, "both"]),
+            callback=_guarantees,
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """The same work on Milestones, on a bare client loop, and on Kafka Streams, on one embedded broker."""
+
+
+def _command(work: type[Count]) -> click.Command:
+    @click.command(work.name, help=(work.__doc__ or "").splitlines()[0])
+    @click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words,
+                  help="Ours: stages, or flags joined by +; with commas.")  # fmt: skip
+    @click.option("--peers", "peer_names", default="loop", show_default=True, callback=_words,
+                  help=f"Others, with commas: {', '.join(PEERS)}.")  # fmt: skip
+    @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+    @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
+    @click.option("--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), help="Draw (.svg, .png).")
+    @_data_options
+    def measure(
+        stage_names: list[str],
+        peer_names: list[str],
+        rounds: int,
+        json_file: Path | None,
+        plot_file: Path | None,
+        guarantees: list[str],
+        **data: int,
+    ) -> None:
+        contenders = [*peers(peer_names, work.name), *stages(stage_names, work.name)]
+        settings = {"rounds": rounds, **data}
+        with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+            kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
+            runs.mkdir()
+            with running(kafka) as cluster:
+                rows = run(work(cluster, runs, **data), contenders, guarantees, rounds, data["seed"], _progress)
+        title = f"{work.name}: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
+        _out().print(table(title, work.figures, rows))
+        if json_file is not None:
+            write_json(json_file, rows, settings)
+        if plot_file is not None:
+            plot(plot_file, title, work.figures, rows)
+
+    return measure
+
+
+def _built() -> str:
+    return ",".join(stage.name for stage in STAGES if stage.built)
+
+
+for _work in WORKS:
+    cli.add_command(_command(_work))
+
+
+@cli.command()
+@click.option("--stage", default="baseline", show_default=True, help="Stage, or flags joined by +.")
+@click.option("--rate", default=200, show_default=True, help="Samples per second.")
+@click.option("--top", default=25, show_default=True, help="Functions in the table.")
+@_data_options
+def profile(stage: str, rate: int, top: int, guarantees: list[str], records: int, keys: int, seed: int) -> None:
+    """Where the stream thread of the count on Milestones spends its time, by part and by function."""
+    (contender,) = stages([stage], Count.name)
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
+        runs.mkdir()
+        with running(kafka) as cluster:
+            work = Count(cluster, runs, records, keys, seed)
+            work.prepare([contender])
+            for guarantee in guarantees:
+                result = profiled(work, contender, guarantee, rate)
+                _out().print(result.parts_table(f"{contender.name}, {guarantee}: {PARTS_TITLE}"))
+                _out().print(result.functions_table(top))
+
+
+def main() -> int:
+    """The exit code."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (BenchmarkError, MilestonesError) as error:
+        err().print(f"[red]benchmarks:[/red] {error}", highlight=False)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return os.EX_OK

@@ -1,0 +1,84 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Properties;
+import java.util.stream.Collectors;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/** The count on Kafka Streams: count and sum per key, one output per record. Arguments: name=value, see job.py. */
+public final class Count {
+    record Sale(long id, long amount, String text) {}
+
+    record Total(long count, long sum) {}
+
+    public static void main(String[] arguments) {
+        Map<String, String> job = Arrays.stream(arguments)
+            .map(argument -> argument.split("=", 2))
+            .collect(Collectors.toMap(pair -> pair[0], pair -> pair[1]));
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(job.get("input"), Consumed.with(Serdes.String(), json(Sale.class)))
+            .groupByKey()
+            .aggregate(
+                () -> new Total(0, 0),
+                (key, sale, total) -> new Total(total.count() + 1, total.sum() + sale.amount()),
+                Materialized.<String, Total, KeyValueStore<Bytes, byte[]>>as("totals")
+                    .withKeySerde(Serdes.String())
+                    .withValueSerde(json(Total.class)))
+            .toStream()
+            .to(job.get("output"), Produced.with(Serdes.String(), json(Total.class)));
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings(job));
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return null;
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+    }
+
+    private static Properties settings(Map<String, String> job) {
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("application_id"));
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, job.get("bootstrap_servers"));
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, job.get("guarantee"));
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, job.get("commit_interval_ms"));
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
+        settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        return settings;
+    }
+
+    private static <T> Serde<T> json(Class<T> type) {
+        ObjectMapper mapper = new ObjectMapper();
+        ObjectReader reader = mapper.readerFor(type);
+        ObjectWriter writer = mapper.writerFor(type);
+        return Serdes.serdeFrom(
+            (topic, value) -> {
+                try {
+                    return value == null ? null : writer.writeValueAsBytes(value);
+                } catch (IOException error) {
+                    throw new UncheckedIOException(error);
+                }
+            },
+            (topic, data) -> {
+                try {
+                    return data == null ? null : reader.readValue(data);
+                } catch (IOException error) {
+                    throw new UncheckedIOException(error);
+                }
+            });
+    }
+}

@@ -1,0 +1,113 @@
+"""What a benchmark leaves: a table, JSON, a plot.
+
+*Guarantees*: pure functions of rows, but for the files they write.
+*Assumes*: matplotlib only for the plot.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import libversion
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.rows import Figure, Row
+from milestones.common.kafka.embedded.jars import KAFKA_VERSION
+
+_YARDSTICK = "loop"
+
+
+def table(title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> Table:
+    """Medians; for the compared ones the ratio to the loop under the same guarantee."""
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    shown.add_column("contender")
+    shown.add_column("guarantee")
+    for figure in figures:
+        shown.add_column(figure.title, justify="right")
+        if figure.compared:
+            shown.add_column("of loop", justify="right")
+    for row in rows:
+        shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows))
+    return shown
+
+
+def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row]) -> Iterator[str]:
+    for figure in figures:
+        yield f"{row.median(figure.name):,.{figure.digits}f}"
+        if figure.compared:
+            share = ratio(row, figure.name, rows)
+            yield "-" if share is None else f"{share:.0%}"
+
+
+def ratio(row: Row, figure: str, rows: Iterable[Row]) -> float | None:
+    """`row` by the loop's row of the same guarantee, medians both; None without a loop."""
+    for other in rows:
+        if other.contender == _YARDSTICK and other.guarantee == row.guarantee:
+            return row.median(figure) / other.median(figure)
+    return None
+
+
+def machine() -> dict[str, Any]:
+    """Where and when, and with which versions."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "python": platform.python_version(),
+        "milestones": version("milestones"),
+        "confluent-kafka": version("confluent-kafka"),
+        "librdkafka": libversion()[0],
+        "kafka": KAFKA_VERSION,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def write_json(path: Path, rows: Iterable[Row], settings: Mapping[str, Any]) -> None:
+    """The rows, with where and how they were measured."""
+    document = {"machine": machine(), "settings": settings, "rows": [row.as_json() for row in rows]}
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> None:
+    """Bars: a panel per figure, a group per contender, a colour per guarantee; dots are the rounds."""
+    try:
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        raise BenchmarkError(f"a plot needs matplotlib ({error}): pip install 'milestones[bench]'") from error
+    contenders = list(dict.fromkeys(row.contender for row in rows))
+    guarantees = list(dict.fromkeys(row.guarantee for row in rows))
+    canvas = Canvas(figsize=(4 * len(figures), 1.6 + 0.5 * len(rows)), layout="constrained")
+    canvas.suptitle(title)
+    height = 0.8 / len(guarantees)
+    for axes, figure in zip(canvas.subplots(1, len(figures), sharey=True, squeeze=False)[0], figures, strict=True):
+        for row in rows:
+            place = guarantees.index(row.guarantee)
+            at = contenders.index(row.contender) + height * (place - (len(guarantees) - 1) / 2)
+            label = row.guarantee if row.contender == contenders[0] else None
+            axes.barh(at, row.median(figure.name), height, color=f"C{place}", alpha=0.75, label=label)
+            rounds = [measured[figure.name] for measured in row.rounds]
+            axes.plot(rounds, [at] * len(rounds), "k.", markersize=3)
+        axes.set_yticks(range(len(contenders)), contenders)
+        axes.set_xlabel(figure.title)
+    canvas.axes[0].invert_yaxis()
+    canvas.legend(loc="outside lower center", ncols=len(guarantees))
+    canvas.savefig(path)

@@ -1,0 +1,98 @@
+"""Measured runs, and the rows of a table that they make.
+
+*Guarantees*: contenders take turns within one run of the benchmark, in an order that is shuffled anew for each round.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol
+
+from benchmarks.contenders import Contender
+from benchmarks.errors import BenchmarkError
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a run. `compared`: the table also shows its ratio to the first peer's."""
+
+    name: str
+    title: str
+    digits: int = 0
+    compared: bool = False
+
+
+class Work(Protocol):
+    """What is measured. `count`, for one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def figures(self) -> Sequence[Figure]: ...
+
+    def prepare(self, contenders: Iterable[Contender]) -> None:
+        """What all runs share."""
+        ...
+
+    def measure(self, contender: Contender, guarantee: str) -> Mapping[str, float]:
+        """One run: its figures by name. `BenchmarkError` when it doesn't count."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """All runs of one contender under one guarantee."""
+
+    work: str
+    contender: str
+    guarantee: str
+    rounds: Sequence[Mapping[str, float]]
+
+    def median(self, figure: str) -> float:
+        """Of all rounds."""
+        return median(figures[figure] for figures in self.rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Medians by name, then what every round was."""
+        medians = {figure: round(self.median(figure), 2) for figure in self.rounds[0]}
+        rounds = [{figure: round(value, 2) for figure, value in figures.items()} for figures in self.rounds]
+        return {
+            "work": self.work,
+            "contender": self.contender,
+            "guarantee": self.guarantee,
+            **medians,
+            "rounds": rounds,
+        }
+
+
+def run(
+    work: Work,
+    contenders: Sequence[Contender],
+    guarantees: Sequence[str],
+    rounds: int,
+    seed: int,
+    log: Callable[[str], None],
+) -> list[Row]:
+    """Measure; rows in the order of contenders and guarantees. A first run isn't counted: it warms the broker up."""
+    names = [contender.name for contender in contenders]
+    if len(set(names)) < len(names) or not names:
+        raise BenchmarkError(f"every contender takes part once, and at least one: {', '.join(names) or 'none'}")
+    work.prepare(contenders)
+    entries = [(contender, guarantee) for contender in contenders for guarantee in guarantees]
+    found: dict[tuple[str, str], list[Mapping[str, float]]] = {
+        (contender.name, guarantee): [] for contender, guarantee in entries
+    }
+    log(f"warming up the broker with {names[0]}")
+    work.measure(contenders[0], guarantees[0])
+    rng = random.Random(seed)
+    for number in range(1, rounds + 1):
+        for contender, guarantee in rng.sample(entries, len(entries)):
+            figures = work.measure(contender, guarantee)
+            found[contender.name, guarantee].append(figures)
+            shown = ", ".join(f"{figures[f.name]:,.{f.digits}f} {f.title}" for f in work.figures)
+            log(f"round {number} of {rounds}: {contender.name}, {guarantee}: {shown}")
+    return [Row(work.name, name, guarantee, figures) for (name, guarantee), figures in found.items()]

@@ -1,0 +1,66 @@
+"""Processes and brokers that stop answering: what they were doing is fenced, what comes back goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.steps import await_outputs
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+
+
+def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
+    world.create(out=3)
+    feed = world.input("in", 4)
+    sleeper, other = world.instance("count", "sleeper"), world.instance("count", "other")
+    sleeper.start()
+    other.start()
+    world.group_is(sleeper, other)
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        feed.send(world.records(10_000, keys=500))
+        await_outputs(world, outputs, 1_000)
+        sleeper.pause()
+        feed.send(world.records(1_000, keys=500))
+        world.group_is(other)
+        world.inputs_processed()
+        sleeper.resume()
+        feed.send(world.records(1_000, keys=500))
+        world.group_is(sleeper, other)
+        world.processed()
+    stop_all([sleeper, other])
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.full
+def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: World) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", session_timeout_ms=30_000, transaction_timeout_ms=20_000).start()
+    world.group_is(app)
+    feed.send(world.records(1_000, keys=100))
+    app.pause()
+    feed.send(world.records(1_000, keys=100))
+    app.resume()
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+    assert len({generation.number for generation in world.history().generations}) == 1
+
+
+@pytest.mark.full
+@pytest.mark.broker_faults
+def test_a_broker_that_is_killed_and_comes_back_costs_nothing(world: World) -> None:
+    world.create(out=3)
+    feed = world.input("in", 3)
+    app = world.instance("count-by-value", num_stream_threads=2).start()
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        feed.send(world.records(5_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
+        await_outputs(world, outputs, 500)
+        world.broker.kill()
+        world.broker.start()
+        feed.send(world.records(1_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
+        world.processed([BY_VALUE_REPARTITION])
+    app.stop()
+    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])

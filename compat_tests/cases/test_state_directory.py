@@ -1,0 +1,116 @@
+"""State directories that are gone, old, damaged, taken or somebody else's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.stores import store_directories
+from compat_tests.harness.world import World
+
+STATE_UNUSABLE = 4
+
+
+def counted(world: World) -> Instance:
+    """An application with state that has ended."""
+    world.create(out=2)
+    world.input("in", 2).send(world.records(2_000, keys=200))
+    app = world.instance("count").start()
+    world.processed()
+    app.stop()
+    return app
+
+
+def counts_on(world: World, app: Instance) -> None:
+    """It goes on with more input, and everything is right."""
+    world.feeds["in"].send(world.records(500, keys=200))
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+
+
+def corrupt(pattern: str) -> Callable[[Path], None]:
+    def damage(store: Path) -> None:
+        files = sorted(store.glob(pattern))
+        assert files, f"{store} has no file {pattern}: {sorted(path.name for path in store.iterdir())}"
+        for file in files:
+            file.write_bytes(b"\x00damaged\xff" * max(1, file.stat().st_size // 9))
+
+    return damage
+
+
+@pytest.mark.parametrize("file", ["CURRENT", pytest.param("MANIFEST-*", marks=pytest.mark.full)])
+def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) -> None:
+    app = counted(world)
+    corrupt(file)(store_directories(app.state_dir, world.application_id)[0])
+    counts_on(world, app)
+
+
+def test_a_store_that_is_gone_is_restored_and_the_others_stay(world: World) -> None:
+    app = counted(world)
+    shutil.rmtree(store_directories(app.state_dir, world.application_id)[1])
+    counts_on(world, app)
+
+
+def test_an_older_state_directory_catches_up(world: World) -> None:
+    app = counted(world)
+    shutil.copytree(app.state_dir, world.directory / "old")
+    counts_on(world, app)
+    shutil.rmtree(app.state_dir)
+    shutil.move(world.directory / "old", app.state_dir)
+    counts_on(world, app)
+
+
+def test_a_directory_in_use_is_refused_and_its_owner_goes_on(plain_world: World) -> None:
+    world = plain_world
+    app = counted(world)
+    app.start()
+    world.group_is(app)
+    intruder = world.instance("count", "intruder", state_dir=str(app.state_dir)).start()
+    intruder.dies(STATE_UNUSABLE)
+    assert str(app.state_dir) in intruder.log(), intruder.log_tail()
+    world.instances.remove(intruder)
+    world.feeds["in"].send(world.records(500, keys=200))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+
+
+def test_a_directory_of_somebody_else_is_refused_and_left_alone(plain_world: World) -> None:
+    world = plain_world
+    world.create(out=1, **{"in": 1})
+    app = world.instance("count")
+    foreign = app.state_dir / world.application_id / "thesis.txt"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("years of work")
+    app.start()
+    app.dies(STATE_UNUSABLE)
+    assert str(foreign.parent) in app.log(), app.log_tail()
+    assert foreign.read_text() == "years of work"
+
+
+def test_a_state_dir_that_is_a_file_is_refused(plain_world: World) -> None:
+    plain_world.create(out=1, **{"in": 1})
+    app = plain_world.instance("count")
+    app.state_dir.write_text("no directory")
+    app.start()
+    app.dies(STATE_UNUSABLE)
+    assert str(app.state_dir) in app.log(), app.log_tail()
+
+
+def test_state_of_an_unknown_format_is_refused_with_the_way_out(plain_world: World) -> None:
+    app = counted(plain_world)
+    manifest = next((app.state_dir / plain_world.application_id).glob("*_*/manifest.json"))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    app.start()
+    app.dies(STATE_UNUSABLE)
+    assert "99" in app.log(), app.log_tail()
+    assert str(manifest) in app.log(), app.log_tail()

@@ -1,0 +1,364 @@
+"""Apache Kafka in a container, with the controls of `EmbeddedKafka`: one KRaft node, by testcontainers.
+
+The container runs either the official image or the one of `image.py`: both keep Kafka's jars in `/opt/kafka/libs`.
+The node listens on the same port inside as it is published at outside, so that the address it advertises is right for
+clients, and for itself when it sends transaction markers. The port is ours to choose: one that Docker maps by itself
+would change with each restart.
+
+*Guarantees*: published on the loopback interface only. `start` returns when clients are served. After `kill` or `stop`,
+`start` brings the same data back on the same ports. The container never outlives its owner, even one that dies by
+`kill -9`.
+*Assumes*: the Docker engine runs on this machine. One thread uses a `KafkaContainer` at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+# Read by testcontainers when it is imported: loopback only, and no container but ours.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+os.environ.setdefault("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
+os.environ.setdefault("TC_HOST", "127.0.0.1")
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+from testcontainers.core.container import DockerContainer
+
+from compat_tests.containers import watchdog
+from compat_tests.containers.image import BUILD_COMMAND, JARS, LOCAL_IMAGE, OFFICIAL_IMAGE
+from milestones.common.kafka.embedded import BrokerDiedError, EmbeddedKafkaError, PortTakenError
+from milestones.common.kafka.embedded.broker import JVM_OPTIONS, accepts, answers, cluster_id
+from milestones.common.kafka.embedded.ports import free_port, is_free
+from milestones.common.kafka.embedded.properties import (
+    CLIENT_LISTENER,
+    CONTROLLER_LISTENER,
+    HOST,
+    properties_text,
+    server_properties,
+)
+
+IMAGE_VARIABLE = "MILESTONES_KAFKA_IMAGE"
+_HOME = PurePosixPath("/kafka")
+_STOP_TIMEOUT_S = 30
+_POLL_S = 0.05
+_PORT_ATTEMPTS = 3
+_TAIL_LINES = 25
+_PING_TIMEOUT_S = 5
+_LOG_OPTIONS = {"max-size": "20m", "max-file": "3"}
+_LOGGING = {
+    "status": "error",
+    # Else the log ends where the shutdown begins.
+    "shutdownHook": "disable",
+    "appenders": "console",
+    "appender.console.type": "Console",
+    "appender.console.name": "CONSOLE",
+    "appender.console.layout.type": "PatternLayout",
+    "appender.console.layout.pattern": "%d %p %m (%c{1})%n",
+    "rootLogger.level": "INFO",
+    "rootLogger.appenderRefs": "console",
+    "rootLogger.appenderRef.console.ref": "CONSOLE",
+}
+_START = """#!/bin/sh
+set -eu
+cd {home}
+run() {{ exec java -Dlog4j2.configurationFile=file:{home}/log4j2.properties {jvm} -cp '{jars}/*' "$@"; }}
+[ -e data/meta.properties ] || (run kafka.tools.StorageTool format -t {cluster} -c server.properties)
+run kafka.Kafka server.properties
+"""
+
+
+class ContainerError(EmbeddedKafkaError):
+    """No container can be had; the message says why and what to do."""
+
+
+def why_none() -> str | None:
+    """Why no Kafka container can be started here without a download; None when one can."""
+    try:
+        with contextlib.closing(docker.from_env(timeout=_PING_TIMEOUT_S)) as client:
+            client.ping()
+            if os.environ.get(IMAGE_VARIABLE) or _first_present(client) is not None:
+                return None
+    except (DockerException, RequestException) as error:
+        return f"the Docker engine doesn't answer ({_brief(error)})"
+    return f"there is neither {LOCAL_IMAGE} (built by `{BUILD_COMMAND}`) nor {OFFICIAL_IMAGE}"
+
+
+def choose_image() -> str:
+    """The image named by `MILESTONES_KAFKA_IMAGE`, else the one built here, else the official one, to be pulled."""
+    if named := os.environ.get(IMAGE_VARIABLE):
+        return named
+    with _docker_errors("look for images"), contextlib.closing(docker.from_env()) as client:
+        return _first_present(client) or OFFICIAL_IMAGE
+
+
+def _first_present(client: Any) -> str | None:
+    for image in (LOCAL_IMAGE, OFFICIAL_IMAGE):
+        with contextlib.suppress(ImageNotFound):
+            client.images.get(image)
+            return image
+    return None
+
+
+class KafkaContainer:
+    """A Kafka broker in a container of its own; a context manager that starts it and takes it away.
+
+    `image`: None: see `choose_image`. `port`, `properties`, `listeners`, `advertised`, `jvm_options`,
+    `start_timeout_s`: as those of `EmbeddedKafka`.
+    """
+
+    def __init__(
+        self,
+        image: str | None = None,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, int] | None = None,
+        jvm_options: Sequence[str] = (),
+        start_timeout_s: float = 120,
+    ) -> None:
+        self._wanted_image = image
+        self._port = port
+        self._properties = dict(properties or {})
+        self._protocols = {CLIENT_LISTENER: "PLAINTEXT", **(listeners or {}), CONTROLLER_LISTENER: "PLAINTEXT"}
+        self._advertised = dict(advertised or {})
+        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
+        self._start_timeout_s = start_timeout_s
+        self._ports: dict[str, int] = {}
+        self._testcontainer: DockerContainer | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> KafkaContainer:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the plain-text listener."""
+        return self.address(CLIENT_LISTENER)
+
+    def address(self, listener: str) -> str:
+        """`host:port` of a listener; known from the first start on."""
+        if listener not in self._ports:
+            known = ", ".join(self._ports) or "none before the first start"
+            raise EmbeddedKafkaError(f"no listener {listener!r}: there are {known}")
+        return f"{HOST}:{self._ports[listener]}"
+
+    @property
+    def image(self) -> str:
+        """The image that runs, or would."""
+        return self._wanted_image or choose_image()
+
+    @property
+    def name(self) -> str:
+        """The container's name, for `docker logs` and the like."""
+        return str(self._container.name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process exists, paused or not."""
+        return self._status() in ("running", "paused")
+
+    def start(self) -> None:
+        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`, see `errors.py`."""
+        if self.running:
+            raise EmbeddedKafkaError(f"the broker on {self.bootstrap_servers} runs already")
+        since = time.time()
+        if self._testcontainer is None:
+            self._create()
+        else:
+            with _docker_errors(f"start {self.name} again"):
+                self._container.start()
+        self._await_ready(since)
+
+    def stop(self) -> None:
+        """Shut the broker down cleanly; its data stay. Killed when that takes longer than 30 s."""
+        self.unpause()
+        if self.running:
+            with _docker_errors(f"stop {self.name}"):
+                self._container.stop(timeout=_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """Kill the broker as `kill -9` does; its data stay as they are."""
+        if not self.running:
+            return
+        with _docker_errors(f"kill {self.name}"):
+            self._container.kill()
+            self._container.wait(timeout=_STOP_TIMEOUT_S)
+
+    def pause(self) -> None:
+        """Make the broker stand still: connections stay open, nothing is answered. Dead: nothing happens."""
+        if self._status() == "running":
+            with _docker_errors(f"pause {self.name}"):
+                self._container.pause()
+
+    def unpause(self) -> None:
+        """Let a paused broker go on."""
+        if self._status() == "paused":
+            with _docker_errors(f"unpause {self.name}"):
+                self._container.unpause()
+
+    def restart(self) -> None:
+        """Stop it if it runs, then start it with the same data and ports."""
+        self.stop()
+        self.start()
+
+    def log_tail(self) -> str:
+        """The last lines of the broker's log, without the frames of stack traces: they would crowd out the reason."""
+        if self._testcontainer is None:
+            return ""
+        with _docker_errors(f"read the log of {self.name}"):
+            lines = self._container.logs(tail=20 * _TAIL_LINES).decode("utf-8", "replace").splitlines()
+        return "\n".join([line for line in lines if not line.startswith("\tat ")][-_TAIL_LINES:])
+
+    def close(self) -> None:
+        """Remove the container and its data. May be called twice."""
+        container, self._testcontainer = self._testcontainer, None
+        removed = True
+        try:
+            if container is not None:
+                with _docker_errors("remove the container"):
+                    container.stop()
+        except EmbeddedKafkaError:
+            removed = False
+            raise
+        finally:
+            self._end_watchdog(removed)
+
+    # ---- how it is done
+
+    @property
+    def _container(self) -> Any:
+        if self._testcontainer is None:
+            raise EmbeddedKafkaError("the container exists only between start and close")
+        return self._testcontainer.get_wrapped_container()
+
+    def _status(self) -> str:
+        if self._testcontainer is None:
+            return "none"
+        with _docker_errors("ask for the container's state"):
+            self._container.reload()
+        return str(self._container.status)
+
+    def _create(self) -> None:
+        image = self.image
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._choose_ports()
+            name = f"milestones-kafka-{uuid.uuid4().hex[:12]}"
+            self._watch(name)
+            self._testcontainer = self._described(image, name)
+            try:
+                with _docker_errors(f"start a container of {image}"):
+                    self._testcontainer.start()
+                return
+            except EmbeddedKafkaError as error:
+                self.close()
+                lost_race = "port is already allocated" in str(error) or "address already in use" in str(error)
+                if not lost_race or self._port is not None or attempt == _PORT_ATTEMPTS:
+                    raise
+
+    def _choose_ports(self) -> None:
+        self._ports = {}
+        for listener in self._protocols:
+            wanted = self._port if listener == CLIENT_LISTENER else None
+            port = wanted or free_port({*self._ports.values(), *self._advertised.values()})
+            if not is_free(port):
+                raise PortTakenError(f"port {port} of {HOST} belongs to another process: end that, or choose another")
+            self._ports[listener] = port
+
+    def _described(self, image: str, name: str) -> DockerContainer:
+        with _docker_errors("reach the Docker engine"):
+            container = DockerContainer(image)
+        container.with_name(name).with_kwargs(
+            entrypoint=["sh", str(_HOME / "start.sh")],
+            user="root",  # the official image's own user can't write where the settings are
+            network="bridge",
+            log_config={"type": "json-file", "config": _LOG_OPTIONS},
+        )
+        for listener, port in self._ports.items():
+            if listener != CONTROLLER_LISTENER:
+                container.ports[f"{port}/tcp"] = (HOST, port)  # type: ignore[assignment]  # Docker takes an address, too
+        for path, text in self._files().items():
+            container.with_copy_into_container(text.encode("ascii"), str(_HOME / path))
+        return container
+
+    def _files(self) -> dict[str, str]:
+        """What is put into the container before its first start, by path under its home."""
+        anywhere = {name: HOST if name == CONTROLLER_LISTENER else "0.0.0.0" for name in self._ports}
+        listeners = ",".join(f"{name}://{host}:{self._ports[name]}" for name, host in anywhere.items())
+        settings = {"listeners": listeners, **self._properties}
+        data = Path(str(_HOME / "data"))
+        properties = server_properties(data, self._ports, self._protocols, settings, self._advertised)
+        script = _START.format(home=_HOME, jars=JARS, jvm=" ".join(self._jvm_options), cluster=cluster_id())
+        return {
+            "server.properties": properties_text(properties),
+            "log4j2.properties": properties_text(_LOGGING),
+            "start.sh": script,
+        }
+
+    def _await_ready(self, since: float) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise self._died(f"it ended within {time.time() - since:.0f} s of its start")
+            if accepts(self._ports[CLIENT_LISTENER]) and answers(self.bootstrap_servers):
+                return
+            time.sleep(_POLL_S)
+        raise self._died(f"it did not serve clients within {self._start_timeout_s:.0f} s")
+
+    def _died(self, what: str) -> BrokerDiedError:
+        tail = self.log_tail() or "(nothing)"
+        return BrokerDiedError(
+            f"the broker on {self.bootstrap_servers} in the container {self.name} of {self.image} could not be used: "
+            f"{what}. Its log ends with\n{tail}"
+        )
+
+    def _watch(self, name: str) -> None:
+        script = str(Path(watchdog.__file__).resolve())
+        self._watchdog = subprocess.Popen([sys.executable, script, name], stdin=subprocess.PIPE, start_new_session=True)
+
+    def _end_watchdog(self, removed: bool) -> None:
+        process, self._watchdog = self._watchdog, None
+        if process is not None:
+            process.communicate(watchdog.REMOVED if removed else b"")
+
+
+@contextmanager
+def _docker_errors(what: str) -> Iterator[None]:
+    """What Docker and its client raise becomes a `ContainerError`."""
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ContainerError(f"couldn't {what}: {_brief(error)}. {_other_image()}") from error
+    except APIError as error:
+        raise ContainerError(f"couldn't {what}: {_brief(error)}") from error
+    except (DockerException, RequestException) as error:
+        raise ContainerError(f"couldn't {what}, is the Docker engine running? {_brief(error)}") from error
+
+
+def _other_image() -> str:
+    return f"Build one (`{BUILD_COMMAND}`), or name one that is there with {IMAGE_VARIABLE}"
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,190 @@
+"""Outputs that weren't taken: what the production exception handler is asked, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from milestones.baseline.collection import DirectCollection
+from milestones.common.errors import ProcessingError, ProductionError, TaskCorruptedError
+from milestones.common.kafka.producer import Refused
+from milestones.common.records import Output, TaskId
+from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
+from tests.milestones.fakes import CHANGELOG, FakeProducer, World
+
+TASK = TaskId(0, 0)
+
+
+class Refusing(FakeProducer):
+    """Refuses at once what is longer than `longest`, and what goes to a topic of `refusals`."""
+
+    def __init__(self, *, transactional: bool = True) -> None:
+        super().__init__(transactional=transactional)
+        self.longest = 100
+        self.refusals: dict[str, int] = {}
+
+    def send(
+        self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **how: Any
+    ) -> None:
+        for output in outputs:
+            code = self.refusals.get(output.topic)
+            if code is None and len(output.value or b"") > self.longest:
+                code = KafkaError.MSG_SIZE_TOO_LARGE
+            if code is None:
+                super().send(task, [output], changelogs)
+            else:
+                self.refused.append(Refused(task, KafkaError(code), output, how.get("dead_letters", False)))
+
+    def topics(self) -> list[str]:
+        return [output.topic for _, output in self.sent]
+
+
+class Handler:
+    """Notes what it is asked; says `action`."""
+
+    def __init__(self, action: Action, *letters: Output) -> None:
+        self.response = Response(action, letters)
+        self.asked: list[tuple[ErrorContext, Exception]] = []
+
+    def __call__(self, context: ErrorContext, error: Exception) -> Response:
+        self.asked.append((context, error))
+        return self.response
+
+
+def output(topic: str = "out", value: bytes = b"v", node: str = "sink") -> Output:
+    return Output(topic, 0, b"k", value, 5, [("h", b"1")], node)
+
+
+BIG = output(value=b"x" * 101)
+LETTER = output("letters")
+
+
+class Task:
+    """As much of a task as collecting needs."""
+
+    def __init__(self, *outputs: Output) -> None:
+        self.id, self.outputs, self.changelog_topics = TASK, list(outputs), frozenset({CHANGELOG})
+
+    def take_outputs(self) -> list[Output]:
+        return self.outputs
+
+
+def collected(
+    handler: Any, *outputs: Output, guarantee: str = "at_least_once", **refusals: int
+) -> tuple[Refusing, DirectCollection]:
+    """What a producer got of these outputs, flushed."""
+    world = World(settings={"production_exception_handler": handler, "processing_guarantee": guarantee})
+    producer = Refusing(transactional=world.config.exactly_once)
+    producer.refusals.update(refusals)
+    world.clients.producer = producer
+    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
+    collection.collect([Task(*outputs)])  # type: ignore[list-item]
+    collection.flush()
+    return producer, collection
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_an_output_that_a_handler_skips_takes_no_other_with_it(guarantee: str) -> None:
+    handler = Handler(Action.CONTINUE)
+    producer, collection = collected(handler, output(), BIG, output("other"), guarantee=guarantee)
+    assert producer.topics() == ["out", "other"]
+    assert collection.dropped == {TASK: 1}
+
+
+def test_a_handler_is_told_the_task_the_node_and_the_whole_output() -> None:
+    handler = Handler(Action.CONTINUE)
+    collected(handler, BIG)
+    ((context, error),) = handler.asked
+    assert (context.task_id, context.processor_node_id, context.output) == (TASK, "sink", BIG)
+    assert (context.topic, context.partition, context.offset, context.timestamp) == (None, -1, -1, 5)
+    assert (context.headers, context.retriable) == ([("h", b"1")], False)
+    assert isinstance(error, ProductionError)
+    assert "out-0" in str(error)
+    assert "101 bytes" in str(error)
+
+
+def test_the_node_of_an_output_that_kafka_refused_is_found_by_its_topic() -> None:
+    handler = Handler(Action.CONTINUE)
+    collected(handler, output(node="", value=b"x" * 101))
+    assert handler.asked[0][0].processor_node_id == "sink"
+
+
+def test_a_handler_that_fails_ends_the_thread_with_what_to_do() -> None:
+    with pytest.raises(ProductionError, match=r"task 0_0: Kafka refused a record .* set production_exception_handler"):
+        collected(Handler(Action.FAIL), BIG)
+
+
+def test_a_handler_that_raises_is_named() -> None:
+    def broken(_context: ErrorContext, _error: Exception) -> Response:
+        raise ValueError("no idea")
+
+    with pytest.raises(ProcessingError, match=r"production_exception_handler itself failed .*no idea"):
+        collected(broken, BIG)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_dead_letters_of_a_refused_output_are_sent(guarantee: str) -> None:
+    producer, _ = collected(Handler(Action.CONTINUE, LETTER), BIG, guarantee=guarantee)
+    assert producer.topics() == ["letters"]
+    assert producer.calls.count("flush") == 1
+
+
+def test_dead_letters_are_sent_also_when_the_handler_fails_unless_the_transaction_takes_them_along() -> None:
+    world = World(settings={"production_exception_handler": Handler(Action.FAIL, LETTER),
+                            "processing_guarantee": "at_least_once"})  # fmt: skip
+    world.clients.producer = producer = Refusing(transactional=False)
+    with pytest.raises(ProductionError):
+        DirectCollection(world.context, world.clients).collect([Task(BIG)])  # type: ignore[arg-type,list-item]
+    assert producer.topics() == ["letters"]
+    assert producer.calls[-1] == "flush"
+
+
+def test_a_dead_letter_that_is_too_large_goes_without_its_value() -> None:
+    producer, collection = collected(send_to_dead_letter_topic("letters"), BIG)
+    ((_, letter),) = producer.sent
+    assert (letter.topic, letter.key, letter.value) == ("letters", b"k", None)
+    assert b"ProductionError" in (dict(letter.headers or [])["__streams.errors.exception"] or b"")
+    assert collection.dropped == {TASK: 1}
+
+
+def test_a_dead_letter_that_is_refused_ends_the_thread_and_asks_nobody() -> None:
+    handler = Handler(Action.CONTINUE, LETTER)
+    with pytest.raises(ProductionError, match="Kafka refused a dead letter for letters-0"):
+        collected(handler, BIG, letters=KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert len(handler.asked) == 1
+
+
+def test_a_changelog_record_is_never_skipped() -> None:
+    handler = Handler(Action.CONTINUE)
+    with pytest.raises(ProductionError, match="the store would differ from what is restored"):
+        collected(handler, output(CHANGELOG, b"x" * 101))
+    assert handler.asked == []
+
+
+def test_missing_rights_are_not_the_handlers_business() -> None:
+    handler = Handler(Action.CONTINUE)
+    with pytest.raises(ProductionError, match="rights"):
+        collected(handler, output(), out=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert handler.asked == []
+
+
+@pytest.mark.parametrize("topic", ["out", CHANGELOG])
+def test_a_handler_that_wants_to_retry_what_may_pass_has_the_records_processed_again(topic: str) -> None:
+    with pytest.raises(TaskCorruptedError) as caught:
+        collected(Handler(Action.RETRY), output(topic), **{topic: KafkaError._MSG_TIMED_OUT})
+    assert caught.value.tasks == {TASK}
+
+
+def test_a_retry_of_what_cannot_pass_is_a_failure() -> None:
+    with pytest.raises(ProductionError):
+        collected(Handler(Action.RETRY), BIG)
+
+
+def test_the_default_handler_retries_what_may_pass_and_fails_else() -> None:
+    with pytest.raises(TaskCorruptedError):
+        collected("retry_or_fail", output(), out=KafkaError._MSG_TIMED_OUT)
+    with pytest.raises(ProductionError):
+        collected("retry_or_fail", BIG)

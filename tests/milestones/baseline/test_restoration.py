@@ -1,0 +1,319 @@
+"""Inline restoration: where it ends, and what it does when a changelog isn't what it was."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
+
+from milestones.baseline.restoration import InlineRestoration
+from milestones.common import serdes
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, TimeoutExceededError
+from milestones.common.kafka.consumers import Fetched
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.spec import StoreSpec
+from milestones.common.task.task import Task
+from milestones.common.topology import Topology
+from tests.milestones.fakes import CHANGELOG, Counting, Passing, World, counting, kafka_error
+
+A = TaskId(0, 0)
+LOG = TopicPartition(CHANGELOG, 0)
+
+
+class Restoring:
+    """A restoration of task 0_0."""
+
+    def __init__(self, world: World | None = None) -> None:
+        self.world = world or World()
+        self.restoration = InlineRestoration(self.world.context, self.world.clients)  # type: ignore[arg-type]
+
+    def add(self, committed: dict[TopicPartition, int] | None = None) -> Task:
+        task = self.world.task()
+        self.restoration.add(task, committed or {})
+        return task
+
+    def step(self, times: int = 1) -> list[Task]:
+        restored: list[Task] = []
+        for _ in range(times):
+            self.restoration.run_once(self.world.clock.monotonic_ms())
+            restored += self.restoration.take_restored()
+        return restored
+
+    def content(self, store: str = "counts") -> dict[str, str]:
+        return {key.decode(): value.decode() for key, value in self.world.state.content(A, store).items()}
+
+
+def test_an_empty_changelog_is_complete_at_once_and_nothing_is_fetched() -> None:
+    r = Restoring()
+    task = r.add()
+    assert r.step() == [task]
+    assert r.world.restorer.moves == [{}]
+
+
+def test_a_store_gets_all_records_of_its_changelog_and_stands_at_its_end() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1", key="a").add("2", key="b").add("3", key="a")
+    task = r.add()
+    assert r.step(2) == [task]
+    assert r.content() == {"a": "3", "b": "2"}
+    assert r.world.state.offset(A) == 3
+    assert r.world.restorer.assigned == frozenset()
+
+
+def test_control_records_at_the_end_are_passed_so_that_restoration_ends() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1", key="a").control(3)
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.world.state.offset(A) == 4
+
+
+def test_a_changelog_of_nothing_but_aborted_records_restores_nothing_and_ends() -> None:
+    r = Restoring()
+    r.world.logs[LOG].control(5)
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.content() == {}
+    assert r.world.state.offset(A) == 5
+
+
+def test_a_changelog_whose_beginning_is_compacted_away_is_restored_from_what_is_there() -> None:
+    r = Restoring()
+    r.world.logs[LOG].control(5).add("1", key="a")
+    r.world.logs[LOG].cut_to(4)
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.content() == {"a": "1"}
+
+
+def test_restoration_waits_for_the_end_as_it_was_when_it_began_an_open_transaction_included() -> None:
+    r = Restoring()
+    log = r.world.logs[LOG].add("1", key="a")
+    r.world.requests.holds = True
+    r.add()
+    open_transaction = World().logs[LOG].add("0").add("2", key="a").entries[1:]
+    log.entries += open_transaction
+    r.step()
+    r.world.requests.answer()
+    log.entries.pop()
+    assert r.step(3) == []
+    assert r.restoration.remaining() == {A: 1}
+    log.entries += open_transaction
+    assert len(r.step(2)) == 1
+    assert r.content() == {"a": "2"}
+
+
+def test_what_a_store_has_already_is_not_fetched_again() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1", key="a").add("2", key="b")
+    r.add()
+    r.step(2)
+    r.restoration.remove(A) if A in r.restoration.remaining() else None
+    r.world.state.tasks[A].close()
+    r.world.logs[LOG].add("3", key="c")
+    r.add()
+    r.step(2)
+    assert r.world.restorer.moves[-1] == {LOG: 2}
+    assert r.content() == {"a": "1", "b": "2", "c": "3"}
+
+
+def restored_to(r: Restoring, *values: str) -> None:
+    """A store that an earlier life of the task has restored and closed."""
+    r.world.logs[LOG].add(*values, key="old")
+    r.add()
+    r.step(3)
+    r.world.state.tasks[A].close()
+
+
+def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt() -> None:
+    r = Restoring()
+    restored_to(r, "1", "2", "3")
+    del r.world.logs[LOG]
+    r.world.logs[LOG].add("9", key="new")
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.content() == {"new": "9"}
+    assert r.world.restorer.moves[-1] == {LOG: OFFSET_BEGINNING}
+
+
+def test_a_store_whose_place_in_the_changelog_is_gone_is_rebuilt() -> None:
+    r = Restoring()
+    restored_to(r, "1")
+    r.world.logs[LOG].control(9).add("2", key="new")
+    r.world.logs[LOG].cut_to(5)
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.content() == {"new": "2"}
+
+
+def test_a_place_that_goes_while_it_is_being_restored_is_rebuilt_too() -> None:
+    r = Restoring()
+    restored_to(r, "1")
+    r.world.logs[LOG].control(9).add("2", key="new")
+    r.world.restorer.next.append(Fetched())
+    task = r.add()
+    r.step()
+    r.world.logs[LOG].cut_to(5)
+    assert r.step(4) == [task]
+    assert r.content() == {"new": "2"}
+
+
+def test_a_changelog_that_is_deleted_while_it_is_restored_is_an_error_that_names_it() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1")
+    r.add()
+    r.world.restorer.next.append(Fetched(gone=[LOG]))
+    with pytest.raises(MilestonesError, match=rf"{CHANGELOG}-0 is gone.*reset"):
+        r.step()
+
+
+def two_stores() -> Topology:
+    topology = counting(processor=Counting)
+    topology.add_state_store(StoreSpec("other", key_serde=serdes.STRING, value_serde=serdes.LONG), "counting")
+    return topology
+
+
+def test_a_task_with_several_stores_is_restored_when_the_last_one_is() -> None:
+    r = Restoring(World(two_stores()))
+    other = TopicPartition("app-other-changelog", 0)
+    r.world.logs[LOG].add("1", key="a")
+    r.world.logs[other].add("2", key="b")
+    task = r.add()
+    r.world.restorer.next.append(Fetched(ends={LOG: 1}, records={LOG: r.world.logs[LOG].entries}))  # type: ignore[dict-item]
+    assert r.step() == []
+    assert r.restoration.remaining() == {A: 1}
+    assert r.world.restorer.assigned == {other}
+    assert r.step(2) == [task]
+    assert (r.content(), r.content("other")) == ({"a": "1"}, {"b": "2"})
+
+
+def test_only_the_store_whose_changelog_is_not_what_it_was_is_rebuilt() -> None:
+    r = Restoring(World(two_stores()))
+    other = TopicPartition("app-other-changelog", 0)
+    r.world.logs[other].add("2", key="b")
+    restored_to(r, "1", "2")
+    del r.world.logs[LOG]
+    r.add()
+    r.step(2)
+    assert (r.content(), r.content("other")) == ({}, {"b": "2"})
+
+
+def source_table() -> Topology:
+    topology = Topology()
+    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
+    topology.add_processor("table", Passing, "source")
+    spec = StoreSpec("table", key_serde=serdes.STRING, value_serde=serdes.STRING, source_topic="in")
+    topology.add_state_store(spec, "table")
+    topology.add_sink("sink", "out", "table", key=serdes.STRING, value=serdes.STRING)
+    return topology
+
+
+IN = TopicPartition("in", 0)
+
+
+def test_a_source_topic_as_changelog_is_restored_up_to_the_committed_offset_and_not_a_record_further() -> None:
+    r = Restoring(World(source_table()))
+    r.world.logs[IN].add("1", key="a").add("2", key="b").add("3", key="c")
+    r.add({IN: 2})
+    assert len(r.step(3)) == 1
+    assert r.content("table") == {"a": "1", "b": "2"}
+    assert r.world.state.offset(A, "table") == 2
+
+
+def test_a_source_topic_whose_records_after_the_committed_offset_are_all_there_is_still_ends_there() -> None:
+    r = Restoring(World(source_table()))
+    r.world.logs[IN].control(2).add("3", key="c")
+    r.add({IN: 2})
+    assert len(r.step(3)) == 1
+    assert r.content("table") == {}
+    assert r.world.state.offset(A, "table") == 2
+
+
+def test_a_source_topic_without_a_committed_offset_is_not_restored_at_all() -> None:
+    r = Restoring(World(source_table()))
+    r.world.logs[IN].add("1", key="a")
+    r.add({})
+    assert len(r.step(2)) == 1
+    assert r.content("table") == {}
+
+
+def test_ends_that_cannot_be_learned_now_are_asked_for_again() -> None:
+    r = Restoring()
+    r.world.requests.error = KafkaUnreachableError("no broker")
+    task = r.add()
+    assert r.step(3) == []
+    r.world.requests.error = None
+    assert r.step(2) == [task]
+
+
+def test_ends_that_cannot_be_learned_within_task_timeout_end_the_thread() -> None:
+    r = Restoring(World(settings={"task_timeout_ms": 1_000}))
+    r.world.requests.error = kafka_error(KafkaError._TRANSPORT)
+    r.add()
+    r.step()
+    r.world.clock.advance(1_001)
+    with pytest.raises(TimeoutExceededError, match="0_0"):
+        r.step()
+
+
+def test_an_answer_that_an_earlier_restoration_of_the_task_asked_for_does_not_end_this_one_too_soon() -> None:
+    r = Restoring()
+    r.world.requests.holds = True
+    task = r.add()
+    (asked_then,) = r.world.requests.questions
+    r.restoration.remove(A)
+    assert r.restoration.take_removed() == [task]
+    task.close()
+    r.world.requests.answer()  # the changelog is empty now
+    r.world.logs[LOG].add("1", key="a")
+    r.add()
+    assert r.step(2) == []
+    r.world.requests.answer()
+    assert len(r.step(2)) == 1
+    assert r.content() == {"a": "1"}
+    assert asked_then.task == A
+
+
+def test_a_task_that_is_complete_but_not_taken_yet_can_be_removed() -> None:
+    r = Restoring()
+    task = r.add()
+    r.restoration.run_once(0)
+    r.restoration.remove(A)
+    assert r.restoration.take_removed() == [task]
+    assert r.restoration.take_restored() == []
+
+
+def test_a_task_that_is_removed_half_way_keeps_what_is_restored() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1", key="a").add("2", key="b")
+    r.add()
+    r.world.restorer.next.append(Fetched(records={LOG: r.world.logs[LOG].entries[:1]}))  # type: ignore[dict-item]
+    r.step()
+    r.restoration.remove(A)
+    (task,) = r.restoration.take_removed()
+    assert r.world.restorer.assigned == frozenset()
+    task.close()
+    assert r.world.state.offset(A) == 1
+
+
+def test_without_tasks_nothing_is_fetched() -> None:
+    r = Restoring()
+    assert not r.restoration.run_once(0)
+    assert r.world.restorer.waits == []
+
+
+def test_restoration_never_waits_for_records() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1")
+    r.add()
+    r.step(3)
+    assert set(r.world.restorer.waits) == {0}
+
+
+def test_the_records_that_are_still_to_come_are_told_by_task() -> None:
+    r = Restoring()
+    r.world.logs[LOG].add("1", "2", "3")
+    r.world.restorer.next.append(Fetched())
+    r.add()
+    assert r.restoration.remaining() == {A: 0}
+    r.step()
+    assert r.restoration.remaining() == {A: 3}
