@@ -77,7 +77,8 @@ class _Member:
 class Supervisor:
     """Runs a client.
 
-    *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state.
+    *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state, its metrics
+    and their HTTP endpoint.
     *Receives*: thread events; requests to close. *Sends*: requests to stop to its threads; state changes to the
     user's listener. `state`, `error` and the threads' reports are published: replaced whole, read by anyone.
     """

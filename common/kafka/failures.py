@@ -50,10 +50,10 @@ STALE_MEMBER = frozenset(
 """Codes by which the group refuses a commit: roll back; the membership learns the rest by itself."""
 
 
-REFUSED_RECORD = frozenset(
+TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+
+REFUSED_RECORD = TOO_LARGE | frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.INVALID_RECORD,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,

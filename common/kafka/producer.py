@@ -20,33 +20,43 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.consumers import Owned, client_log
-from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, error_of
+from milestones.common.kafka.deadline import Caller, LateError
+from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
+BY_SIZE = (
+    "a broker that finds a record too large refuses the whole batch it is in, the small ones too. To have the handler "
+    "decide about single records, set producer_message_max_bytes to 200 less than the topic's max.message.bytes: then "
+    "batches are small enough, and a record that is too large is refused by the client before it is sent"
+)
+"""What to do about a topic that takes less than the client sends."""
+
 REFUSED_IN_TRANSACTION = (
     "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
-    "production_exception_handler says, and it would again: mend the cause (the topic's max.message.bytes, rights, the "
-    "topic itself). To skip records by their size, set producer_message_max_bytes to the topic's max.message.bytes: "
-    "then the client refuses them before they are sent, and the handler decides"
+    "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
 )
 
 CLOSE_TIMEOUT_S = 10
 """librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
+
+GRACE_MS = 5_000
+"""How long a transactional call may be late before its producer counts as dead."""
 
 Report = Callable[[KafkaError | None, Message], None]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An output that wasn't taken: by the client itself, at once, or by Kafka, as the delivery report tells (at least
-    once only; the report doesn't know the output's node and timestamp)."""
+    """An output that wasn't taken: by the client itself, at once (`sent` is False), or by Kafka, as the delivery report
+    tells (at least once only; the report doesn't know the output's node and timestamp)."""
 
     task: TaskId
     error: KafkaError
     output: Output
     dead_letter: bool = False
+    sent: bool = False
 
 
 class OutputProducer(Owned):
@@ -60,6 +70,7 @@ class OutputProducer(Owned):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
         self._producer = Producer(dict(settings), logger=client_log)
+        self._caller = Caller("producer-transactions", when_late=self._producer.close)
         self.transactional = "transactional.id" in settings
         self.in_transaction = False
         self.acknowledged: dict[TopicPartition, int] = {}
@@ -109,7 +120,7 @@ class OutputProducer(Owned):
 
             def refuse(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
-                    self.refused.append(Refused(task, error, _output(message), dead_letters))
+                    self.refused.append(Refused(task, error, _output(message), dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
                 if error is None:
@@ -142,8 +153,7 @@ class OutputProducer(Owned):
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; what it left open is aborted."""
         self._check_owner()
-        with self._waiting():
-            self._producer.init_transactions(timeout_ms / 1000)
+        self._call(lambda: self._producer.init_transactions(timeout_ms / 1000), timeout_ms)
 
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""
@@ -159,40 +169,56 @@ class OutputProducer(Owned):
         of `commit`."""
         self._check_owner()
         positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
-        with self._transactional_call():
-            self._producer.send_offsets_to_transaction(positions, group_metadata, timeout_ms / 1000)
+        seconds = timeout_ms / 1000
+        with self._explained():
+            self._call(
+                lambda: self._producer.send_offsets_to_transaction(positions, group_metadata, seconds), timeout_ms
+            )
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction. `ProductionError` when Kafka refused one of its records, and would again;
         `KafkaException` of the classes in `failures`."""
         self._check_owner()
-        with self._transactional_call():
-            self._producer.commit_transaction(timeout_ms / 1000)
+        with self._explained():
+            self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
         self.in_transaction = False
 
-    @contextmanager
-    def _transactional_call(self) -> Iterator[None]:
+    def _call(self, function: Callable[[], None], timeout_ms: int) -> None:
+        """A transactional call, with a deadline that is kept: a producer that misses it counts as dead."""
         try:
             with self._waiting():
-                yield
+                self._caller.call(function, timeout_ms + GRACE_MS)
+        except LateError as error:
+            stuck = KafkaError(KafkaError._TIMED_OUT, f"the producer hangs in a transactional call: {error}", True)
+            raise KafkaException(stuck) from error
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except KafkaException as exception:
             error = error_of(exception)
             if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
-                raise ProductionError(f"{error.str()}. {REFUSED_IN_TRANSACTION}") from exception
+                advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
+                raise ProductionError(f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}") from exception
             raise
 
     def abort(self, timeout_ms: int) -> None:
         """End the open transaction, if there is one; none of its records will be read."""
         self._check_owner()
         if self.in_transaction:
-            with self._waiting():
-                self._producer.abort_transaction(timeout_ms / 1000)
+            self._call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms)
             self.in_transaction = False
         self.acknowledged.clear()
 
     def close(self) -> None:
-        """Drop what wasn't sent, abort an open transaction, let the client go."""
+        """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
+        itself, should it ever return."""
         self._check_owner()
+        if self._caller.late:
+            log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
+            return
+        self._caller.close()
         self._producer.purge()
         closing = threading.Thread(target=self._producer.close, name="producer-close", daemon=True)
         closing.start()

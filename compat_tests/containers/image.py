@@ -108,7 +108,12 @@ def _debian(root: Path, mirror: str | None, environment: Mapping[str, str], log:
         )
     if done.returncode != 0:
         own = root / "debootstrap" / "debootstrap.log"
-        tails = [line for file in (log, own) if file.exists() for line in file.read_text("utf-8", "replace").splitlines()[-12:]]
+        tails = [
+            line
+            for file in (log, own)
+            if file.exists()
+            for line in file.read_text("utf-8", "replace").splitlines()[-12:]
+        ]
         raise ImageError(
             "debootstrap failed; --mirror names another Debian mirror, --ca certificates to trust. It ended with\n"
             + "\n".join(tails)
@@ -133,7 +138,9 @@ def _import(root: Path) -> None:
     with subprocess.Popen(
         ["tar", "--create", "--one-file-system", "--numeric-owner", "-C", str(root), "."], stdout=subprocess.PIPE
     ) as archive:
-        done = subprocess.run(["docker", "import", *changes, "-", unfinished], stdin=archive.stdout, capture_output=True)
+        done = subprocess.run(
+            ["docker", "import", *changes, "-", unfinished], stdin=archive.stdout, capture_output=True
+        )
         assert archive.stdout is not None
         archive.stdout.close()
     try:

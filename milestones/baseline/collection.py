@@ -3,7 +3,8 @@
 | what is refused, and by whom | at least once | exactly once |
 |---|---|---|
 | an output, by the client itself (too large for its limits) | its handler decides | its handler decides |
-| an output, by the broker | its handler decides | the transaction fails (`OutputProducer`) |
+| an output, by the broker | its handler decides | the thread ends: `OutputProducer` |
+| a batch that is too large, by the broker | the thread ends | the thread ends: `OutputProducer` |
 | a changelog record | the thread ends | the thread ends |
 | a topic (rights, an illegal name) | the thread ends | the thread ends |
 
@@ -22,11 +23,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from milestones.common.errors import ProductionError, TaskCorruptedError
-from milestones.common.kafka.failures import REFUSED_TOPIC, Failure, classify, may_succeed_later
-from milestones.common.kafka.producer import Refused
+from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, Failure, classify, may_succeed_later
+from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.records import Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import Action, ErrorContext
@@ -101,7 +102,7 @@ class DirectCollection:
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
         error = ProductionError(describe(refused, changelog=changelog), refused.task)
-        if refused.error.code() in REFUSED_TOPIC or (changelog and not context.retriable):
+        if not _is_up_to_a_handler(refused) or (changelog and not context.retriable):
             raise error
         response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
         if response.action is Action.RETRY and context.retriable:
@@ -115,12 +116,14 @@ class DirectCollection:
     def _write(self, refused: Refused, letters: Sequence[Output]) -> None:
         if letters:
             self._letters += len(letters)
-            self._clients.producer.send(refused.task, letters, dead_letters=True)
+            now_ms = self._clock.wall_ms()
+            timed = [letter if letter.timestamp >= 0 else letter._replace(timestamp=now_ms) for letter in letters]
+            self._clients.producer.send(refused.task, timed, dead_letters=True)
 
     def _send_letter_again(self, refused: Refused) -> None:
         """A letter that is too large, as the output may have been that it is about, goes without its value."""
         letter = refused.output
-        if refused.error.code() != KafkaError.MSG_SIZE_TOO_LARGE or letter.value is None:
+        if refused.error.code() not in TOO_LARGE or letter.value is None:
             raise ProductionError(describe(refused, changelog=False), refused.task)
         log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
         self._write(refused, [letter._replace(value=None)])
@@ -162,14 +165,22 @@ def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
     )
 
 
+def _is_up_to_a_handler(refused: Refused) -> bool:
+    """Whether it is about this one output."""
+    code = refused.error.code()
+    return not (refused.dead_letter or code in REFUSED_TOPIC or (refused.sent and code in TOO_LARGE))
+
+
 def describe(refused: Refused, *, changelog: bool) -> str:
     """The error text for an output that wasn't taken."""
     output, what = refused.output, "a dead letter" if refused.dead_letter else "a record"
     ways = "mend its cause (size limits, rights, the topic)"
     if changelog:
         ways += "; no handler can skip it: the store would differ from what is restored"
-    elif not refused.dead_letter and refused.error.code() not in REFUSED_TOPIC:
+    elif _is_up_to_a_handler(refused):
         ways += ", or set production_exception_handler"
+    elif refused.sent and refused.error.code() in TOO_LARGE:
+        ways += f"; {BY_SIZE}"
     where = output.topic if output.partition < 0 else f"{output.topic}-{output.partition}"
     return (
         f"task {refused.task}: Kafka refused {what} for {where} (key {output.key!r:.100}, value of "

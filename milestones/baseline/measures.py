@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from milestones.states import ThreadState
 
 
+IDLE = 0, 0, 0, 0
+
+
 class TimedCommit:
     """A `Commit` that counts the commits that succeeded, and their time."""
 
@@ -81,12 +84,16 @@ class TaskMeasures:
         tags = {"thread_id": thread, "task_id": str(task.id)}
         self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **tags)
         self._nodes = {node: metrics.add(NodeMetrics, **tags, processor_node_id=node) for node in task.work.nodes}
+        self._seen = 0, 0
         self._processed, self._process_ns = Growth(), Growth()
         self._punctuated, self._punctuate_ns = Growth(), Growth()
 
     def turn(self) -> tuple[int, int, int, int]:
         """What the task did since the last turn: records, their ns, punctuations, their ns."""
         work = self.task.work
+        if (work.processed, work.punctuated) == self._seen:
+            return IDLE
+        self._seen = work.processed, work.punctuated
         records, record_ns = self._processed.to(work.processed), self._process_ns.to(work.process_ns)
         calls, call_ns = self._punctuated.to(work.punctuated), self._punctuate_ns.to(work.punctuate_ns)
         self.scope.process.add(record_ns, records)

@@ -45,7 +45,7 @@ class RejoinRecovery:
 
     def _abort(self) -> bool:
         try:
-            self._clients.producer.abort(self._context.config.task_timeout_ms)
+            self._clients.producer.abort(self._context.config.request_timeout_ms)
             return True
         except KafkaException as exception:
             return self._lost(exception)

@@ -65,7 +65,7 @@ class Log:
                 Message(
                     topic=topic, partition=partition, offset=self.end, key=key.encode(), value=value.encode(),
                     timestamp=(1, timestamp),
-                )  # fmt: skip
+                )
             )
         return self
 

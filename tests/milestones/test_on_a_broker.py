@@ -31,17 +31,21 @@ class Topics:
     def __init__(self, kafka: str, **settings: str) -> None:
         self.kafka, self.prefix = kafka, f"app-{uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": kafka})
-        topics = [NewTopic(self["in"], 2), NewTopic(self["out"], 1, config=settings), NewTopic(self["letters"], 1)]
+        any_time = {"message.timestamp.after.max.ms": str(2**62)}
+        topics = [
+            NewTopic(self["in"], 2, config=any_time), NewTopic(self["out"], 1, config=settings),
+            NewTopic(self["letters"], 1),
+        ]  # fmt: skip
         for future in admin.create_topics(topics).values():
             future.result(TIMEOUT_S)
 
     def __getitem__(self, name: str) -> str:
         return f"{self.prefix}-{name}"
 
-    def write(self, *values: str) -> None:
+    def write(self, *values: str, timestamp: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.kafka})
         for value in values:
-            producer.produce(self["in"], value.encode(), b"key")
+            producer.produce(self["in"], value.encode(), b"key", timestamp=timestamp)
         assert producer.flush(TIMEOUT_S) == 0
 
     def read(self, name: str, count: int) -> list[Message]:
@@ -114,31 +118,37 @@ def test_a_record_too_large_for_the_client_ends_the_application_by_default(
     assert "set production_exception_handler" in str(streams.error)
 
 
-def test_a_record_that_the_broker_refuses_is_skipped_under_at_least_once(kafka: str, tmp_path: Path) -> None:
-    topics = Topics(kafka, **{"max.message.bytes": "1000"})
-    topics.write("1", "5000")
-    guarantee = {"processing_guarantee": "at_least_once", "production_exception_handler": "log_and_continue"}
-    with running(topics, tmp_path, **guarantee, errors_dead_letter_queue_topic_name=topics["letters"]) as streams:
-        (letter,) = topics.read("letters", 1)
-        topics.write("2")
-        assert sizes(topics.read("out", 2)) == [1, 2]
-        assert streams.state is StreamsState.RUNNING
-    assert len(letter.value() or b"") == 5000
-
-
-def test_a_record_that_the_broker_refuses_ends_an_exactly_once_application_that_says_why(
-    kafka: str, tmp_path: Path
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_batch_too_large_for_the_broker_ends_the_application_with_what_to_do(
+    kafka: str, tmp_path: Path, guarantee: str
 ) -> None:
-    topics = Topics(kafka, **{"max.message.bytes": "1000"})
-    topics.write("1", "5000")
-    with running(
-        topics, tmp_path, processing_guarantee="exactly_once_v2", production_exception_handler="log_and_continue"
-    ) as streams:
+    topics = Topics(kafka, **{"max.message.bytes": "1500"})
+    topics.write("1", "5000", "2")
+    skip = {"production_exception_handler": "log_and_continue", "processing_guarantee": guarantee}
+    with running(topics, tmp_path, **skip) as streams:
         assert streams.wait(TIMEOUT_S)
     assert isinstance(streams.error, ProductionError)
     assert topics["out"] in str(streams.error)
-    assert "whatever production_exception_handler says" in str(streams.error)
-    assert "producer_message_max_bytes" in str(streams.error)
+    assert "set producer_message_max_bytes to 200 less" in str(streams.error)
+    with running(topics, tmp_path, **skip, producer_message_max_bytes=1300) as streams:
+        assert sizes(topics.read("out", 2)) == [1, 2]
+        assert streams.state is StreamsState.RUNNING
+
+
+def test_an_output_that_the_broker_refuses_is_skipped_under_at_least_once_with_a_dead_letter(
+    kafka: str, tmp_path: Path
+) -> None:
+    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
+    late = 4_000_000_000_000  # ms; a day in 2096
+    topics.write("7", timestamp=late)
+    handler = {"production_exception_handler": "log_and_continue", "processing_guarantee": "at_least_once"}
+    with running(topics, tmp_path, **handler, errors_dead_letter_queue_topic_name=topics["letters"]) as streams:
+        (letter,) = topics.read("letters", 1)
+        topics.write("2")
+        assert sizes(topics.read("out", 1)) == [2]
+        assert streams.state is StreamsState.RUNNING
+    assert (letter.key(), letter.value()) == (b"key", b"x" * 7)
+    assert 0 < letter.timestamp()[1] < late
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])

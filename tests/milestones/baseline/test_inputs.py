@@ -261,7 +261,7 @@ def test_an_empty_partition_that_its_task_waits_for_is_fetched_although_the_byte
     f.inputs.throttle()
     assert f.world.consumer.paused == {LEFT}
     f.inputs.fetch(0)
-    assert f.task.process(10, 0) == 1
+    assert f.task.process(10, 0) == 2
 
 
 def test_lags_count_what_is_not_processed_yet_buffered_records_included() -> None:

@@ -164,6 +164,20 @@ def test_a_changelog_record_is_never_skipped() -> None:
     assert handler.asked == []
 
 
+def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
+    world = World(settings={"production_exception_handler": (handler := Handler(Action.CONTINUE)),
+                            "processing_guarantee": "at_least_once"})  # fmt: skip
+    world.producer.refused = [Refused(TASK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
+    with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
+        DirectCollection(world.context, world.clients).flush()  # type: ignore[arg-type]
+    assert handler.asked == []
+
+
+def test_a_dead_letter_without_a_timestamp_gets_the_present() -> None:
+    producer, _ = collected(Handler(Action.CONTINUE, LETTER._replace(timestamp=-1)), BIG)
+    assert producer.sent[0][1].timestamp > 0
+
+
 def test_missing_rights_are_not_the_handlers_business() -> None:
     handler = Handler(Action.CONTINUE)
     with pytest.raises(ProductionError, match="rights"):

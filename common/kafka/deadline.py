@@ -1,0 +1,76 @@
+"""Blocking calls of a client that doesn't keep its own timeouts.
+
+librdkafka's `send_offsets_to_transaction` may wait for ever: its timeout isn't looked at once the coordinator's
+connection is gone (its issues 5456 and 5511). So its caller must be able to walk away.
+
+*Guarantees*: `call` returns or raises within its timeout plus a little; results come in the caller's thread.
+*Assumes*: one owner, which doesn't touch what a call works on until the call is over, or ever again once it was late.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from milestones.common.mailbox import Mailbox
+
+IDLE_MS = 60_000
+"""How long the thread sleeps at most when there is nothing to call."""
+
+
+class LateError(TimeoutError):
+    """The call didn't return in time. It may still be at it: nothing that it works on may be used any more."""
+
+
+class _Outcome(NamedTuple):
+    error: BaseException | None
+
+
+class Caller:
+    """A thread that makes one call at a time for its owner.
+
+    *Owns*: what a call works on, while the call lasts; after a late one for good. *Receives*: calls. *Sends*: their
+    outcomes.
+    """
+
+    def __init__(self, name: str, when_late: Callable[[], object]) -> None:
+        """`when_late` is called in this thread, once a call that was given up has returned after all."""
+        self._name, self._when_late = name, when_late
+        self._calls: Mailbox[Callable[[], None]] = Mailbox(1, f"{name} calls")
+        self._outcomes: Mailbox[_Outcome] = Mailbox(1, f"{name} outcomes")
+        self._thread: threading.Thread | None = None
+        self.late = False
+
+    def call(self, function: Callable[[], None], timeout_ms: int) -> None:
+        """`function()`, and its error; `LateError` when it takes longer than `timeout_ms`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._calls.put(function, timeout_ms)
+        outcome = self._outcomes.get(timeout_ms)
+        if outcome is None:
+            self.late = True
+            self.close()
+            raise LateError(f"no answer within {timeout_ms} ms")
+        if outcome.error is not None:
+            raise outcome.error
+
+    def close(self) -> None:
+        """End the thread, once its call is over. Harmless when repeated."""
+        self._calls.close()
+
+    def _run(self) -> None:
+        while not self._calls.closed:
+            if self._calls.wait(IDLE_MS) and len(self._calls):
+                self._outcomes.try_put(_outcome(self._calls.drain()[0]))
+        if self.late:
+            self._when_late()
+
+
+def _outcome(function: Callable[[], None]) -> _Outcome:
+    try:
+        function()
+        return _Outcome(None)
+    except BaseException as error:
+        return _Outcome(error)

@@ -1,0 +1,91 @@
+"""What a proxy does to the frames that pass it.
+
+*Guarantees*: a fault is made and ended by the test's thread, met by the proxy's; both see it as a whole.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from compat_tests.containers.frames import Request
+
+
+class Side(Enum):
+    """Which way a frame goes."""
+
+    REQUEST = "request"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Which frames a fault is for. `api`: None: of all; `client`: a pattern like `one-*` for the client id."""
+
+    side: Side
+    api: int | None = None
+    client: str = "*"
+
+    def include(self, side: Side, request: Request) -> bool:
+        """Whether this frame, the request or its answer, is one of them."""
+        return side is self.side and self.api in (None, request.api) and fnmatchcase(request.client_id, self.client)
+
+
+class Fault:
+    """One fault of a proxy, from its making until `end`.
+
+    `delay_s`: frames arrive so much later; `gate`: they wait for the fault's end; `loses`: the connection breaks in
+    their place. `times`: only the first so many frames are met, None: all.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        delay_s: float,
+        gate: asyncio.Event | None,
+        loses: bool,
+        times: int | None,
+        end: Callable[[Fault], None],
+    ) -> None:
+        self.frames, self.delay_s, self.gate, self.loses, self._times, self._end = (
+            frames,
+            delay_s,
+            gate,
+            loses,
+            times,
+            end,
+        )
+        self._hits = 0
+        self._changed = threading.Condition()
+
+    @property
+    def hits(self) -> int:
+        """How many frames it has met so far."""
+        with self._changed:
+            return self._hits
+
+    def wait(self, hits: int = 1, timeout_s: float = 30) -> None:
+        """Wait until it has met so many frames. `TimeoutError` when it hasn't."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._hits >= hits, timeout_s):
+                raise TimeoutError(f"only {self._hits} of {hits} frames within {timeout_s:.0f} s: {self.frames}")
+
+    def end(self) -> None:
+        """Let all frames pass from now on; those held go on their way, however late. May be called twice."""
+        self._end(self)
+
+    def meets(self, side: Side, request: Request) -> bool:
+        """Whether it is for this frame; counts. Called by the proxy's thread."""
+        if not self.frames.include(side, request):
+            return False
+        with self._changed:
+            if self._times is not None and self._hits >= self._times:
+                return False
+            self._hits += 1
+            self._changed.notify_all()
+            return True

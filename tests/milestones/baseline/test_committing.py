@@ -1,0 +1,194 @@
+"""A commit, step by step, under both guarantees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from milestones import wiring
+from milestones.baseline.collection import DirectCollection
+from milestones.common.errors import OwnershipError, TaskMigratedError
+from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.task.task import Task
+from milestones.common.testing.faults import POINTS
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, counting, kafka_error
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN = TopicPartition("in", 0)
+COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
+ALOS = {"processing_guarantee": "at_least_once"}
+
+
+class Committing:
+    """Started tasks with two records each, processed but not committed."""
+
+    def __init__(self, *partitions: int, world: World | None = None, **settings: Any) -> None:
+        self.world = world or World(counting(), settings)
+        clients: Any = self.world.clients
+        self.collection = DirectCollection(self.world.context, clients)
+        self.committer = self.world.parts.commit(self.world.context, clients, self.collection)
+        self.tasks = [self.task(partition) for partition in partitions or (0,)]
+
+    def task(self, partition: int) -> Task:
+        task = self.world.task(partition)
+        at = TopicPartition("in", partition)
+        task.start({at: 0}, {})
+        self.feed(task, "a", "b")
+        return task
+
+    def feed(self, task: Task, *values: str) -> None:
+        (at,) = task.partitions
+        log = self.world.logs[at]
+        before = log.end
+        log.add(*values)
+        task.add(at, log.entries[before:])  # type: ignore[arg-type]
+        task.process(10, 0)
+
+    def commit(self) -> Any:
+        return self.committer.commit(self.tasks)
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    reached: list[str] = []
+    monkeypatch.setattr("milestones.baseline.committing.reach", reached.append)
+    return reached
+
+
+def test_exactly_once_sends_flushes_sends_offsets_commits_and_applies_in_this_order(points: list[str]) -> None:
+    c = Committing(0, 1)
+    offsets = c.commit()
+    assert c.world.producer.calls == ["send", "begin", "send", "flush", "send_offsets", "commit"]
+    assert points == COMMIT_POINTS
+    assert {p: at.offset for p, at in offsets.items()} == {IN: 2, TopicPartition("in", 1): 2}
+    assert c.world.producer.committed == offsets
+    assert [c.world.state.offset(task.id) for task in c.tasks] == [2, 2]
+
+
+def test_at_least_once_commits_by_the_member_and_reaches_the_same_fault_points(points: list[str]) -> None:
+    c = Committing(**ALOS)
+    offsets = c.commit()
+    assert c.world.producer.calls == ["send", "flush"]
+    assert points == COMMIT_POINTS
+    assert c.world.member.commits == [offsets]
+    assert c.world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+
+
+def test_a_task_that_has_produced_nothing_commits_its_offsets_too_so_that_the_commit_is_fenced() -> None:
+    c = Committing(0)
+    c.commit()
+    c.world.producer.calls.clear()
+    c.commit()
+    assert c.world.producer.calls == ["flush", "begin", "send_offsets", "commit"]
+    assert c.world.producer.offsets[IN].offset == 2
+
+
+@pytest.mark.parametrize("call", ["send", "flush", "send_offsets", "commit"])
+def test_whatever_fails_under_exactly_once_no_engine_gets_what_kafka_has_not_confirmed(call: str) -> None:
+    c = Committing(0, 1)
+    c.world.producer.fail(call, FENCED)
+    with pytest.raises(KafkaException):
+        c.commit()
+    assert [c.world.state.content(task.id) for task in c.tasks] == [{}, {}]
+    for task in c.tasks:
+        task.roll_back()
+        assert task.position(task.partitions[0]) == 0
+        assert not task.commit_needed()
+
+
+def test_after_a_roll_back_the_same_records_give_the_same_commit() -> None:
+    c = Committing(0)
+    c.world.producer.fail("send_offsets", ILLEGAL_GENERATION)
+    with pytest.raises(KafkaException):
+        c.commit()
+    c.world.producer.abort(0)
+    (task,) = c.tasks
+    task.roll_back()
+    c.world.logs[IN].entries.clear()
+    c.feed(task, "a", "b")
+    c.commit()
+    assert c.world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+    assert c.world.producer.committed[IN].offset == 2
+
+
+@pytest.mark.parametrize("error", [CommitRetriableError("no answer"), StaleGenerationError("over")])
+def test_what_a_failed_commit_of_at_least_once_staged_is_kept_for_the_next(error: Exception) -> None:
+    c = Committing(**ALOS)
+    (task,) = c.tasks
+    c.world.member.commit_errors.append(error)
+    with pytest.raises(type(error)):
+        c.commit()
+    assert task.commit_needed()
+    assert c.world.state.content(A) == {}
+    sent = len(c.world.producer.sent)
+    c.feed(task, "c")
+    c.commit()
+    assert c.world.state.content(A) == {b"k": (3).to_bytes(8, "big")}
+    assert c.world.state.offset(A) == 3
+    assert len(c.world.producer.sent) == sent + 2
+    assert c.world.member.committed[IN].offset == 3
+
+
+def test_when_a_task_cannot_be_frozen_those_before_it_do_not_stay_frozen() -> None:
+    c = Committing(0, 1, **ALOS)
+    c.tasks[1].close()
+    with pytest.raises(OwnershipError, match="closed"):
+        c.commit()
+    assert c.tasks[0].commit_needed()
+    assert c.tasks[0].freeze().offsets == {IN: 2}
+
+
+def test_under_exactly_once_a_passing_error_is_answered_by_the_same_call_again() -> None:
+    c = Committing()
+    c.world.producer.fail("send_offsets", TIMED_OUT, TIMED_OUT)
+    c.world.producer.fail("commit", kafka_error(KafkaError.COORDINATOR_NOT_AVAILABLE, retriable=True))
+    c.commit()
+    assert c.world.producer.calls[-5:] == ["send_offsets"] * 3 + ["commit"] * 2
+    assert c.world.clock.monotonic_ms() > 0, "retries must not spin"
+
+
+def test_an_outcome_that_stays_unknown_for_task_timeout_gives_the_tasks_up() -> None:
+    c = Committing(task_timeout_ms=1_000)
+    c.world.producer.fail("commit", *[TIMED_OUT] * 100)
+    with pytest.raises(TaskMigratedError, match=r"commit_transaction.*task_timeout_ms"):
+        c.commit()
+    assert 1_000 <= c.world.clock.monotonic_ms() < 2_000
+
+
+def test_records_that_are_not_acknowledged_in_time_are_waited_for_until_task_timeout() -> None:
+    c = Committing()
+    c.world.producer.fail("flush", TIMED_OUT, TIMED_OUT)
+    c.commit()
+    assert c.world.producer.calls.count("flush") == 3
+
+
+def test_a_member_without_a_generation_commits_nothing() -> None:
+    c = Committing()
+    c.world.member.metadata_error = StaleGenerationError("none")
+    with pytest.raises(StaleGenerationError):
+        c.commit()
+    assert "commit" not in c.world.producer.calls
+    assert c.world.state.content(A) == {}
+
+
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+@pytest.mark.parametrize("guarantee", list(wiring.CONFIRMATIONS))
+def test_a_crash_at_any_point_of_a_commit_leaves_engines_with_committed_data_only(
+    point: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(reached: str) -> None:
+        if reached == point:
+            raise SystemExit(point)
+
+    monkeypatch.setattr("milestones.baseline.committing.reach", crash)
+    c = Committing(processing_guarantee=guarantee)
+    with pytest.raises(SystemExit):
+        c.commit()
+    committed = c.world.producer.committed or c.world.member.committed
+    applied = c.world.state.content(A)
+    assert applied in ({}, {b"k": (2).to_bytes(8, "big")})
+    assert not applied or committed == {IN: OffsetAndMetadata(2, committed[IN].metadata)}
+    assert bool(committed) == (point in ("commit.after-commit", "commit.after-apply"))

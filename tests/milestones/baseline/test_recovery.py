@@ -1,0 +1,95 @@
+"""Which error costs what: nothing but the uncommitted work, the tasks, or the thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from milestones.baseline.recovery import RejoinRecovery
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    ProcessingError,
+    ProductionError,
+    StateError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    TimeoutExceededError,
+)
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.records import TaskId
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, kafka_error
+
+A = TaskId(0, 0)
+
+
+def recover(world: World, error: Exception) -> bool:
+    clients: Any = world.clients
+    return RejoinRecovery(world.context, clients).recover(error, [])
+
+
+ROLLED_BACK: dict[str, Exception] = {
+    "a stale generation in the transaction": ILLEGAL_GENERATION,
+    "an unknown member": kafka_error(KafkaError.UNKNOWN_MEMBER_ID, abort=True),
+    "a fenced instance id": kafka_error(KafkaError.FENCED_INSTANCE_ID, abort=True),
+    "any error that asks for an abort": kafka_error(KafkaError._MSG_TIMED_OUT, abort=True),
+    "a member without a generation": StaleGenerationError("none"),
+    "tasks whose work is void": TaskCorruptedError("void", [A]),
+}
+
+
+@pytest.mark.parametrize("error", ROLLED_BACK.values(), ids=ROLLED_BACK)
+def test_is_aborted_and_the_tasks_go_on_in_place_with_the_same_producer(error: Exception) -> None:
+    world = World()
+    world.producer.begin()
+    assert recover(world, error)
+    assert world.producer.calls[-1] == "abort"
+    assert world.clients.renewed == 0
+
+
+LOST: dict[str, Exception] = {
+    "a fenced producer": FENCED,
+    "an error without any mark": kafka_error(KafkaError._STATE),
+    "a commit without an answer": TaskMigratedError("no answer"),
+    "a call that kept failing": TIMED_OUT,
+}
+
+
+@pytest.mark.parametrize("error", LOST.values(), ids=LOST)
+def test_costs_the_tasks_and_makes_a_new_producer(error: Exception) -> None:
+    world = World()
+    assert not recover(world, error)
+    assert world.clients.renewed == 1
+
+
+def test_an_abort_that_fails_costs_the_tasks() -> None:
+    world = World()
+    world.producer.fail("abort", FENCED)
+    assert not recover(world, ILLEGAL_GENERATION)
+    assert world.clients.renewed == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProcessingError("user code", A),
+        ProductionError("too large", A),
+        StateError("disk"),
+        TimeoutExceededError("committed offsets"),
+        RuntimeError("a bug"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_about_transactions_ends_the_thread(error: Exception) -> None:
+    world = World()
+    with pytest.raises(type(error)):
+        recover(world, error)
+    assert world.producer.calls == []
+
+
+def test_a_new_producer_that_cannot_be_made_ends_the_thread() -> None:
+    world = World()
+    world.clients.renewal_error = KafkaUnreachableError("no broker")
+    with pytest.raises(KafkaUnreachableError):
+        recover(world, FENCED)

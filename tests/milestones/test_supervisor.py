@@ -1,0 +1,445 @@
+"""The supervisor: threads and states, over fake threads that do what a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from milestones import wiring
+from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
+from milestones.states import StreamsState, ThreadState
+from milestones.streams import Streams
+from milestones.supervisor import ClientFailed, Supervisor, client_state
+from tests.milestones.fakes import World, counting
+
+A = TaskId(0, 0)
+WAIT_S = 10
+
+
+class FakeThread:
+    """A stream thread as the supervisor sees it."""
+
+    all: list[FakeThread]
+    start_error: Exception | None = None
+
+    def __init__(self, context: Any, parts: Any) -> None:
+        self.context, self.name = context, context.name
+        self.started = self.joined = False
+        self.stopped: list[bool] = []
+        self.on_stop: Callable[[], None] = lambda: None
+        FakeThread.all.append(self)
+
+    def start(self) -> None:
+        if FakeThread.start_error is not None and len(FakeThread.all) > 1:
+            raise FakeThread.start_error
+        self.started = True
+
+    def stop(self, *, leave_group: bool) -> None:
+        self.stopped.append(leave_group)
+        self.on_stop()
+
+    def join(self) -> None:
+        self.joined = True
+
+    def moves(self, *states: ThreadState) -> None:
+        for state in states:
+            self.context.notify(ThreadMoved(self.name, state.value))
+
+    def fails(self, error: BaseException) -> None:
+        decision = self.context.decide(error)
+        self.moves(ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+        self.context.notify(ThreadFailed(self.name, error, decision))
+
+
+class FakeInstance:
+    prepare_error: Exception | None = None
+    close_error: Exception | None = None
+    closed = 0
+    client_id = "app-process"
+
+    def __init__(self, config: Any, application: Any, stage: str, clock: Any) -> None:
+        pass
+
+    def prepare(self) -> None:
+        if FakeInstance.prepare_error is not None:
+            raise FakeInstance.prepare_error
+
+    def cleaner(self) -> None:
+        return None
+
+    def thread_context(self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any) -> Any:
+        return SimpleNamespace(name=f"app-StreamThread-{index}", index=index, notify=notify, decide=decide)
+
+    def close(self) -> None:
+        FakeInstance.closed += 1
+        if FakeInstance.close_error is not None:
+            raise FakeInstance.close_error
+
+
+class FakeHousekeeper:
+    last: FakeHousekeeper
+
+    def __init__(self, *arguments: Any) -> None:
+        self.requests, self.on_error = None, arguments[-1]
+        self.did: list[str] = []
+        FakeHousekeeper.last = self
+
+    def start(self) -> None:
+        self.did.append("start")
+
+    def close(self) -> None:
+        self.did.append("close")
+
+    def join(self) -> None:
+        self.did.append("join")
+
+
+class Client:
+    """A supervisor, started. `heard` has the state changes of the listener."""
+
+    def __init__(self, **settings: Any) -> None:
+        world = World(counting(), settings)
+        application = world.context.application
+        self.supervisor = Supervisor(world.config, frozenset(), application, wiring.BASELINE, world.clock)
+        self.heard: list[tuple[str, str]] = []
+        self.also: Callable[[StreamsState], None] = lambda _: None
+        self.supervisor.listener = self.listen
+        self._take = self.supervisor._take
+        self.supervisor._take = self.take  # type: ignore[method-assign]
+
+    def listen(self, new: StreamsState, old: StreamsState) -> None:
+        self.heard.append((old.value, new.value))
+        self.also(new)
+
+    def take(self, event: Any, add: Any) -> Any:
+        """A test's own event only says that all before it has been taken."""
+        if isinstance(event, threading.Event):
+            return event.set()
+        return self._take(event, add)
+
+    def begin(self) -> Client:
+        self.supervisor.begin()
+        return self.until(lambda: len(FakeThread.all) >= self.supervisor._config.num_stream_threads)
+
+    def until(self, true: Callable[[], bool]) -> Client:
+        """The supervisor's thread has taken everything that was told before."""
+        done = threading.Event()
+        self.supervisor._mailbox.put(done, timeout_ms=1_000)  # type: ignore[arg-type]
+        assert done.wait(WAIT_S)
+        assert true()
+        return self
+
+    def settle(self) -> Client:
+        return self.until(lambda: True)
+
+    def ended(self) -> Client:
+        assert self.supervisor.stopped.wait(WAIT_S)
+        return self
+
+    @property
+    def states(self) -> list[str]:
+        return [new for _, new in self.heard]
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    FakeThread.all, FakeThread.start_error = [], None
+    FakeInstance.prepare_error = FakeInstance.close_error = None
+    FakeInstance.closed = 0
+    for name, fake in {"StreamThread": FakeThread, "Instance": FakeInstance, "Housekeeper": FakeHousekeeper}.items():
+        monkeypatch.setattr(f"milestones.supervisor.{name}", fake)
+    return
+
+
+REVOKED, ASSIGNED, RUNNING = ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED, ThreadState.RUNNING
+T = ThreadState
+
+
+@pytest.mark.parametrize(
+    ("threads", "state"),
+    [
+        ({RUNNING}, StreamsState.RUNNING),
+        ({RUNNING, ASSIGNED}, StreamsState.REBALANCING),
+        ({RUNNING, REVOKED}, StreamsState.REBALANCING),
+        ({REVOKED, T.STARTING}, StreamsState.REBALANCING),
+        ({RUNNING, T.STARTING}, None),
+        ({RUNNING, T.DEAD}, None),
+        ({T.CREATED}, None),
+    ],
+)
+def test_a_clients_state_follows_from_its_threads_states(threads: set[ThreadState], state: StreamsState | None) -> None:
+    assert client_state(threads) is state
+
+
+def test_a_client_is_running_once_all_its_threads_are() -> None:
+    c = Client(num_stream_threads=2).begin()
+    one, two = FakeThread.all
+    one.moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    two.moves(T.STARTING, REVOKED, ASSIGNED)
+    assert c.settle().states == ["REBALANCING"]
+    two.moves(RUNNING)
+    assert c.settle().states == ["REBALANCING", "RUNNING"]
+    one.moves(REVOKED)
+    assert c.settle().states == ["REBALANCING", "RUNNING", "REBALANCING"]
+    c.supervisor.ask_to_close(True)
+    assert c.ended().states[-2:] == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leave: bool) -> None:
+    c = Client(num_stream_threads=3).begin()
+    c.supervisor.ask_to_close(leave)
+    c.ended()
+    assert [thread.stopped for thread in FakeThread.all] == [[leave]] * 3
+    assert all(thread.joined for thread in FakeThread.all)
+    assert FakeHousekeeper.last.did == ["start", "close", "join"]
+    assert FakeInstance.closed == 1
+    assert c.supervisor.error is None
+
+
+def test_closing_again_changes_nothing() -> None:
+    c = Client().begin()
+    for _ in range(3):
+        c.supervisor.ask_to_close(True)
+    c.ended()
+    c.supervisor.ask_to_close(True)
+    assert c.states == ["REBALANCING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
+
+
+def test_a_client_that_was_never_started_can_be_closed() -> None:
+    c = Client()
+    c.supervisor.ask_to_close(True)
+    assert c.ended().states == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert FakeThread.all == []
+
+
+def test_a_start_that_fails_gives_the_directory_back_and_may_be_tried_again() -> None:
+    FakeInstance.prepare_error = KafkaUnreachableError("no broker")
+    c = Client()
+    with pytest.raises(KafkaUnreachableError):
+        c.supervisor.begin()
+    assert FakeInstance.closed == 1
+    assert c.supervisor.state is StreamsState.CREATED
+    FakeInstance.prepare_error = None
+    c.begin().supervisor.ask_to_close(True)
+    c.ended()
+
+
+@pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
+def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: Exceptions) -> None:
+    c = Client(num_stream_threads=2)
+    c.supervisor.handler = lambda _: decision
+    c.begin()
+    error = ProcessingError("user code", A)
+    FakeThread.all[1].fails(error)
+    assert c.ended().states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
+    assert c.supervisor.error is error
+    assert FakeThread.all[0].stopped == [True]
+
+
+def test_a_static_client_that_fails_stays_in_the_group() -> None:
+    c = Client(group_instance_id="me").begin()
+    FakeThread.all[0].fails(ProcessingError("user code", A))
+    c.ended()
+    assert FakeThread.all[0].stopped == [False]
+
+
+def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_on_counting() -> None:
+    c = Client(num_stream_threads=2)
+    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
+    c.begin()
+    first, second = FakeThread.all
+    second.context.notify(ThreadReport(second.name, {}, {}, {}, 40, 1))
+    second.fails(ProcessingError("user code", A))
+    c.settle()
+    assert [thread.name for thread in FakeThread.all] == [first.name, second.name, second.name]
+    assert second.joined
+    third = FakeThread.all[2]
+    third.context.notify(ThreadReport(third.name, {}, {}, {}, 2, 2))
+    assert c.settle().supervisor.status().records == 42
+    assert c.states == ["REBALANCING"]
+    c.supervisor.ask_to_close(True)
+    c.ended()
+    assert (first.joined, third.joined) == (True, True)
+
+
+@pytest.mark.parametrize("answer", [None, "replace the thread"])
+def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answer: Any) -> None:
+    c = Client()
+    c.supervisor.handler = lambda _: answer
+    c.begin()
+    FakeThread.all[0].fails(ProcessingError("user code", A))
+    assert c.ended().states[-1] == "ERROR"
+
+
+@pytest.mark.parametrize("raised", [ValueError("handler"), SystemExit(1)])
+def test_a_handler_that_raises_shuts_the_client_down(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    def handler(_: BaseException) -> Exceptions:
+        raise raised
+
+    c = Client()
+    c.supervisor.handler = handler
+    c.begin()
+    error = ProcessingError("user code", A)
+    FakeThread.all[0].fails(error)
+    assert c.ended().supervisor.error is error
+    assert "handler raised" in caplog.text
+
+
+@pytest.mark.parametrize("raised", [ValueError("listener"), SystemExit(1)])
+def test_a_listener_that_raises_changes_nothing(raised: BaseException) -> None:
+    c = Client()
+
+    def raising(_: StreamsState) -> None:
+        raise raised
+
+    c.also = raising
+    c.begin()
+    FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    c.settle().supervisor.ask_to_close(True)
+    assert c.ended().states == ["REBALANCING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
+
+
+def test_an_error_of_the_housekeeper_takes_the_client_down() -> None:
+    c = Client().begin()
+    error = StateError("disk")
+    FakeHousekeeper.last.on_error(error)
+    assert c.ended().supervisor.error is error
+
+
+def test_the_first_error_counts() -> None:
+    c = Client(num_stream_threads=2).begin()
+    first, second = ProcessingError("first", A), ProcessingError("second", A)
+    FakeThread.all[0].on_stop = lambda: FakeThread.all[1].fails(second)
+    FakeThread.all[0].fails(first)
+    assert c.ended().supervisor.error is first
+
+
+def test_a_thread_that_cannot_be_started_takes_the_client_down_and_those_before_it_are_stopped() -> None:
+    FakeThread.start_error = RuntimeError("can't start new thread")
+    c = Client(num_stream_threads=2)
+    c.supervisor.begin()
+    c.ended()
+    assert c.states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
+    assert FakeThread.all[0].joined
+    assert not FakeThread.all[1].joined
+
+
+def test_an_event_that_the_supervisor_cannot_make_sense_of_does_not_leave_the_client_hanging() -> None:
+    c = Client().begin()
+    c.supervisor._tell(ThreadMoved("a thread that never was", "RUNNING"))
+    assert c.ended().states[-1] == "ERROR"
+
+
+def test_a_directory_that_cannot_be_given_back_cleanly_does_not_leave_the_client_hanging() -> None:
+    FakeInstance.close_error = StateError("disk")
+    c = Client().begin()
+    c.supervisor.ask_to_close(True)
+    assert c.ended().states[-1] == "NOT_RUNNING"
+
+
+def test_the_status_puts_all_threads_together() -> None:
+    c = Client(num_stream_threads=2).begin()
+    one, two = FakeThread.all
+    b, left, right = TaskId(0, 1), TopicPartition("in", 0), TopicPartition("in", 1)
+    one.moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    one.context.notify(ThreadReport(one.name, {A: "running"}, {left: 5}, {}, 10, 3))
+    two.context.notify(ThreadReport(two.name, {b: "restoring"}, {right: 7}, {b: 100}, 20, 4))
+    status = c.settle().supervisor.status()
+    assert status.threads == {one.name: RUNNING, two.name: T.CREATED}
+    assert (status.tasks, status.lags) == ({A: "running", b: "restoring"}, {left: 5, right: 7})
+    assert (status.restoring, status.records, status.generation) == ({b: 100}, 30, 4)
+    assert (status.state, status.stage) == (StreamsState.REBALANCING, "baseline")
+    c.supervisor.ask_to_close(True)
+    c.ended()
+
+
+# -- from callbacks
+
+
+@pytest.fixture
+def streams() -> Streams:
+    return Streams(counting(), application_id="app", bootstrap_servers="localhost:1")
+
+
+@pytest.mark.parametrize("state", [StreamsState.REBALANCING, StreamsState.RUNNING, StreamsState.PENDING_SHUTDOWN])
+def test_close_may_be_called_in_the_listener_at_any_state_and_does_not_wait_for_itself(
+    streams: Streams, state: StreamsState
+) -> None:
+    closed: list[bool] = []
+
+    def listen(new: StreamsState, _: StreamsState) -> None:
+        if new is state and not closed:
+            closed.append(streams.close(timeout_s=WAIT_S))
+
+    streams.set_state_listener(listen)
+    streams.start()
+    supervisor = streams._supervisor
+    if state is StreamsState.RUNNING:
+        while not FakeThread.all:
+            supervisor.stopped.wait(0.001)
+        FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    elif state is StreamsState.PENDING_SHUTDOWN:
+        streams.close(timeout_s=WAIT_S)
+    assert streams.wait(WAIT_S)
+    assert closed == [False]
+    assert streams.state is StreamsState.NOT_RUNNING
+
+
+def test_close_may_be_called_in_the_uncaught_exception_handler(streams: Streams) -> None:
+    closed: list[bool] = []
+
+    def handler(_: BaseException) -> Exceptions:
+        closed.append(streams.close(timeout_s=0.001))
+        return Exceptions.REPLACE_THREAD
+
+    streams.set_uncaught_exception_handler(handler)
+    streams.start()
+    while not FakeThread.all:
+        streams.wait(0.001)
+    FakeThread.all[0].fails(ProcessingError("user code", A))
+    assert streams.wait(WAIT_S)
+    assert len(closed) == len(FakeThread.all) == 1
+
+
+def test_a_stream_thread_and_the_supervisor_itself_do_not_wait_for_the_end_they_ask_for() -> None:
+    c = Client().begin()
+    supervisor = c.supervisor
+    assert not supervisor.is_inside()
+    (member,) = supervisor._members.values()
+    fake, member.thread = member.thread, threading.current_thread()  # type: ignore[assignment]
+    assert supervisor.is_inside()
+    member.thread = fake
+    supervisor.ask_to_close(True)
+    c.ended()
+
+
+def test_handlers_are_set_before_the_start_only(streams: Streams) -> None:
+    streams.start()
+    for late in (
+        lambda: streams.set_state_listener(lambda new, old: None),
+        lambda: streams.set_uncaught_exception_handler(lambda _: Exceptions.REPLACE_THREAD),
+        streams.start,
+    ):
+        with pytest.raises(Exception, match="start"):
+            late()
+    assert streams.close(timeout_s=WAIT_S)
+
+
+def test_a_client_can_be_used_in_a_with_statement(streams: Streams) -> None:
+    with streams:
+        assert streams.state is StreamsState.REBALANCING
+    assert streams.state is StreamsState.NOT_RUNNING
+    assert streams.error is None
+
+
+def test_a_client_failure_from_outside_is_an_ending_too() -> None:
+    c = Client().begin()
+    c.supervisor._tell(ClientFailed(StateError("disk")))
+    assert c.ended().states[-1] == "ERROR"

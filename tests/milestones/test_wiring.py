@@ -1,0 +1,45 @@
+"""Flags -> parts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from milestones import wiring
+from milestones.baseline.collection import DirectCollection
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from milestones.flags import parse_milestones
+from milestones.parts import Parts
+from tests.milestones.fakes import World
+
+
+def test_no_flag_at_all_is_the_baseline() -> None:
+    assert wiring.parts(frozenset()) is wiring.BASELINE
+    assert wiring.parts(parse_milestones("baseline")) is wiring.BASELINE
+
+
+def test_every_seam_has_a_part() -> None:
+    assert all(callable(getattr(wiring.BASELINE, field.name)) for field in fields(Parts))
+
+
+def test_a_flag_replaces_parts_by_their_name_and_later_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = object(), object(), object()
+    monkeypatch.setitem(wiring.REPLACEMENTS, "a", {"restoration": first, "processing": first})
+    monkeypatch.setitem(wiring.REPLACEMENTS, "b", {"processing": second})
+    monkeypatch.setitem(wiring.REPLACEMENTS, "c", {"state": third})
+    parts = wiring.parts(frozenset({"a", "b"}))
+    assert (parts.restoration, parts.processing, parts.state) == (first, second, wiring.BASELINE.state)
+
+
+def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit() -> None:
+    ways = {}
+    for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE_V2):
+        world = World(settings={"processing_guarantee": guarantee})
+        collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
+        committer = wiring.BASELINE.commit(world.context, world.clients, collection)  # type: ignore[arg-type]
+        assert isinstance(committer, Committer)
+        ways[guarantee] = type(committer._confirmation)
+    assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: Transaction}
+    assert wiring.CONFIRMATIONS.keys() == ways.keys()
