@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.cluster import running
 from benchmarks.contenders import PEERS, peers, stages
-from benchmarks.count import Count
+from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES
 from benchmarks.profiling import PARTS_TITLE, profiled

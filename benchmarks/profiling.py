@@ -26,7 +26,7 @@ from benchmarks.job import Job
 from benchmarks.rows import Work
 
 PARTS_TITLE = "microseconds per record, by part"
-STREAM_THREAD = "StreamThread"
+STREAM_THREAD = re.compile(r"-StreamThread-\d+(?![-\w])")
 
 ELSEWHERE = "other"
 PARTS: Sequence[tuple[str, str, str, str]] = (
@@ -133,7 +133,7 @@ def _parsed(text: str) -> Iterator[tuple[tuple[Frame, ...], int]]:
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         thread, *frames = stack.split(";")
-        if STREAM_THREAD in thread and frames:
+        if frames and STREAM_THREAD.search(thread):
             yield tuple(_frame(frame) for frame in frames), int(count)
 
 

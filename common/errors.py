@@ -66,11 +66,13 @@ class StateLockedError(StateError):
 
 
 class StateCorruptError(StateError):
-    """A store's files are damaged. `store` names it; its content can be rebuilt from its changelog."""
+    """A store's files are damaged. `store` names it, `task` whose it is (once a task has met it); its content can be
+    rebuilt from its changelog."""
 
     def __init__(self, message: str, store: str | None = None) -> None:
         super().__init__(message)
         self.store = store
+        self.task: TaskId | None = None
 
 
 class StateFormatError(StateError):

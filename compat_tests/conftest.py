@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compatibility suite")
     group.addoption("--stages", default="", help="comma-separated, or 'all'; default: the newest")
     group.addoption("--guarantee", default="", choices=("", *GUARANTEES), help="default: both")
-    group.addoption("--broker", default="process", help="testcontainers, process (default) or HOST:PORT")
+    group.addoption("--broker", default="auto", help="auto (default), testcontainers, process, HOST:PORT")
     group.addoption("--selection", default="short", choices=SELECTIONS, help="each includes the ones before")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for selection in SELECTIONS[1:]:
         config.addinivalue_line("markers", f"{selection}: runs only with --selection {selection} or longer")
+    config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")
     config.addinivalue_line("markers", "broker_faults: kills or pauses the broker; not on one of yours")
     if config.option.seed is None:
         config.option.seed = random.randrange(1_000_000)
@@ -76,10 +77,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     included = SELECTIONS[: SELECTIONS.index(config.option.selection) + 1]
     left_out = set(SELECTIONS) - set(included)
-    dropped = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
+    dropped = [
+        item
+        for item in items
+        if any(item.get_closest_marker(name) for name in left_out)
+        or (config.option.selection == "short" and not config.option.guarantee and _other_guarantee(item))
+    ]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
+
+
+def _other_guarantee(item: pytest.Item) -> bool:
+    """Whether the short selection runs this case under the other guarantee only."""
+    mark = item.get_closest_marker("short_under")
+    return mark is not None and item.callspec.params["guarantee"] != mark.args[0]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

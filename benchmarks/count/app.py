@@ -6,10 +6,9 @@ import logging
 import sys
 from typing import Any
 
+from benchmarks.count import STORE
 from benchmarks.job import Job
 from milestones import Streams, StreamsBuilder, StreamsConfig, Topology, serdes
-
-STORE = "totals"
 
 
 def nothing() -> dict[str, int]:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.count.app import STORE
+from benchmarks.count import STORE
 from benchmarks.job import Job
 
 BATCH, WAIT_S, CALL_S = 1000, 0.05, 30.0

@@ -132,15 +132,18 @@ class AssignedConsumer(Owned):
             with self._waiting():
                 messages = self._consumer.consume(1, timeout_ms / 1000)
         messages += self._consumer.consume(limit, 0)
+        runs: dict[tuple[Any, Any], list[Message]] = {}  # by plain tuples: a named one per record would cost more
         for message in messages:
             error = message.error()
-            partition = TopicPartition(message.topic(), message.partition())  # type: ignore[arg-type]  # set on events
+            at: tuple[Any, Any] = (message.topic(), message.partition())
+            if error is None and at in runs:
+                runs[at].append(message)
+                continue
+            partition = TopicPartition(*at)
             if error is not None:
                 self._note(error, partition, message, fetched)
-            elif partition in records:
-                records[partition].append(message)
             elif partition in self._assigned:
-                records[partition] = [message]
+                runs[at] = records[partition] = [message]
         for partition in fetched.ends.keys() & records.keys():
             if fetched.ends[partition] <= (records[partition][-1].offset() or 0):
                 del fetched.ends[partition]

@@ -2,14 +2,13 @@
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
 silently: under at least once each one carries a report, under exactly once a lost one fails the transaction. One that
-is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_S`.
+is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_MS`.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ REFUSED_IN_TRANSACTION = (
     "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
 )
 
-CLOSE_TIMEOUT_S = 10
+CLOSE_TIMEOUT_MS = 10_000
 """librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
 
 GRACE_MS = 5_000
@@ -70,9 +69,9 @@ class OutputProducer(Owned):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
         self._producer = Producer(dict(settings), logger=client_log)
-        self._caller = Caller("producer-transactions", when_late=self._producer.close)
+        self._caller = Caller("producer-transactions", when_late=self._let_go)
         self.transactional = "transactional.id" in settings
-        self.in_transaction = False
+        self.in_transaction = self._closed = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
@@ -210,21 +209,31 @@ class OutputProducer(Owned):
             self._call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms)
             self.in_transaction = False
         self.acknowledged.clear()
+        self.refused.clear()
 
     def close(self) -> None:
         """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
-        itself, should it ever return."""
+        itself, should it ever return. Harmless when repeated."""
         self._check_owner()
+        if self._closed:
+            return
+        self._closed = True
         if self._caller.late:
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
-        self._caller.close()
         self._producer.purge()
-        closing = threading.Thread(target=self._producer.close, name="producer-close", daemon=True)
-        closing.start()
-        closing.join(CLOSE_TIMEOUT_S)
-        if closing.is_alive():
-            log.warning("a producer didn't close within %d s: it ends once a broker answers", CLOSE_TIMEOUT_S)
+        try:
+            self._caller.call(self._let_go, CLOSE_TIMEOUT_MS)
+        except LateError:
+            log.warning("a producer didn't close within %d ms: it ends once a broker answers", CLOSE_TIMEOUT_MS)
+        self._caller.close()
+
+    def _let_go(self) -> None:
+        """Called by the caller's thread; a fenced producer raises at its close, and is closed then all the same."""
+        try:
+            self._producer.close()
+        except (KafkaException, RuntimeError, SystemError) as error:
+            log.debug("producer close: %s", error)
 
 
 def _output(message: Message) -> Output:

@@ -14,11 +14,12 @@ thread than the one that processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from milestones.common.errors import OwnershipError
+from milestones.common.errors import OwnershipError, StateCorruptError
 from milestones.common.records import Output, TaskId, TopicPartition
 from milestones.common.task import buffers
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
@@ -149,6 +150,12 @@ class Task:
         self.lifecycle.expect(State.RESTORING)
         self._stores.clear(store)
 
+    def set_aside(self, store: str) -> None:
+        """The store's files are damaged: it is empty from now on, and nothing but `close` may follow. Opened again, the
+        task restores that store from the beginning, the others from where they are."""
+        self.lifecycle.expect(State.RESTORING, State.READY)
+        self._stores.clear(store)
+
     def start(self, positions: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]) -> None:
         """Begin at the committed offsets `positions` (one per partition), with what `metadata` says of stream times.
 
@@ -224,25 +231,33 @@ class Task:
 
         `ProcessingError` when a handler chose to fail: the task stands before that record then.
         """
-        self.lifecycle.move(State.RUNNING)
         work, began = self.work, perf_counter_ns()
         before = work.processed, work.punctuate_ns
+        with self._running():
+            try:
+                return self._runner.process(limit, now_ms)
+            finally:
+                if work.processed > before[0]:
+                    work.process_ns += perf_counter_ns() - began - (work.punctuate_ns - before[1])
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Somebody works on the task; damage of a store that he meets is this task's."""
+        self.lifecycle.move(State.RUNNING)
         try:
-            return self._runner.process(limit, now_ms)
+            yield
+        except StateCorruptError as error:
+            error.task = self.id
+            raise
         finally:
-            if work.processed > before[0]:
-                work.process_ns += perf_counter_ns() - began - (work.punctuate_ns - before[1])
             self.lifecycle.move(State.READY)
 
     def punctuate(self, now_ms: int) -> bool:
         """Call the wall-clock punctuations that are due; True when there was one. Errors as in `process`."""
         if self._runner.wall_punctuations.next_ms > now_ms:
             return False
-        self.lifecycle.move(State.RUNNING)
-        try:
+        with self._running():
             return self._runner.punctuate(now_ms)
-        finally:
-            self.lifecycle.move(State.READY)
 
     def next_punctuation_ms(self) -> int | None:
         """When the next wall-clock punctuation is due, None without any."""
@@ -255,11 +270,8 @@ class Task:
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` does to stores, as a boundary of its own: for tools and tests."""
-        self.lifecycle.move(State.RUNNING)
-        try:
+        with self._running():
             return self._runner.call(function, self._services.wall_ms())
-        finally:
-            self.lifecycle.move(State.READY)
 
     # -- commit
 
@@ -325,7 +337,11 @@ class Task:
         for spec in self.subtopology.stores:
             if spec.source_topic is not None:
                 offsets[spec.name] = staged.offsets[TopicPartition(spec.source_topic, self.id.partition)]
-        self._stores.applied(offsets)
+        try:
+            self._stores.applied(offsets)
+        except StateCorruptError as error:
+            error.task = self.id
+            raise
         self._committed = progress
 
     def thaw(self, staged: Staged) -> None:

@@ -1,6 +1,7 @@
 """Runs one instance of an application under test.
 
-*Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes the stacks of all threads into the log; with `--census` a file says what the process had before and after.
+*Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes the stacks of all threads into the log;
+with `--census` a file says what the process had before and after.
 *Assumes*: nothing.
 """
 

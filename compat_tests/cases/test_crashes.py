@@ -34,6 +34,7 @@ def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str) ->
     judge(world, COUNT, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("step", ["restore.batch", pytest.param("restore.complete", marks=pytest.mark.full)])
 def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None:
     world.create(out=2)
@@ -52,6 +53,7 @@ def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None
     judge(world, COUNT, crashed=True)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize(
     "step",
     [

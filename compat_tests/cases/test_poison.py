@@ -57,6 +57,7 @@ def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, ki
     assert str(row.offset) in app.log(), app.log_tail()
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("kind", ["deserialization", "processing"])
 def test_a_dead_letter_has_the_bytes_of_the_record_and_says_where_it_lay(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs
 from compat_tests.harness.cluster import Tail
@@ -13,6 +15,7 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import all_owned, at_most_generations
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_restart_goes_on_where_it_stopped(world: World) -> None:
     world.create(out=3)
     feed = world.input("in", 3)
@@ -42,6 +45,7 @@ def test_a_stop_in_the_middle_of_the_work_loses_and_repeats_nothing(world: World
     judge(world, COUNT)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_restart_on_an_empty_disk_restores_the_state(world: World) -> None:
     world.create(out=3)
     feed = world.input("in", 3)
@@ -57,6 +61,7 @@ def test_a_restart_on_an_empty_disk_restores_the_state(world: World) -> None:
     judge(world, COUNT)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_static_member_that_returns_in_time_causes_no_rebalance(world: World) -> None:
     world.create(out=4)
     feed = world.input("in", 4)

@@ -30,7 +30,7 @@ def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(worl
         world.group_is(sleeper, other)
         world.processed()
     stop_all([sleeper, other])
-    judge(world, COUNT, crashed=True)
+    judge(world, COUNT, crashed=True, zombies=True)
 
 
 @pytest.mark.full

@@ -47,6 +47,7 @@ def corrupt(pattern: str) -> Callable[[Path], None]:
     return damage
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("file", ["CURRENT", pytest.param("MANIFEST-*", marks=pytest.mark.full)])
 def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) -> None:
     app = counted(world)
@@ -54,12 +55,14 @@ def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) 
     counts_on(world, app)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_store_that_is_gone_is_restored_and_the_others_stay(world: World) -> None:
     app = counted(world)
     shutil.rmtree(store_directories(app.state_dir, world.application_id)[1])
     counts_on(world, app)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_an_older_state_directory_catches_up(world: World) -> None:
     app = counted(world)
     shutil.copytree(app.state_dir, world.directory / "old")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
+
 from compat_tests.cases.flows import (
     BY_VALUE_REPARTITION,
     COPY,
@@ -46,6 +48,7 @@ def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
     hold(app.leftovers())
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_count_in_memory_is_exact_too(world: World) -> None:
     world.create(out=2)
     world.input("in", 2).send(world.records(1_000, keys=50))
@@ -79,6 +82,7 @@ def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -
     judge(world, WORDS, repartitions=[WORDS_REPARTITION])
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> None:
     world.create(out=2, counts=3)
     world.input("in", 2).send(world.records(2_000, keys=100))
@@ -90,6 +94,7 @@ def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> N
     hold(app.leftovers())
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) -> None:
     world.create(out=2)
     records = world.records(2_000, keys=30)
@@ -105,6 +110,7 @@ def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) 
     hold(in_order(world.cluster.read([world.topic("out")]), by_time))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world: World) -> None:
     world.create(out=2)
     feed = world.input("in", 2)
@@ -120,6 +126,7 @@ def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world
     judge(world, COUNT)
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_every_partition_of_many_has_an_owner_and_a_result(world: World) -> None:
     world.create(out=4)
     feed = world.input("in", 50)

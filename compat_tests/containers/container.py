@@ -82,12 +82,12 @@ class ContainerError(EmbeddedKafkaError):
     """No container can be had; the message says why and what to do."""
 
 
-def why_none() -> str | None:
-    """Why no Kafka container can be started here without a download; None when one can."""
+def why_none(download: bool = False) -> str | None:
+    """Why no Kafka container can be started here; None when one can. `download`: an image may be pulled for it."""
     try:
         with contextlib.closing(docker.from_env(timeout=_PING_TIMEOUT_S)) as client:
             client.ping()
-            if os.environ.get(IMAGE_VARIABLE) or _first_present(client) is not None:
+            if download or os.environ.get(IMAGE_VARIABLE) or _first_present(client) is not None:
                 return None
     except (DockerException, RequestException) as error:
         return f"the Docker engine doesn't answer ({_brief(error)})"

@@ -1,4 +1,4 @@
-"""Where the suite's Kafka comes from: `--broker process`, `testcontainers`, or `HOST:PORT`.
+"""Where the suite's Kafka comes from: `--broker auto`, `testcontainers`, `process`, or `HOST:PORT`.
 
 *Guarantees*: one broker per session, taken away at its end; a broker of the user's is left as it was, but for topics
 whose deletion failed.
@@ -7,15 +7,18 @@ whose deletion failed.
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
+from compat_tests.containers.container import KafkaContainer, why_none
+from compat_tests.containers.proxy import KafkaProxy
 from milestones.common.kafka.embedded import EmbeddedKafka
+
+PROXIED = "PROXIED"
 
 
 class Broker(Protocol):
@@ -27,7 +30,12 @@ class Broker(Protocol):
     def title(self) -> str: ...
     @property
     def has_faults(self) -> bool:
-        """Whether the calls below do anything."""
+        """Whether the calls below do anything, and there is a proxy."""
+        ...
+
+    @property
+    def proxy(self) -> KafkaProxy | None:
+        """In front of the broker: clients that use its `bootstrap_servers` go through it."""
         ...
 
     def kill(self) -> None: ...
@@ -36,14 +44,13 @@ class Broker(Protocol):
     def resume(self) -> None: ...
 
 
-class ProcessBroker:
-    """The embedded broker: Apache Kafka as a child process."""
+class OwnBroker:
+    """A broker of the session's own, in a container or a child process, with a proxy in front of a second listener."""
 
     has_faults = True
 
-    def __init__(self, kafka: EmbeddedKafka) -> None:
-        self._kafka = kafka
-        self.title = f"embedded broker, process {kafka.pid}"
+    def __init__(self, kafka: EmbeddedKafka | KafkaContainer, proxy: KafkaProxy, title: str) -> None:
+        self._kafka, self.proxy, self.title = kafka, proxy, title
 
     @property
     def bootstrap_servers(self) -> str:
@@ -56,20 +63,17 @@ class ProcessBroker:
         self._kafka.start()
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        self._kafka.pause()
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._kafka.pid is not None:
-            os.kill(self._kafka.pid, number)
+        self._kafka.unpause()
 
 
 class ExternalBroker:
     """Somebody else's: nothing is done to it."""
 
     has_faults = False
+    proxy = None
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -82,22 +86,30 @@ class ExternalBroker:
 
 
 def resolve(choice: str) -> tuple[str, str]:
-    """What `--broker` means on this machine, and why, for the header."""
-    if choice != "testcontainers" or shutil.which("docker"):
+    """What `--broker` means on this machine, and why, for the header. Containers asked for by name must be possible."""
+    if choice == "testcontainers" and (reason := why_none(download=True)):
+        raise pytest.UsageError(f"--broker testcontainers: {reason}")
+    if choice != "auto":
         return choice, ""
-    return "process", "Docker is missing, so testcontainers can't run: the embedded broker takes its place"
+    if reason := why_none():
+        return "process", f"no testcontainers, the embedded broker takes their place: {reason}"
+    return "testcontainers", ""
 
 
 @contextmanager
 def running(choice: str, directory: Path) -> Iterator[Broker]:
     """A broker as `--broker` asked for, until the end of the block."""
-    if choice == "process":
-        with EmbeddedKafka(directory) as kafka:
-            yield ProcessBroker(kafka)
-    elif choice == "testcontainers":
-        from compat_tests.harness.container import ContainerBroker
-
-        with ContainerBroker() as container:
-            yield container
-    else:
+    if choice not in ("process", "testcontainers"):
         yield ExternalBroker(choice)
+        return
+    with KafkaProxy() as proxy:
+        listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
+        kafka: EmbeddedKafka | KafkaContainer
+        if choice == "testcontainers":
+            kafka = KafkaContainer(listeners=listeners, advertised=advertised)
+        else:
+            kafka = EmbeddedKafka(directory, listeners=listeners, advertised=advertised)
+        with kafka:
+            proxy.connect_to(kafka.address(PROXIED))
+            title = f"container {kafka.name}" if isinstance(kafka, KafkaContainer) else f"process {kafka.pid}"
+            yield OwnBroker(kafka, proxy, title)

@@ -79,16 +79,24 @@ class Cluster:
         counts = self.topics()
         return [Place(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
-    def ends(self, places: Collection[Place]) -> dict[Place, int]:
-        """End offsets, uncommitted and control records included."""
+    def ends(
+        self, places: Collection[Place], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[Place, int]:
+        """End offsets, uncommitted and control records included; or the last stable ones."""
         if not places:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(*place): latest for place in places}
         futures = self.admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=CALL_S
+            asked, isolation_level=isolation, request_timeout=CALL_S
         )
         return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
+
+    def open_transactions(self, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
+        """Where the last stable offset lies before the end: (last stable offset, end)."""
+        places = self.places(topics)
+        ends, stable = self.ends(places), self.ends(places, IsolationLevel.READ_COMMITTED)
+        return {place: (stable[place], ends[place]) for place in places if stable[place] < ends[place]}
 
     def committed(self, group: str) -> dict[Place, int]:
         """The group's stable committed offsets. `KafkaException` while a transaction on them is pending."""

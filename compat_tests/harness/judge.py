@@ -21,15 +21,17 @@ def judge(
     world: World,
     *flows: Flow,
     crashed: bool = False,
+    zombies: bool = False,
     repartitions: Sequence[str] = (),
     poisoned: frozenset[bytes] = frozenset(),
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
-    once may repeat. `poisoned`: values of inputs that a handler was to skip."""
+    once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
+    into a changelog is in no other's store. `poisoned`: values of inputs that a handler was to skip."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
-        findings += judge_flow(world, flow, exact=exact, poisoned=poisoned)
+        findings += judge_flow(world, flow, exact=exact, zombies=zombies, poisoned=poisoned)
     findings += judge_offsets(world, repartitions)
     past = world.history()
     findings += offsets.never_back(past.commits)
@@ -37,7 +39,7 @@ def judge(
     hold(findings)
 
 
-def judge_flow(world: World, flow: Flow, *, exact: bool, poisoned: frozenset[bytes]) -> Findings:
+def judge_flow(world: World, flow: Flow, *, exact: bool, zombies: bool, poisoned: frozenset[bytes]) -> Findings:
     """Outputs, then the changelog and the stores behind them."""
     inputs = [row for source in flow.sources for row in world.feeds[source].rows if row.value not in poisoned]
     topic = world.topic(flow.output)
@@ -45,8 +47,8 @@ def judge_flow(world: World, flow: Flow, *, exact: bool, poisoned: frozenset[byt
     if exact:
         findings = outputs.exact(flow, inputs, found, partitions)
     else:
-        findings = outputs.at_least_once(flow, inputs, found, partitions)
-    if flow.store is not None and not findings:
+        findings = outputs.at_least_once(flow, inputs, found, partitions, zombies=zombies)
+    if flow.store is not None and not findings and (exact or not zombies):
         table = outputs.table(flow, inputs, found) if exact else None
         findings += judge_store(world, flow.store, table)
     return findings

@@ -164,10 +164,12 @@ class World:
 
         try:
             until(patient, what, timeout_s, self.must_live)
-        except DeadlineError:
+        except DeadlineError as error:
             for instance in self.instances:
                 instance.write_stacks()
-            raise
+            own = [topic for topic in self.cluster.topics() if topic.startswith(self.application_id)]
+            still_open = {str(place): at for place, at in self.cluster.open_transactions(own).items()}
+            raise DeadlineError(f"{error}; open transactions (last stable offset, end): {still_open}") from error
 
     def group_is(self, *instances: Instance, timeout_s: float = PROGRESS_S) -> None:
         """Wait until these instances, and only they, have all partitions of the inputs, each something."""

@@ -94,6 +94,7 @@ def test_a_count_that_is_too_low_is_found_under_at_least_once_and_one_that_is_to
     forgotten = counts(IN[:20]) + counts(IN[20:])
     assert kinds(at_least_once(COUNT, IN, placed(forgotten), PARTITIONS)) == {"too-low"}
     assert at_least_once(COUNT, IN, counts([*IN, *IN]), PARTITIONS) == []
+    assert at_least_once(COUNT, IN, placed(forgotten), PARTITIONS, zombies=True) == []
 
 
 def test_a_wrong_timestamp_is_found() -> None:

@@ -7,12 +7,13 @@ outputs, also when they didn't move (an empty list of offsets wouldn't be fenced
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import TaskMigratedError
+from milestones.common.errors import StateError, TaskMigratedError
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 RETRY_PAUSE_MS = 50
 """Before a transactional call is made again: some errors come back at once."""
+
+log = logging.getLogger(__name__)
 
 
 class Confirmation(Protocol):
@@ -70,10 +73,21 @@ class Committer:
             self._confirmation.failed(staged)
             raise
         reach("commit.after-commit")
-        for task, boundary in staged.items():
-            task.applied(boundary, self._collection.changelog_offsets(task))
+        self._apply(staged)
         reach("commit.after-apply")
         return offsets
+
+    def _apply(self, staged: Mapping[Task, Staged]) -> None:
+        """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
+        failed: StateError | None = None
+        for task, boundary in staged.items():
+            try:
+                task.applied(boundary, self._collection.changelog_offsets(task))
+            except StateError as error:
+                log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
 
 class Transaction:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import TaskCorruptedError, TaskMigratedError
+from milestones.common.errors import StateCorruptError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import StaleGenerationError
 
@@ -34,7 +34,7 @@ class RejoinRecovery:
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         match error:
-            case TaskCorruptedError() | StaleGenerationError():
+            case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort()
             case KafkaException() if classify(error) is Failure.ABORTABLE:
                 return self._abort()

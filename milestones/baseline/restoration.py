@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
-from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.errors import MilestonesError, StateCorruptError, TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
@@ -121,7 +121,8 @@ class InlineRestoration:
         for partition, end in fetched.ends.items():
             self._apply(self._by_partition[partition], partition, [], end)
         for partition in fetched.out_of_range:
-            self._rebuild(self._by_partition[partition], partition)
+            progress = self._by_partition[partition]
+            self._rebuild(progress, partition, f"{partition} no longer has offset {progress.positions[partition]}")
         for partition in fetched.gone:
             raise MilestonesError(
                 f"changelog {partition} is gone: the topic was deleted under the running application; reset the "
@@ -145,7 +146,7 @@ class InlineRestoration:
             offset = offsets[store]
             first, end = answer.bounds[partition]
             if offset is not None and not first <= offset <= end:
-                self._clear(progress, partition, f"has offsets {first} to {end}, the store is at {offset}")
+                self._clear(progress, partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
                 offset = None
             progress.positions[partition] = OFFSET_BEGINNING if offset is None else offset
         missing = progress.missing()
@@ -163,21 +164,25 @@ class InlineRestoration:
             messages, position = [message for message in messages if (message.offset() or 0) < end], end
         if position <= progress.positions[partition]:
             return
-        progress.task.restore(progress.stores[partition], messages, position)
+        try:
+            progress.task.restore(progress.stores[partition], messages, position)
+        except StateCorruptError as error:
+            self._rebuild(progress, partition, str(error))
+            return
         progress.positions[partition] = position
         if position >= end:
             self._consumer.unassign([partition])
         if messages:
             reach("restore.batch")
 
-    def _rebuild(self, progress: Progress, partition: TopicPartition) -> None:
-        self._clear(progress, partition, f"no longer has offset {progress.positions[partition]}")
+    def _rebuild(self, progress: Progress, partition: TopicPartition, why: str) -> None:
+        self._clear(progress, partition, why)
         progress.positions[partition] = OFFSET_BEGINNING
         self._consumer.assign({partition: OFFSET_BEGINNING})
 
     def _clear(self, progress: Progress, partition: TopicPartition, why: str) -> None:
         store = progress.stores[partition]
-        log.warning("task %s: changelog %s %s; store %s is rebuilt", progress.task.id, partition, why, store)
+        log.warning("task %s: store %s is rebuilt from its changelog: %s", progress.task.id, store, why)
         progress.task.clear(store)
 
     def _complete(self) -> None:

@@ -17,7 +17,7 @@ from milestones.baseline.measures import Measured, ThreadMeasures, TimedCommit
 from milestones.baseline.rebalance import Rebalance
 from milestones.baseline.schedule import CommitSchedule
 from milestones.baseline.tasks import ThreadTasks
-from milestones.common.errors import MilestonesError, TaskCorruptedError
+from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError
 from milestones.context import ThreadContext, ThreadReport
 from milestones.parts import Clients, Parts
 from milestones.states import ThreadState
@@ -103,6 +103,8 @@ class StreamLoop:
         if self._recovery.recover(error, list(self._tasks.processing.values())):
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()
+            if isinstance(error, StateCorruptError) and error.task is not None and error.store is not None:
+                self._tasks.rebuild(error.task, error.store)
         else:
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")

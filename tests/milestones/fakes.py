@@ -91,7 +91,7 @@ class Logs(dict[TopicPartition, Log]):
 
 
 class FakeConsumer:
-    """`AssignedConsumer` on `Logs`. `waits` has the time-outs of all fetches; `next` is handed out instead of a fetch."""
+    """`AssignedConsumer` on `Logs`. `waits` has the time-outs of all fetches; `next` is handed out instead of one."""
 
     blocked_ns = 0
 
@@ -217,7 +217,9 @@ class FakeProducer:
             self._call("begin")
             self.in_transaction = True
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: bytes, timeout_ms: int) -> None:
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
+    ) -> None:
         self._call("send_offsets")
         self.offsets = dict(offsets)
 

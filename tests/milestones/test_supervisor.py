@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -273,6 +274,7 @@ def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_
 def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answer: Any) -> None:
     c = Client()
     c.supervisor.handler = lambda _: answer
+    assert c.supervisor._decide(ProcessingError("user code", A)) is Exceptions.SHUTDOWN_CLIENT
     c.begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
     assert c.ended().states[-1] == "ERROR"
@@ -379,6 +381,7 @@ def test_close_may_be_called_in_the_listener_at_any_state_and_does_not_wait_for_
             closed.append(streams.close(timeout_s=WAIT_S))
 
     streams.set_state_listener(listen)
+    began = time.monotonic()
     streams.start()
     supervisor = streams._supervisor
     if state is StreamsState.RUNNING:
@@ -389,6 +392,7 @@ def test_close_may_be_called_in_the_listener_at_any_state_and_does_not_wait_for_
         streams.close(timeout_s=WAIT_S)
     assert streams.wait(WAIT_S)
     assert closed == [False]
+    assert time.monotonic() - began < WAIT_S / 2
     assert streams.state is StreamsState.NOT_RUNNING
 
 

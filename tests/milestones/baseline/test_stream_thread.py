@@ -21,7 +21,9 @@ A = TaskId(0, 0)
 class Thread:
     """A stream thread whose member stops it after some rounds; `each_round` is called at every poll of the group."""
 
-    def __init__(self, world: World | None = None, *, rounds: int = 12, decision: Any = None, leave: bool = True) -> None:
+    def __init__(
+        self, world: World | None = None, *, rounds: int = 12, decision: Any = None, leave: bool = True
+    ) -> None:
         self.world = world or World()
         self.decided: list[BaseException] = []
         self.decision = decision or Exceptions.SHUTDOWN_CLIENT

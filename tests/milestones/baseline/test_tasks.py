@@ -265,15 +265,17 @@ class FailsToInit(Counting):
     init_error = ValueError("user's init")
 
 
+@pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("changelog", [(), ("x",)])
-def test_when_one_task_cannot_start_no_other_is_lost_sight_of(changelog: tuple[str, ...]) -> None:
+def test_when_one_task_cannot_start_no_other_is_lost_sight_of(changelog: tuple[str, ...], committed: bool) -> None:
     world = World(counting(processor=FailsToInit))
     for partition in (0, 1, 2):
         world.logs[TopicPartition(CHANGELOG, partition)].add(*changelog)
+        if committed:
+            world.commit(TopicPartition("in", partition), 0)
     r = Running(world)
     with pytest.raises(ProcessingError, match="user's init"):
-        r.rebalance(0, 1, 2)
-        r.step(5)
+        r.run(0, 1, 2)
     r.loop.fail(shut_application_down=None)
     assert world.state.held == set()
     assert places(r.tasks) == {}

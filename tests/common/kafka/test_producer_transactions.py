@@ -1,0 +1,189 @@
+"""A producer that is fenced, times out, or loses its broker: each call's class as measured on a real broker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones.common.errors import OwnershipError
+from milestones.common.kafka import producer as producers
+from milestones.common.kafka.embedded import EmbeddedKafka
+from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.membership import group_metadata
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+
+TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
+
+
+class Transacting:
+    """A transactional producer, its topic and its changelog."""
+
+    def __init__(self, kafka: str, **settings: Any) -> None:
+        self.kafka, self.id = kafka, uuid4().hex[:8]
+        self.out, self.changelog = f"out-{self.id}", f"log-{self.id}"
+        admin = AdminClient({"bootstrap.servers": kafka})
+        for created in admin.create_topics([NewTopic(self.out, 1), NewTopic(self.changelog, 1)]).values():
+            created.result(20)
+        self.settings = settings
+        self.producer = self.another()
+
+    def another(self) -> OutputProducer:
+        """A producer of the same transactional id: it fences the one before."""
+        settings = {"bootstrap.servers": self.kafka, "transactional.id": self.id, "linger.ms": 5, **self.settings}
+        made = OutputProducer(settings)
+        made.init_transactions(TIMEOUT_MS)
+        return made
+
+    def send(self, producer: OutputProducer | None = None) -> None:
+        outputs = [Output(topic, 0, b"k", b"v", 5, None, "sink") for topic in (self.out, self.changelog)]
+        (producer or self.producer).send(TASK, outputs, {self.changelog})
+
+    @property
+    def log(self) -> TopicPartition:
+        return TopicPartition(self.changelog, 0)
+
+
+def failure(call: Callable[[], object]) -> Failure | None:
+    try:
+        call()
+    except KafkaException as exception:
+        return classify(exception)
+    return None
+
+
+@pytest.mark.kafka
+def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_changelog(kafka: str) -> None:
+    t = Transacting(kafka)
+    for expected in (2, 5):  # a commit's marker takes an offset
+        t.send()
+        t.send()
+        t.producer.flush(TIMEOUT_MS)
+        assert t.producer.acknowledged == {t.log: expected}
+        t.producer.commit(TIMEOUT_MS)
+    t.producer.close()
+
+
+@pytest.mark.kafka
+def test_an_aborted_transaction_leaves_neither_offsets_nor_refusals_and_the_producer_goes_on(kafka: str) -> None:
+    t = Transacting(kafka, **{"linger.ms": 900})
+    t.send()  # still in the queue: the abort purges it, and its reports come later
+    t.producer.abort(TIMEOUT_MS)
+    t.producer.poll()
+    assert (t.producer.acknowledged, t.producer.refused) == ({}, [])
+    t.send()
+    t.producer.flush(TIMEOUT_MS)
+    assert t.log in t.producer.acknowledged
+    t.producer.commit(TIMEOUT_MS)
+    t.producer.close()
+
+
+def dead(t: Transacting) -> None:
+    """Every call says so, none shows it as a refusal of records, and closing doesn't wait."""
+    producer = t.producer
+    assert failure(lambda: producer.send_offsets(*offsets(t), TIMEOUT_MS)) is Failure.FATAL
+    assert failure(lambda: producer.commit(TIMEOUT_MS)) is Failure.FATAL
+    assert failure(lambda: producer.abort(TIMEOUT_MS)) is Failure.FATAL
+    assert failure(lambda: t.send(producer)) is Failure.FATAL
+    assert producer.refused == []
+    began = time.monotonic()
+    producer.close()
+    assert time.monotonic() - began < 5
+
+
+def offsets(t: Transacting) -> tuple[dict[TopicPartition, OffsetAndMetadata], bytes]:
+    return {TopicPartition(t.out, 0): OffsetAndMetadata(1)}, group_metadata("g", 1, "m", None)
+
+
+@pytest.mark.kafka
+def test_a_producer_whose_transactional_id_was_taken_over_is_dead(kafka: str) -> None:
+    t = Transacting(kafka)
+    t.send()
+    t.producer.flush(TIMEOUT_MS)
+    successor = t.another()
+    t.send()
+    failure(lambda: t.producer.flush(TIMEOUT_MS))
+    dead(t)
+    t.send(successor)
+    successor.commit(TIMEOUT_MS)
+    successor.close()
+
+
+@pytest.mark.kafka
+def test_a_transaction_that_timed_out_at_the_broker_kills_its_producer_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    fast = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    with EmbeddedKafka(tmp_path, properties=fast) as broker:
+        t = Transacting(broker.bootstrap_servers, **{"transaction.timeout.ms": 1_000, "message.timeout.ms": 1_000})
+        t.send()
+        t.producer.flush(TIMEOUT_MS)
+        deadline = time.monotonic() + 20
+        while failure(lambda: _again(t)) is not Failure.FATAL:
+            assert time.monotonic() < deadline
+        dead(t)
+        successor = t.another()
+        t.send(successor)
+        successor.commit(TIMEOUT_MS)
+        successor.close()
+        _closing_without_a_broker(broker, t)
+
+
+def _again(t: Transacting) -> None:
+    t.send()
+    t.producer.flush(1_000)
+    t.producer.poll()
+
+
+def _closing_without_a_broker(broker: EmbeddedKafka, t: Transacting) -> None:
+    """librdkafka's own close would wait for ever here. In this test as it has a broker of its own."""
+    producer = t.another()
+    t.send(producer)
+    producer.flush(TIMEOUT_MS)
+    broker.kill()
+    patience, producers.CLOSE_TIMEOUT_MS = producers.CLOSE_TIMEOUT_MS, 1_000
+    logging.getLogger("milestones.librdkafka").setLevel(logging.CRITICAL)
+    began = time.monotonic()
+    producer.close()
+    producers.CLOSE_TIMEOUT_MS = patience
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("generation", "member"), [(7, "nobody"), (0, "nobody")])
+def test_a_member_that_the_group_does_not_know_costs_the_transaction_but_not_the_producer(
+    kafka: str, generation: int, member: str
+) -> None:
+    t = Transacting(kafka)
+    t.send()
+    at = {TopicPartition(t.out, 0): OffsetAndMetadata(1)}
+    metadata = group_metadata(t.id, generation, member, None)
+    assert failure(lambda: t.producer.send_offsets(at, metadata, TIMEOUT_MS)) is Failure.ABORTABLE
+    assert failure(lambda: t.producer.commit(TIMEOUT_MS)) is Failure.ABORTABLE
+    t.producer.abort(TIMEOUT_MS)
+    t.send()
+    t.producer.commit(TIMEOUT_MS)
+    t.producer.close()
+
+
+def test_a_producer_that_never_met_a_broker_closes_at_once_and_closing_again_is_harmless() -> None:
+    producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1"})
+    began = time.monotonic()
+    producer.close()
+    producer.close()
+    assert time.monotonic() - began < 5
+
+
+def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1"})
+    with monkeypatch.context() as patched:
+        patched.setattr("milestones.common.kafka.consumers.get_ident", lambda: -1)
+        with pytest.raises(OwnershipError, match="OutputProducer belongs to thread"):
+            producer.poll()
+    producer.close()

@@ -1,0 +1,140 @@
+"""The admin side: topics, bounds, purges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError, TimeoutExceededError
+from milestones.common.kafka.topics import (
+    CHANGELOG_SETTINGS,
+    Cluster,
+    InternalTopic,
+    matching,
+    retrying,
+)
+from milestones.common.records import TopicPartition
+from milestones.common.testing import StepClock
+
+PASSING = KafkaException(KafkaError(KafkaError._TRANSPORT))
+LASTING = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+
+
+def failing(*errors: Exception) -> Callable[[], str]:
+    left = list(errors)
+
+    def call() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+def test_a_call_is_repeated_while_its_error_may_pass() -> None:
+    clock = StepClock()
+    assert retrying(failing(PASSING, PASSING), what="it", timeout_ms=1_000, clock=clock) == "done"
+    assert clock.monotonic_ms() == 100
+
+
+def test_a_lasting_error_is_not_repeated() -> None:
+    with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
+        retrying(failing(LASTING), what="it", timeout_ms=1_000, clock=StepClock())
+
+
+def test_when_time_is_up_the_error_names_what_failed_and_for_how_long() -> None:
+    with pytest.raises(TimeoutExceededError, match=r"the offsets kept failing for 1000 ms.*_TRANSPORT"):
+        retrying(failing(*[PASSING] * 100), what="the offsets", timeout_ms=1_000, clock=StepClock())
+
+
+def test_a_pattern_matches_whole_names_and_never_kafkas_own_topics() -> None:
+    assert matching(["in.*", "other"], ["in", "in-2", "main", "other", "others", "__in"]) == {"in", "in-2", "other"}
+    assert matching([".*"], ["__consumer_offsets"]) == set()
+
+
+def test_brokers_that_do_not_answer_are_named() -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(KafkaUnreachableError, match=r"127\.0\.0\.1:1"):
+        Cluster(settings, request_timeout_ms=50).partition_counts()
+
+
+# -- on a real broker
+
+
+def named(prefix: str) -> str:
+    return f"{prefix}-{uuid4().hex[:8]}"
+
+
+@pytest.mark.kafka
+def test_missing_topics_are_created_and_existing_ones_are_left_alone(kafka: str) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    topic = InternalTopic(named("changelog"), 3, CHANGELOG_SETTINGS)
+    cluster.create([topic], -1)
+    cluster.create([topic, InternalTopic(named("second"), 1, {})], -1)
+    assert cluster.partition_counts()[topic.name] == 3
+
+
+@pytest.mark.kafka
+def test_an_internal_topic_with_another_partition_count_is_an_error_that_says_what_to_do(kafka: str) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    name = named("changelog")
+    cluster.create([InternalTopic(name, 3, {})], -1)
+    with pytest.raises(SourceTopicError, match=rf"{name} has 3 partitions, the topology needs 4.*reset"):
+        cluster.create([InternalTopic(name, 4, {})], -1)
+
+
+@pytest.mark.kafka
+def test_two_leaders_may_create_the_same_topic(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    topic = InternalTopic(named("changelog"), 1, {})
+    cluster.create([topic], -1)
+    monkeypatch.setattr(cluster, "partition_counts", dict)
+    cluster.create([topic], -1)
+
+
+@pytest.mark.kafka
+def test_the_end_of_a_partition_includes_control_records_and_open_transactions_unless_committed_is_asked(
+    kafka: str,
+) -> None:
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
+    cluster.create([InternalTopic(name, 1, {})], -1)
+    at = TopicPartition(name, 0)
+    assert cluster.bounds([at], committed=True) == {at: (0, 0)}
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
+    producer.init_transactions(20)
+    for finish in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(name, b"v", partition=0)
+        producer.flush(20)
+        finish(20)
+    producer.begin_transaction()
+    producer.produce(name, b"v", partition=0)
+    producer.flush(20)
+    assert cluster.bounds([at], committed=False) == {at: (0, 5)}
+    assert cluster.bounds([at], committed=True) == {at: (0, 4)}
+    producer.abort_transaction(20)
+    cluster.purge({at: 3})
+    assert cluster.bounds([at], committed=False)[at][0] == 3
+
+
+@pytest.mark.kafka
+def test_bounds_of_a_partition_that_is_not_there_are_an_error(kafka: str) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    with pytest.raises(KafkaException):
+        cluster.bounds([TopicPartition(named("nowhere"), 0)], committed=False)
+
+
+@pytest.mark.kafka
+def test_a_purge_that_fails_is_told_in_the_log_and_nowhere_else(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    Cluster({"bootstrap.servers": kafka}).purge({TopicPartition(named("nowhere"), 0): 1})
+    assert "will be tried again" in caplog.text
+
+
+def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr("milestones.common.kafka.consumers.get_ident", lambda: -1)
+    with pytest.raises(OwnershipError, match="this is a bug"):
+        cluster.partition_counts()

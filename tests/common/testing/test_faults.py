@@ -1,0 +1,91 @@
+"""Fault points: what arms them, what they do."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+import milestones
+from milestones.common.testing import faults
+from milestones.common.testing.faults import POINTS, Fault, InjectedFault, armed, parse
+
+
+def test_unset_nothing_happens_anywhere() -> None:
+    reach = armed({})
+    for point in POINTS:
+        reach(point)
+
+
+def test_a_fault_happens_at_the_nth_time_its_point_is_reached_and_only_then() -> None:
+    reach = armed({"MILESTONES_FAULT": "restore.batch:raise:3"})
+    reach("restore.batch")
+    reach("restore.complete")
+    reach("restore.batch")
+    with pytest.raises(InjectedFault, match=r"injected at restore\.batch"):
+        reach("restore.batch")
+    reach("restore.batch")
+
+
+def test_without_a_number_it_is_the_first_time() -> None:
+    with pytest.raises(InjectedFault):
+        armed({"MILESTONES_FAULT": "restore.batch:raise"})("restore.batch")
+
+
+def test_several_faults_can_be_armed_also_at_one_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(faults.time, "sleep", slept.append)
+    reach = armed({"MILESTONES_FAULT": "restore.batch:sleep=20,restore.batch:raise:2,restore.complete:raise"})
+    reach("restore.batch")
+    assert slept == [0.02]
+    with pytest.raises(InjectedFault):
+        reach("restore.batch")
+    with pytest.raises(InjectedFault):
+        reach("restore.complete")
+
+
+@pytest.mark.parametrize(("action", "sent"), [("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)])
+def test_kill_and_stop_are_signals_to_the_process_itself(
+    action: str, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(faults.os, "kill", lambda pid, number: signals.append((pid, number)))
+    armed({"MILESTONES_FAULT": f"restore.batch:{action}"})("restore.batch")
+    assert signals == [(faults.os.getpid(), sent)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nowhere:kill",
+        "restore.batch",
+        "restore.batch:explode",
+        "restore.batch:sleep",
+        "restore.batch:sleep=soon",
+        "restore.batch:kill:0",
+        "restore.batch:kill:often",
+        "restore.batch:kill:1:2",
+        ":kill",
+    ],
+)
+def test_what_names_no_fault_is_an_error_that_lists_the_points_and_actions(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected point:action:nth.*commit\.after-commit.*raise, sleep=MS"):
+        parse(text)
+
+
+def test_the_text_is_read_as_it_says() -> None:
+    first, second = parse("commit.after-flush:sleep=250:2,rebalance.assigned:stop")
+    assert (first.point, first.action, first.nth) == ("commit.after-flush", "sleep=250", 2)
+    assert (second.point, second.action, second.nth) == ("rebalance.assigned", "stop", 1)
+    assert isinstance(first, Fault)
+    assert parse("") == []
+
+
+def test_every_point_is_in_the_code_once_and_every_point_in_the_code_is_in_the_table() -> None:
+    package = Path(milestones.__file__).parent
+    sources = [path.read_text() for path in package.rglob("*.py") if path.name != "faults.py"]
+    code = "\n".join(sources)
+    for point in POINTS:
+        assert code.count(f'reach("{point}")') == (2 if point == "commit.after-offsets" else 1), point
+    assert code.count('reach("') == len(POINTS) + 1

@@ -1,0 +1,129 @@
+"""The clients of one thread: made together or not at all, closed together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from milestones.baseline import clients
+from milestones.baseline.clients import ThreadClients
+from milestones.common.errors import KafkaUnreachableError
+from tests.milestones.fakes import TIMED_OUT, FakeConsumer, FakeMember, FakeProducer, World, kafka_error
+
+
+class Making:
+    """What is made, in order; `producer_errors` are raised by `init_transactions`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.world = World(settings=settings)
+        self.consumers: list[FakeConsumer] = []
+        self.producers: list[FakeProducer] = []
+        self.members: list[FakeMember] = []
+        self.producer_errors: list[Exception] = []
+        self.closed: list[str] = []
+        self.member_error: Exception | None = None
+        monkeypatch.setattr(clients, "AssignedConsumer", self.consumer)
+        monkeypatch.setattr(clients, "OutputProducer", self.producer)
+        monkeypatch.setattr(clients, "GroupMember", self.member)
+
+    def consumer(self, settings: Any) -> FakeConsumer:
+        self.consumers.append(FakeConsumer(self.world.logs))
+        return self.consumers[-1]
+
+    def producer(self, settings: dict[str, Any]) -> FakeProducer:
+        made = FakeProducer(transactional="transactional.id" in settings)
+        made.init_transactions = self.init  # type: ignore[attr-defined]
+        self.producers.append(made)
+        return made
+
+    def init(self, timeout_ms: int) -> None:
+        self.world.clock.advance(100)
+        if self.producer_errors:
+            raise self.producer_errors.pop(0)
+
+    def member(self, *_: Any) -> FakeMember:
+        if self.member_error is not None:
+            raise self.member_error
+        self.members.append(FakeMember())
+        return self.members[-1]
+
+    def make(self) -> ThreadClients:
+        return ThreadClients(self.world.context)
+
+    @property
+    def all_closed(self) -> bool:
+        return all(client.closed for client in [*self.consumers, *self.producers])
+
+
+def test_a_transactional_producer_is_initialised_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    making = Making(monkeypatch)
+    making.producer_errors = [TIMED_OUT]
+    assert making.make().producer is making.producers[0]
+    assert making.producer_errors == []
+
+
+def test_at_least_once_needs_no_transactional_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    making = Making(monkeypatch, processing_guarantee="at_least_once")
+    making.producer_errors = [TIMED_OUT]
+    assert not making.make().producer.transactional
+    assert making.producer_errors == [TIMED_OUT]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TIMED_OUT, kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)],
+    ids=["late", "refused"],
+)
+def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    making = Making(monkeypatch, task_timeout_ms=1_000)
+    making.producer_errors = [error] * 100
+    with pytest.raises(KafkaUnreachableError, match="transactional id app-tx can't be initialised"):
+        making.make()
+    assert making.all_closed
+    assert making.world.clock.monotonic_ms() <= 1_100
+
+
+def test_a_member_that_cannot_be_made_leaves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    making = Making(monkeypatch)
+    making.member_error = ValueError("group_id")
+    with pytest.raises(ValueError, match="group_id"):
+        making.make()
+    assert making.all_closed
+
+
+def test_a_renewed_producer_replaces_the_one_before_which_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    making = Making(monkeypatch)
+    made = making.make()
+    made.renew_producer()
+    first, second = making.producers
+    assert (first.closed, second.closed, made.producer) == (True, False, second)
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_all_clients_are_closed_the_producer_before_the_group_is_left(
+    leave: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    making = Making(monkeypatch)
+    made = making.make()
+    order: list[str] = []
+    monkeypatch.setattr(making.producers[0], "close", lambda: order.append("producer"))
+    monkeypatch.setattr(making.members[0], "close", lambda leave: order.append(f"member, leaves: {leave}"))
+    made.close(leave_group=leave)
+    assert order == ["producer", f"member, leaves: {leave}"]
+    assert all(consumer.closed for consumer in making.consumers)
+
+
+def test_a_client_that_does_not_close_cleanly_keeps_no_other_open(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    making = Making(monkeypatch)
+    made = making.make()
+    making.producers[0].fail("close", RuntimeError("already closed"))
+    made.close(leave_group=True)
+    assert making.members[0].closed is True
+    assert all(consumer.closed for consumer in making.consumers)
+    assert "didn't close cleanly" in caplog.text
