@@ -20,6 +20,8 @@ from milestones.flags import STAGES
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 SELECTIONS = ("short", "full", "soak")
+CASE_S = 400
+"""More than the deadlines of a case's waits together: these say more than a time-out of the whole."""
 REPORT = Path("report") / "compatibility"
 
 _results = pytest.StashKey[report.Results]()
@@ -75,6 +77,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(CASE_S))
     included = SELECTIONS[: SELECTIONS.index(config.option.selection) + 1]
     left_out = set(SELECTIONS) - set(included)
     dropped = [

@@ -8,6 +8,7 @@ count of this state directory used are initialised once, so that none of their t
 from __future__ import annotations
 
 import logging
+import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MANY_FILES = 1 << 20
+
 
 class Instance:
     """An instance's identity and local state. Shared by its threads; `LocalState` guards itself."""
 
     def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
+        allow_many_files()
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
         try:
             engines = open_engines(config.rocksdb_engine, rocks_settings(config))
@@ -113,6 +117,15 @@ class Instance:
 
     def close(self) -> None:
         self.state.close()
+
+
+def allow_many_files() -> None:
+    """Use as many file descriptors as the system lets us: each persistent store takes about seven, and the usual soft
+    limit of 1,024 would be reached by a hundred and fifty of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def rocks_settings(config: StreamsConfig) -> RocksSettings:

@@ -14,11 +14,13 @@ would change with each restart.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -84,6 +86,15 @@ class ContainerError(EmbeddedKafkaError):
 
 def why_none(download: bool = False) -> str | None:
     """Why no Kafka container can be started here; None when one can. `download`: an image may be pulled for it."""
+    with warnings.catch_warnings():
+        # Docker's client forgets to close a socket that it couldn't connect.
+        warnings.simplefilter("ignore", ResourceWarning)
+        reason = _why_none(download)
+        gc.collect()
+    return reason
+
+
+def _why_none(download: bool) -> str | None:
     try:
         with contextlib.closing(docker.from_env(timeout=_PING_TIMEOUT_S)) as client:
             client.ping()
@@ -348,16 +359,12 @@ def _docker_errors(what: str) -> Iterator[None]:
     """What Docker and its client raise becomes a `ContainerError`."""
     try:
         yield
-    except ImageNotFound as error:
-        raise ContainerError(f"couldn't {what}: {_brief(error)}. {_other_image()}") from error
     except APIError as error:
-        raise ContainerError(f"couldn't {what}: {_brief(error)}") from error
+        unpulled = isinstance(error, ImageNotFound) or "images/create" in str(error)
+        hint = f". Build an image (`{BUILD_COMMAND}`), or name one that is there with {IMAGE_VARIABLE}"
+        raise ContainerError(f"couldn't {what}: {_brief(error)}{hint if unpulled else ''}") from error
     except (DockerException, RequestException) as error:
         raise ContainerError(f"couldn't {what}, is the Docker engine running? {_brief(error)}") from error
-
-
-def _other_image() -> str:
-    return f"Build one (`{BUILD_COMMAND}`), or name one that is there with {IMAGE_VARIABLE}"
 
 
 def _brief(error: Exception) -> str:

@@ -134,15 +134,15 @@ class StreamLoop:
                 "%s: the last commit failed, its records will be processed again: %s", self._context.name, error
             )
         finally:
-            self._measures.close()
             self._tasks.close(self._tasks.owned)
+            self._measures.close()
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
-        self._measures.close()
         try:
             self._tasks.close(self._tasks.owned)
         finally:
+            self._measures.close()
             if shut_application_down is not None:
                 self._rebalance.shut_application_down(shut_application_down)
 

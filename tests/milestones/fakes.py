@@ -6,25 +6,21 @@ memory. Nothing here has a thread; time is a step clock.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 
 from milestones import wiring
 from milestones.application import Application
 from milestones.baseline.stream_loop import StreamLoop
 from milestones.common import serdes
-from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import MilestonesError, StateLockedError
-from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import Assigned, Committed, JoinNeeded
+from milestones.common.errors import StateLockedError
+from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.metrics import Metrics
-from milestones.common.records import OffsetAndMetadata, Output, Record, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
 from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
@@ -32,327 +28,28 @@ from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.context import Exceptions, ThreadContext, ThreadEvent
-from milestones.housekeeper import AskBounds, Bounds, Purge
 from milestones.states import ThreadState
+from tests.milestones.fake_kafka import (
+    FENCED,
+    ILLEGAL_GENERATION,
+    TIMED_OUT,
+    FakeClients,
+    FakeConsumer,
+    FakeMember,
+    FakeProducer,
+    FakeRequests,
+    Log,
+    Logs,
+    kafka_error,
+)
+
+__all__ = [
+    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "TIMED_OUT", "Counting", "FakeClients", "FakeConsumer", "FakeMember",
+    "FakeProducer", "FakeState", "Log", "Logs", "Passing", "Running", "World", "assignment", "counting", "inputs",
+    "kafka_error", "passing", "put",
+]  # fmt: skip
 
 CHANGELOG = "app-counts-changelog"
-
-
-def kafka_error(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaException:
-    return KafkaException(KafkaError(code, "made by a test", fatal, retriable, abort))
-
-
-FENCED = kafka_error(KafkaError._FENCED, fatal=True)
-ILLEGAL_GENERATION = kafka_error(KafkaError.ILLEGAL_GENERATION, abort=True)
-TIMED_OUT = kafka_error(KafkaError._TIMED_OUT, retriable=True)
-
-
-class Log:
-    """One partition. None in `entries` is a control record or an aborted one: an offset that no reader sees."""
-
-    def __init__(self, partition: TopicPartition, first: int = 0) -> None:
-        self.partition, self.first = partition, first
-        self.entries: list[Message | None] = []
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.entries)
-
-    def add(self, *values: str, key: str = "k", timestamp: int = 1_000) -> Log:
-        for value in values:
-            topic, partition = self.partition
-            self.entries.append(
-                Message(
-                    topic=topic, partition=partition, offset=self.end, key=key.encode(), value=value.encode(),
-                    timestamp=(1, timestamp),
-                )
-            )
-        return self
-
-    def control(self, count: int = 1) -> Log:
-        self.entries += [None] * count
-        return self
-
-    def cut_to(self, first: int) -> None:
-        """Retention, or a purge: what is before `first` is gone."""
-        self.entries = self.entries[first - self.first :]
-        self.first = first
-
-
-class Logs(dict[TopicPartition, Log]):
-    """The cluster's partitions, made when first asked for."""
-
-    def __missing__(self, partition: TopicPartition) -> Log:
-        self[partition] = Log(partition)
-        return self[partition]
-
-    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return {p: (self[p].first, self[p].end) for p in partitions}
-
-
-class FakeConsumer:
-    """`AssignedConsumer` on `Logs`. `waits` has the time-outs of all fetches; `next` is handed out instead of one."""
-
-    blocked_ns = 0
-
-    def __init__(self, logs: Logs) -> None:
-        self.logs = logs
-        self.positions: dict[TopicPartition, int] = {}
-        self.paused: set[TopicPartition] = set()
-        self.told: set[TopicPartition] = set()
-        self.waits: list[int] = []
-        self.next: deque[Fetched | Exception] = deque()
-        self.moves: list[dict[TopicPartition, int]] = []
-        self.fail_assign: Exception | None = None
-        self.closed = False
-
-    @property
-    def assigned(self) -> frozenset[TopicPartition]:
-        return frozenset(self.positions)
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        if self.fail_assign is not None:
-            raise self.fail_assign
-        self.moves.append(dict(positions))
-        self.unassign(positions)
-        self.positions.update(positions)
-
-    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in list(partitions):
-            self.positions.pop(partition, None)
-            self.paused.discard(partition)
-            self.told.discard(partition)
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self.paused |= self.positions.keys() & set(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        self.paused -= set(partitions)
-
-    def fetch(self, limit: int, timeout_ms: int) -> Fetched:
-        self.waits.append(timeout_ms)
-        if self.next:
-            scripted = self.next.popleft()
-            if isinstance(scripted, Exception):
-                raise scripted
-            return scripted
-        fetched = Fetched()
-        for partition in sorted(self.positions.keys() - self.paused):
-            self._fetch(partition, limit, fetched)
-        return fetched
-
-    def _fetch(self, partition: TopicPartition, limit: int, fetched: Fetched) -> None:
-        log, at = self.logs[partition], self.positions[partition]
-        at = log.first if at == OFFSET_BEGINNING else at
-        if not log.first <= at <= log.end:
-            if partition not in self.told:
-                fetched.out_of_range.append(partition)
-                self.told.add(partition)
-            return
-        entries = log.entries[at - log.first : at - log.first + limit]
-        messages = [message for message in entries if message is not None]
-        if messages:
-            fetched.records[partition] = messages
-        self.positions[partition] = at + len(entries)
-        if entries or partition not in self.told:
-            self.told.discard(partition)
-            if self.positions[partition] == log.end:
-                fetched.ends[partition] = log.end
-                self.told.add(partition)
-
-    def known_end(self, partition: TopicPartition) -> int | None:
-        return self.logs[partition].end
-
-    def partitions_of(self, topic: str, timeout_ms: int) -> int:
-        return 1
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class FakeProducer:
-    """`OutputProducer`. `calls` has what was done; `errors` what the next call of a name raises."""
-
-    blocked_ns = 0
-
-    def __init__(self, *, transactional: bool = True) -> None:
-        self.transactional = transactional
-        self.in_transaction = False
-        self.acknowledged: dict[TopicPartition, int] = {}
-        self.refused: list[Any] = []
-        self.calls: list[str] = []
-        self.errors: dict[str, deque[Exception]] = {}
-        self.sent: list[tuple[TaskId, Output]] = []
-        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._ends: dict[TopicPartition, int] = {}
-        self.closed = False
-
-    def fail(self, call: str, *errors: Exception) -> None:
-        self.errors.setdefault(call, deque()).extend(errors)
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if self.errors.get(name):
-            raise self.errors[name].popleft()
-
-    def send(self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **_: Any) -> None:
-        self._call("send")
-        self.begin()
-        for output in outputs:
-            self.sent.append((task, output))
-            at = TopicPartition(output.topic, output.partition)
-            self._ends[at] = self._ends.get(at, 0) + 1
-            if output.topic in changelogs:
-                self.acknowledged[at] = self._ends[at]
-
-    def poll(self) -> None:
-        self._call("poll")
-
-    def flush(self, timeout_ms: int) -> None:
-        self._call("flush")
-
-    def begin(self) -> None:
-        if self.transactional and not self.in_transaction:
-            self._call("begin")
-            self.in_transaction = True
-
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
-    ) -> None:
-        self._call("send_offsets")
-        self.offsets = dict(offsets)
-
-    def commit(self, timeout_ms: int) -> None:
-        self._call("commit")
-        self.committed.update(self.offsets)
-        self.in_transaction = False
-
-    def abort(self, timeout_ms: int) -> None:
-        self._call("abort")
-        self.in_transaction = False
-        self.acknowledged.clear()
-
-    def close(self) -> None:
-        self._call("close")
-        self.closed = True
-
-
-class FakeMember:
-    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, unless
-    `holds`."""
-
-    blocked_ns = 0
-
-    def __init__(self) -> None:
-        self.events: deque[Any] = deque()
-        self.joins: list[Subscription] = []
-        self.rejoins: list[str] = []
-        self.gate = False
-        self.metadata_error: MilestonesError | None = None
-        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
-        self.commit_errors: deque[Exception] = deque()
-        self.holds = False
-        self.questions: list[tuple[int, frozenset[TopicPartition], Any]] = []
-        self.on_join: Callable[[Subscription], None] = lambda _: None
-        self.closed: bool | None = None
-        self.started = False
-
-    def start(self) -> None:
-        self.started = True
-
-    def poll(self) -> list[Any]:
-        events = list(self.events)
-        self.events.clear()
-        return events
-
-    def join(self, subscription: Subscription) -> None:
-        self.joins.append(subscription)
-        self.on_join(subscription)
-
-    def request_rejoin(self, reason: str) -> None:
-        self.rejoins.append(reason)
-
-    def joining(self) -> bool:
-        return self.gate
-
-    def metadata(self) -> bytes:
-        if self.metadata_error is not None:
-            raise self.metadata_error
-        return b"metadata"
-
-    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        if self.commit_errors:
-            raise self.commit_errors.popleft()
-        self.commits.append(dict(offsets))
-        self.committed.update(offsets)
-
-    def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Any) -> None:
-        self.questions.append((number, partitions, reply_to))
-        if not self.holds:
-            self.answer()
-
-    def answer(self, error: MilestonesError | None = None) -> None:
-        """Answer all questions that wait."""
-        for number, partitions, reply_to in self.questions:
-            found = {p: self.committed[p] for p in partitions if p in self.committed}
-            reply_to.try_put(Committed(number, {} if error else found, error))
-        self.questions.clear()
-
-    def close(self, leave: bool) -> None:
-        self.closed = leave
-
-
-class FakeRequests:
-    """The housekeeper's mailbox. Questions are answered at once from the logs, unless `holds`; `error` is the answer
-    instead, when set."""
-
-    def __init__(self, logs: Logs) -> None:
-        self.logs = logs
-        self.questions: list[AskBounds] = []
-        self.purges: list[Purge] = []
-        self.holds = False
-        self.error: Exception | None = None
-        self.full = False
-
-    def put(self, question: AskBounds, timeout_ms: int) -> None:
-        self.questions.append(question)
-        if not self.holds:
-            self.answer()
-
-    def try_put(self, purge: Purge) -> bool:
-        if not self.full:
-            self.purges.append(purge)
-        return not self.full
-
-    def answer(self) -> None:
-        for question in self.questions:
-            bounds = {} if self.error else self.logs.bounds(question.partitions)
-            question.reply_to.try_put(Bounds(question.task, bounds, self.error))
-        self.questions.clear()
-
-
-class FakeClients:
-    """`Clients` of one thread."""
-
-    def __init__(self, logs: Logs, *, transactional: bool = True) -> None:
-        self.consumer, self.restore_consumer = FakeConsumer(logs), FakeConsumer(logs)
-        self.producer: Any = FakeProducer(transactional=transactional)
-        self.member = FakeMember()
-        self.renewed = 0
-        self.renewal_error: Exception | None = None
-        self.closed: bool | None = None
-
-    def renew_producer(self) -> None:
-        self.renewed += 1
-        if self.renewal_error is not None:
-            raise self.renewal_error
-        self.producer.close()
-        self.producer = FakeProducer(transactional=self.producer.transactional)
-
-    def close(self, *, leave_group: bool) -> None:
-        self.closed = leave_group
 
 
 class FakeTaskState:

@@ -1,0 +1,73 @@
+"""The baseline's rounds over its tasks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from milestones.baseline.processing import MOST_RECORDS, SLICE_MS, InlineProcessing
+from milestones.common.records import TaskId
+from milestones.common.testing.clock import StepClock
+
+
+class Work:
+    """Takes the place of a task: `waiting` records, each of which takes `record_ms`."""
+
+    def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0) -> None:
+        self.id = TaskId(0, partition)
+        self.waiting, self.turns = waiting, list[int]()
+        self._clock, self._record_ms = clock, record_ms
+
+    def process(self, limit: int, _now_ms: int) -> int:
+        done = min(limit, self.waiting)
+        self.waiting -= done
+        self._clock.advance(done * self._record_ms)
+        if done:
+            self.turns.append(done)
+        return done
+
+    def punctuate(self, _now_ms: int) -> bool:
+        return False
+
+    def next_punctuation_ms(self) -> int | None:
+        return None
+
+
+def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
+    context: Any = SimpleNamespace(clock=clock)
+    part = InlineProcessing(context)
+    for task in tasks:
+        part.add(task)  # type: ignore[arg-type]  # as far as it goes
+    return part
+
+
+def test_all_that_was_fetched_is_processed_before_more_is_when_time_allows() -> None:
+    clock = StepClock()
+    task = Work(clock, waiting=10 * MOST_RECORDS, record_ms=0)
+    part = processing(clock, task)
+    assert part.run_once(clock.monotonic_ms())
+    assert task.waiting == 0
+    assert part.processed == 10 * MOST_RECORDS
+    assert max(task.turns) == MOST_RECORDS
+
+
+def test_a_call_ends_soon_after_its_time_slice_however_much_waits() -> None:
+    clock = StepClock()
+    slow = [Work(clock, waiting=1_000_000, record_ms=3, partition=number) for number in range(3)]
+    part = processing(clock, *slow)
+    for _ in range(10):
+        before_ms = clock.monotonic_ms()
+        part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms < 3 * SLICE_MS
+
+
+def test_no_task_waits_for_another_one_to_finish() -> None:
+    clock = StepClock()
+    busy, idle = Work(clock, 1_000_000, record_ms=1), Work(clock, 1, record_ms=1, partition=1)
+    processing(clock, busy, idle).run_once(clock.monotonic_ms())
+    assert idle.waiting == 0
+
+
+def test_nothing_to_do_is_said() -> None:
+    clock = StepClock()
+    assert not processing(clock, Work(clock, waiting=0, record_ms=0)).run_once(clock.monotonic_ms())
