@@ -115,7 +115,7 @@ def profiled(work: Work, contender: Contender, guarantee: str, rate: int) -> Pro
             return [py_spy, "record", "--nonblocking", "--rate", str(rate), *shape, "--", *contender.command(job)]
 
         figures = work.measure(replace(contender, command=command), guarantee)
-        stacks = list(_parsed(Path(file.name).read_text("utf-8")))
+        stacks = list(parse(Path(file.name).read_text("utf-8")))
     if not stacks:
         raise BenchmarkError("py-spy saw nothing of the stream thread: is it allowed to look into other processes?")
     return Profile(stacks, 1e6 / rate / figures["records"])
@@ -129,7 +129,8 @@ def _py_spy() -> str:
     return found
 
 
-def _parsed(text: str) -> Iterator[tuple[tuple[Frame, ...], int]]:
+def parse(text: str) -> Iterator[tuple[tuple[Frame, ...], int]]:
+    """The stream threads' stacks, and how often each was seen, of py-spy's raw format."""
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         thread, *frames = stack.split(";")

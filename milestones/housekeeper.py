@@ -59,6 +59,13 @@ class Purge:
     offsets: Mapping[TopicPartition, int]
 
 
+@dataclass(frozen=True)
+class NewSources:
+    """Topics that a source's pattern matches and that weren't there before: the group has to assign anew."""
+
+    topics: frozenset[str]
+
+
 Request = AskBounds | Purge
 Requests = Mailbox[Request]
 
@@ -67,7 +74,8 @@ class Housekeeper(threading.Thread):
     """Answers the stream threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
     *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to whoever asked; a
-    `SourceTopicError` to the client when a source topic was deleted or got another number of partitions.
+    `SourceTopicError` to the client when a source topic was deleted or got another number of partitions, `NewSources`
+    when topics have come up that a source's pattern matches.
     """
 
     def __init__(
@@ -77,12 +85,12 @@ class Housekeeper(threading.Thread):
         application: Application,
         cleaner: Cleaner,
         clock: Clock,
-        on_error: Callable[[Exception], None],
+        tell: Callable[[Exception | NewSources], None],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
-        self._on_error = on_error
+        self._tell = tell
         self._counts: dict[str, int] = {}
         self._missing: frozenset[str] = frozenset()
         self._next_watch = 0
@@ -97,7 +105,7 @@ class Housekeeper(threading.Thread):
         except Exception as error:
             log.exception("%s died", self.name)
             self.requests.close(error)
-            self._on_error(error)
+            self._tell(error)
 
     def _next_request(self) -> Request | None:
         try:
@@ -135,9 +143,12 @@ class Housekeeper(threading.Thread):
         self._missing = frozenset(missing)
         changed = changed_sources(self._counts, counts | unsure)
         if changed is not None:
-            self._on_error(changed)
-        sources = self._application.external_topics(counts)
-        self._counts = self._counts | {topic: counts[topic] for topic in sources & counts.keys()}
+            self._tell(changed)
+        sources = self._application.external_topics(counts) & counts.keys()
+        new = frozenset(sources - self._counts.keys())
+        if new and self._counts:
+            self._tell(NewSources(new))
+        self._counts = self._counts | {topic: counts[topic] for topic in sources}
 
     def close(self) -> None:
         """Ask the thread to end; the caller joins it."""

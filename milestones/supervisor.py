@@ -20,7 +20,7 @@ from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metric
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import Exceptions, ThreadEvent, ThreadFailed, ThreadMoved, ThreadReport
 from milestones.flags import stage_name
-from milestones.housekeeper import Housekeeper
+from milestones.housekeeper import Housekeeper, NewSources
 from milestones.instance import Instance
 from milestones.states import ALIVE_THREADS, StreamsState, ThreadState, moved
 
@@ -41,6 +41,9 @@ class Close:
 @dataclass(frozen=True)
 class ClientFailed:
     error: BaseException
+
+
+Event = ThreadEvent | Close | ClientFailed | NewSources
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Supervisor:
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
         self.stopped = threading.Event()
-        self._mailbox: Mailbox[ThreadEvent | Close | ClientFailed] = Mailbox(capacity=100_000)
+        self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
@@ -119,7 +122,7 @@ class Supervisor:
             raise
         housekeeper = Housekeeper(
             f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
-            lambda error: self._tell(ClientFailed(error)),
+            lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
         )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
@@ -171,7 +174,7 @@ class Supervisor:
             generation=max((report.generation for report in reports), default=-1),
         )
 
-    def _tell(self, event: ThreadEvent | Close | ClientFailed) -> None:
+    def _tell(self, event: Event) -> None:
         self._mailbox.try_put(event)
 
     def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
@@ -196,7 +199,7 @@ class Supervisor:
         """A static member stays in the group: it is expected back."""
         return Ending(self._config.group_instance_id is None, error)
 
-    def _take(self, event: ThreadEvent | Close | ClientFailed, add: Callable[[int], None]) -> Ending | None:
+    def _take(self, event: Event, add: Callable[[int], None]) -> Ending | None:
         """Note what a thread tells; how the client ends, if this is its end."""
         match event:
             case Close(leave_group):
@@ -212,6 +215,10 @@ class Supervisor:
                 self._thread_moved(name, ThreadState(state))
             case ThreadReport(name):
                 self._members[name].report = event
+            case NewSources(topics):
+                alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
+                for thread in alive[:1]:
+                    thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
         return None
 
     def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:

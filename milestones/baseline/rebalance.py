@@ -132,6 +132,14 @@ class Rebalance:
             client_tags=context.config.client_tags,
         )
 
+    def _reopen(self, assignment: Assignment) -> None:
+        """Tasks that stay but have other input partitions than before (a new topic matches a pattern) begin anew."""
+        changed = self._tasks.with_other_partitions(assignment.partitions)
+        if changed:
+            log.info("%s: tasks with new input partitions: %s", self._context.name, sorted(map(str, changed)))
+            self._commit()
+            self._tasks.close(changed)
+
     def _assigned(self, assignment: Assignment) -> list[ThreadState]:
         reach("rebalance.assigned")
         if assignment.error is not None:
@@ -141,6 +149,7 @@ class Rebalance:
             self._commit()
             self._tasks.close(revoked)
             reach("rebalance.revoked")
+        self._reopen(assignment)
         self._tasks.assign({id: assignment.partitions[id] for id in assignment.active})
         if revoked:
             self._member.request_rejoin("tasks were released to their new owners")

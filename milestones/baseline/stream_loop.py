@@ -17,6 +17,7 @@ from milestones.baseline.measures import Measured, ThreadMeasures, TimedCommit
 from milestones.baseline.rebalance import Rebalance
 from milestones.baseline.schedule import CommitSchedule
 from milestones.baseline.tasks import ThreadTasks
+from milestones.baseline.trouble import Trouble
 from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError
 from milestones.context import ThreadContext, ThreadReport
 from milestones.parts import Clients, Parts
@@ -48,6 +49,7 @@ class StreamLoop:
         commit = TimedCommit(parts.commit(context, clients, self._collection))
         self._commits = CommitSchedule(context, clients, commit, self._tasks)
         self._rebalance = Rebalance(context, clients, self._tasks, self._commit_or_recover, self._abandon)
+        self._trouble = Trouble(context.config.task_timeout_ms)
         self._settled = True
         self._busy = False
         self._next_report_ms = 0
@@ -100,6 +102,7 @@ class StreamLoop:
 
     def _recover(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all tasks and rejoin. Other errors are raised again."""
+        self._trouble.note(error, self._commits.commits, self._clock.monotonic_ms())
         if self._recovery.recover(error, list(self._tasks.processing.values())):
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 
 from milestones.baseline.stream_loop import StreamLoop
 from milestones.common.errors import ApplicationShutdownError
@@ -19,10 +20,20 @@ from milestones.states import ThreadState, thread_moved
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Stop:
+    leave_group: bool
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    reason: str
+
+
 class StreamThread(threading.Thread):
     """Polls, processes, commits, by its `StreamLoop`.
 
-    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; a request to stop.
+    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; `Stop`, `Rejoin`.
     *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
     """
 
@@ -30,11 +41,15 @@ class StreamThread(threading.Thread):
         super().__init__(name=context.name, daemon=True)
         self._context, self._parts = context, parts
         self._state = ThreadState.CREATED
-        self._stop_requests: Mailbox[bool] = Mailbox(capacity=1, name=f"{context.name} stop")
+        self._requests: Mailbox[Stop | Rejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask the thread to commit, close and end; the caller joins it."""
-        self._stop_requests.try_put(leave_group)
+        self._requests.put(Stop(leave_group), timeout_ms=1_000)
+
+    def rejoin(self, reason: str) -> None:
+        """Have the group assign anew."""
+        self._requests.try_put(Rejoin(reason))
 
     def run(self) -> None:
         clients: Clients | None = None
@@ -46,9 +61,9 @@ class StreamThread(threading.Thread):
             clients = self._parts.clients(self._context)
             loop = StreamLoop(self._context, self._parts, clients, self._move)
             clients.member.start()
-            while not (stopping := self._stop_requests.drain()):
+            while (stop := self._next_stop(clients)) is None:
                 loop.run_once(self._context.clock.monotonic_ms())
-            leave_group = stopping[0]
+            leave_group = stop.leave_group
             self._move(ThreadState.PENDING_SHUTDOWN)
             loop.shut_down()
         except BaseException as error:
@@ -58,6 +73,15 @@ class StreamThread(threading.Thread):
         self._move(ThreadState.DEAD)
         if failure is not None:
             self._context.notify(failure)
+
+    def _next_stop(self, clients: Clients) -> Stop | None:
+        for request in self._requests.drain():
+            match request:
+                case Stop():
+                    return request
+                case Rejoin(reason):
+                    clients.member.request_rejoin(reason)
+        return None
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
         log.error("%s dies: %s", self.name, error, exc_info=error)

@@ -79,6 +79,12 @@ class ThreadTasks:
     def all_running(self) -> bool:
         return not (self._waiting or self._positioning or self._restoring or self._starting)
 
+    def with_other_partitions(self, partitions: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
+        """Those of our tasks that have other input partitions than these."""
+        opened = {**self._positioning, **self._restoring, **self._starting, **self.processing}
+        ours = self._waiting | {id: task.partitions for id, task in opened.items()}
+        return frozenset(id for id, own in ours.items() if id in partitions and set(own) != set(partitions[id]))
+
     def assign(self, tasks: Mapping[TaskId, Collection[TopicPartition]]) -> None:
         """Take what is new of an assignment; what went away has been closed before."""
         self._waiting.update({id: partitions for id, partitions in tasks.items() if id not in self.owned})

@@ -41,7 +41,9 @@ _SMALL = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 
-# What a test would wait for. A killed broker comes back only when its former self's session is over.
+# What a test would wait for. A killed broker comes back only when its former self's session is over. Until then it must
+# not look for timed-out transactions: it would end them without writing their markers, and their partitions would stay
+# locked for readers of committed records for ever. So the interval is longer than the session.
 _IMPATIENT = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "4000",
@@ -49,7 +51,7 @@ _IMPATIENT = {
     "group.min.session.timeout.ms": "500",
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "7000",
     "log.initial.task.delay.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
     "controlled.shutdown.max.retries": "1",

@@ -1,0 +1,121 @@
+"""Rounds, rows, and what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from pathlib import Path
+
+import orjson
+import pytest
+from rich.console import Console
+
+from benchmarks.contenders import Contender, ours, peers
+from benchmarks.errors import BenchmarkError
+from benchmarks.job import GUARANTEES, Job
+from benchmarks.report import plot, ratio, table, write_json
+from benchmarks.rows import Figure, Row, run
+from milestones.common.errors import ConfigError
+
+FIGURES = (Figure("speed", "records/s", compared=True), Figure("cpu", "CPU s", digits=1))
+JOB = Job("localhost:9092", "app", "exactly_once_v2", "in", "out", "/state")
+
+
+class Fake:
+    """A work that takes no time: the n-th run has speed n."""
+
+    name = "fake"
+    figures = FIGURES
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, str]] = []
+
+    def prepare(self, contenders: Iterable[Contender]) -> None:
+        pass
+
+    def measure(self, contender: Contender, guarantee: str) -> Mapping[str, float]:
+        self.runs.append((contender.name, guarantee))
+        return {"speed": float(len(self.runs)), "cpu": 1.0}
+
+
+def contender(name: str) -> Contender:
+    return Contender(name, lambda job: job.arguments())
+
+
+def rows() -> list[Row]:
+    rounds = {"loop": (90.0, 200.0, 100.0), "ours": (40.0, 41.0, 90.0)}
+    return [
+        Row("fake", name, "at_least_once", [{"speed": speed, "cpu": 1.0} for speed in speeds])
+        for name, speeds in rounds.items()
+    ]
+
+
+def test_every_contender_runs_once_per_guarantee_and_round_after_one_run_that_does_not_count() -> None:
+    work = Fake()
+    found = run(work, [contender("a"), contender("b")], GUARANTEES, rounds=3, seed=1, log=lambda _: None)
+    assert len(work.runs) == 1 + 3 * 4
+    for begin in range(1, len(work.runs), 4):
+        assert len(set(work.runs[begin : begin + 4])) == 4
+    assert [(row.contender, row.guarantee, len(row.rounds)) for row in found] == [
+        (name, guarantee, 3) for name in "ab" for guarantee in GUARANTEES
+    ]
+
+
+def test_the_order_is_shuffled_and_the_same_for_the_same_seed() -> None:
+    first, second = Fake(), Fake()
+    for work in (first, second):
+        run(work, [contender(name) for name in "abcd"], GUARANTEES, rounds=2, seed=5, log=lambda _: None)
+    assert first.runs == second.runs
+    assert first.runs[1:9] != first.runs[9:]
+
+
+def test_a_contender_that_takes_part_twice_is_refused() -> None:
+    with pytest.raises(BenchmarkError, match="once"):
+        run(Fake(), [contender("a"), contender("a")], GUARANTEES, rounds=1, seed=1, log=lambda _: None)
+
+
+def test_the_ratio_is_of_the_medians_and_under_the_same_guarantee() -> None:
+    loop, mine = rows()
+    assert ratio(mine, "speed", [loop, mine]) == pytest.approx(0.41)
+    assert ratio(Row("fake", "ours", "exactly_once_v2", mine.rounds), "speed", [loop]) is None
+
+
+def test_the_table_shows_medians_and_ratios() -> None:
+    text = StringIO()
+    Console(file=text, width=120).print(table("title", FIGURES, rows()))
+    (line,) = [line for line in text.getvalue().splitlines() if "ours" in line]
+    assert line.split() == ["ours", "at_least_once", "41", "41%", "1.0"]
+
+
+def test_json_has_the_medians_and_every_round(tmp_path: Path) -> None:
+    write_json(tmp_path / "rows.json", rows(), {"rounds": 3})
+    document = orjson.loads((tmp_path / "rows.json").read_bytes())
+    assert document["rows"][1]["speed"] == 41.0
+    assert [measured["speed"] for measured in document["rows"][1]["rounds"]] == [40.0, 41.0, 90.0]
+    assert {"work", "contender", "guarantee"} < document["rows"][1].keys()
+    assert {"date", "processor", "kafka"} < document["machine"].keys()
+
+
+def test_a_plot_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot(tmp_path / "rows.svg", "title", FIGURES, rows())
+    assert "<svg" in (tmp_path / "rows.svg").read_text()
+
+
+def test_a_job_survives_its_command_line() -> None:
+    assert Job.parse(JOB.arguments()) == JOB
+    with pytest.raises(SystemExit, match="expected"):
+        Job.parse([*JOB.arguments(), "colour=blue"])
+
+
+def test_ours_is_named_by_its_stage_and_told_it() -> None:
+    found = ours("baseline", "count")
+    assert found.name == "milestones baseline"
+    assert "stage=baseline" in found.command(JOB)
+
+
+def test_an_unknown_stage_or_peer_is_an_error_before_anything_runs() -> None:
+    with pytest.raises(ConfigError):
+        ours("m99", "count")
+    with pytest.raises(BenchmarkError, match="there is no peer 'flink'"):
+        peers(["flink"], "count")
