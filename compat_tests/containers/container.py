@@ -346,7 +346,9 @@ class KafkaContainer:
 
     def _watch(self, name: str) -> None:
         script = str(Path(watchdog.__file__).resolve())
-        self._watchdog = subprocess.Popen([sys.executable, script, name], stdin=subprocess.PIPE, start_new_session=True)
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-P", script, name], stdin=subprocess.PIPE, start_new_session=True
+        )
 
     def _end_watchdog(self, removed: bool) -> None:
         process, self._watchdog = self._watchdog, None
@@ -368,4 +370,4 @@ def _docker_errors(what: str) -> Iterator[None]:
 
 
 def _brief(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(str(error).split())[:600]

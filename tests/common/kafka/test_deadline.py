@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from milestones.common.kafka.deadline import Caller, LateError
 
 

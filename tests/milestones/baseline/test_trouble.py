@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from milestones.baseline.trouble import CALM_MS, Trouble
 from milestones.common.errors import TimeoutExceededError
 
