@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 Header = tuple[str, bytes | None]
 """One record header, as Kafka has it: a name, and bytes or nothing."""
@@ -50,25 +50,41 @@ class TaskId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
-class Record(NamedTuple):
-    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
+class _RecordFields(NamedTuple):
+    """What both kinds of records are made of."""
 
     key: Any
     value: Any
     timestamp: int
     headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
 
-    def with_key(self, key: Any) -> Record:
-        return self._replace(key=key)
-
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: Any) -> Self:
+        """This record with another value."""
         return self._replace(value=value)
 
-    def with_timestamp(self, timestamp: int) -> Record:
+    def with_timestamp(self, timestamp: int) -> Self:
+        """This record at another time, ms since the epoch."""
         return self._replace(timestamp=timestamp)
 
-    def with_headers(self, headers: Headers) -> Record:
+    def with_headers(self, headers: Headers) -> Self:
+        """This record with a copy of `headers` in place of its own."""
         return self._replace(headers=list(headers))
+
+
+class Record(_RecordFields):
+    """A record as a `Processor` sees it (KIP-820): key, value, timestamp in ms since the epoch, headers."""
+
+    __slots__ = ()
+
+    def with_key(self, key: Any) -> Record:
+        """This record with another key."""
+        return self._replace(key=key)
+
+
+class FixedKeyRecord(_RecordFields):
+    """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
+
+    __slots__ = ()
 
 
 class OffsetAndMetadata(NamedTuple):

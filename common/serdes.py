@@ -20,6 +20,22 @@ import orjson
 
 from milestones.common.errors import SerializationError
 
+__all__ = [
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "UUID",
+    "VOID",
+    "Serde",
+    "list_serde",
+]
+
 T = TypeVar("T")
 
 
@@ -133,7 +149,7 @@ STRING: Serde[str] = Serde(str.encode, bytes.decode, name="STRING", immutable=Tr
 BYTES: Serde[bytes] = Serde(_only_bytes, _identity, name="BYTES", immutable=True)
 SHORT: Serde[int] = _number("SHORT", ">h")
 INTEGER: Serde[int] = _number("INTEGER", ">i")
-INT = INTEGER
+INT: Serde[int] = INTEGER
 LONG: Serde[int] = _number("LONG", ">q")
 FLOAT: Serde[float] = _number("FLOAT", ">f")
 DOUBLE: Serde[float] = _number("DOUBLE", ">d")

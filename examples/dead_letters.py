@@ -5,7 +5,7 @@ it (the processing handler decides). Any other error stops the application: it w
 letter has the bytes of the order, and headers that say what was wrong and where the order came from (KIP-1034).
 
     milestones broker --port 9092
-    python examples/console.py orders spent:long orders-dead-letters
+    python examples/console.py orders spent:long orders-dead-letters --keyed
         # type `ann:{"quantity": 2, "cents": 350}`, then `ann:{"quantity": 2}`, then `ann:hello`
     python examples/dead_letters.py
 """
@@ -45,12 +45,13 @@ SETTINGS: dict[str, Any] = {
     "errors_dead_letter_queue_topic_name": DEAD_LETTERS,
 }
 
+streams = Streams(
+    builder,
+    application_id="orders",
+    bootstrap_servers="localhost:9092",
+    processing_guarantee="exactly_once_v2",
+    **SETTINGS,
+)
+
 if __name__ == "__main__":
-    streams = Streams(
-        builder.build(),
-        application_id="orders",
-        bootstrap_servers="localhost:9092",
-        processing_guarantee="exactly_once_v2",
-        **SETTINGS,
-    )
     raise SystemExit(streams.run())

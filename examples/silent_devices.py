@@ -4,7 +4,7 @@ A processor keeps state in a store and is called by the clock. Everything it doe
 part of the same transaction as the offsets of its input.
 
     milestones broker --port 9092
-    python examples/console.py heartbeats alarms        # type `pump:ok`, wait half a minute
+    python examples/console.py heartbeats alarms --keyed   # type `pump:ok`, wait half a minute
     python examples/silent_devices.py
 """
 
@@ -44,11 +44,12 @@ topology = (
     .add_sink("alarms", "alarms", "silence-alarm", key=serdes.STRING, value=serdes.STRING)
 )
 
+streams = Streams(
+    topology,
+    application_id="silent-devices",
+    bootstrap_servers="localhost:9092",
+    processing_guarantee="exactly_once_v2",
+)
+
 if __name__ == "__main__":
-    streams = Streams(
-        topology,
-        application_id="silent-devices",
-        bootstrap_servers="localhost:9092",
-        processing_guarantee="exactly_once_v2",
-    )
     raise SystemExit(streams.run())

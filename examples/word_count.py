@@ -19,11 +19,12 @@ builder = StreamsBuilder()
     .to("word-counts", value=serdes.LONG)
 )
 
+streams = Streams(
+    builder,
+    application_id="words",
+    bootstrap_servers="localhost:9092",
+    processing_guarantee="exactly_once_v2",
+)
+
 if __name__ == "__main__":
-    streams = Streams(
-        builder.build(),
-        application_id="words",
-        bootstrap_servers="localhost:9092",
-        processing_guarantee="exactly_once_v2",
-    )
     raise SystemExit(streams.run())

@@ -9,10 +9,27 @@ from __future__ import annotations
 
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
+from milestones.common.errors import (
+    ConfigError,
+    KafkaUnreachableError,
+    MilestonesError,
+    ProcessingError,
+    ProductionError,
+    SerializationError,
+    SourceTopicError,
+    StateError,
+    TopologyError,
+)
 from milestones.common.records import Record, RecordMetadata, TaskId, TopicPartition
+from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.topology import (
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyRecord,
+    KGroupedStream,
+    KGroupedTable,
     KStream,
     KTable,
     Processor,
@@ -35,19 +52,33 @@ from milestones.streams import Streams
 
 __all__ = [
     "Action",
+    "ConfigError",
     "ErrorContext",
     "Exceptions",
     "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
+    "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
+    "KafkaUnreachableError",
+    "KeyValueStore",
     "LogAndContinue",
     "LogAndFail",
+    "MilestonesError",
+    "ProcessingError",
     "Processor",
     "ProcessorContext",
+    "ProductionError",
     "Record",
     "RecordMetadata",
     "Response",
     "RetryOrFail",
+    "Serde",
+    "SerializationError",
+    "SourceTopicError",
+    "StateError",
     "StoreSpec",
     "Streams",
     "StreamsBuilder",
@@ -55,8 +86,11 @@ __all__ = [
     "StreamsState",
     "TaskId",
     "ThreadState",
+    "TimestampedKeyValueStore",
     "TopicPartition",
     "Topology",
+    "TopologyError",
+    "ValueAndTimestamp",
     "send_to_dead_letter_topic",
     "serdes",
 ]

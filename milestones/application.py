@@ -51,6 +51,19 @@ class Application:
         return frozenset(topic for sub in self.subtopologies for topic in sub.repartition_topics)
 
     @cached_property
+    def output_topics(self) -> frozenset[str]:
+        """Static sink topics that somebody else made: without the application's own repartition topics."""
+        sinks = frozenset(topic for sub in self.subtopologies for topic in sub.sink_topics)
+        return sinks - self.repartition_topics
+
+    @cached_property
+    def internal_topics(self) -> frozenset[str]:
+        """What the application makes itself: repartition topics, and changelogs that aren't source topics."""
+        sourced = {spec.source_topic for sub in self.subtopologies for spec in sub.stores}
+        changelogs = {topic for sub in self.subtopologies for topic in sub.changelogs.values()}
+        return self.repartition_topics | (changelogs - sourced)
+
+    @cached_property
     def stateful(self) -> frozenset[int]:
         """Sub-topologies that have state to restore."""
         return frozenset(sub.id for sub in self.subtopologies if sub.changelogs)

@@ -17,18 +17,18 @@ from milestones.common.errors import ConfigError
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flag without which it can't be; `seed`:
+    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flag without which it can't be; `source`:
     where the idea comes from; `built`: whether this version can run it."""
 
     name: str
     flag: str | None
     needs: str | None
     title: str
-    seed: str
+    source: str
     built: bool
 
 
-_SEED = "003_12c4d220cfc381b7.txt"
+_DESIGN = "Kafka Streams: refactored threading model"
 
 STAGES: tuple[Stage, ...] = (
     Stage(
@@ -36,7 +36,7 @@ STAGES: tuple[Stage, ...] = (
         flag=None,
         needs=None,
         title="stream threads, each with its own clients and tasks; all work inline",
-        seed="001_51fac9b704033a0a.txt",
+        source="Kafka Streams: threading model",
         built=True,
     ),
     Stage(
@@ -44,7 +44,7 @@ STAGES: tuple[Stage, ...] = (
         flag="state_updater",
         needs=None,
         title="restoration and standby updates on threads of their own",
-        seed=f"{_SEED}, KAFKA-10199",
+        source=f"{_DESIGN}, KAFKA-10199",
         built=False,
     ),
     Stage(
@@ -52,7 +52,7 @@ STAGES: tuple[Stage, ...] = (
         flag="processing_threads",
         needs="state_updater",
         title="processing threads take tasks; the stream thread polls, sends, commits",
-        seed=f"{_SEED}, KAFKA-15326; 002_3a4ac1983d8662f7.txt, KIP-408",
+        source=f"{_DESIGN}, KAFKA-15326, KIP-408",
         built=False,
     ),
     Stage(
@@ -60,7 +60,7 @@ STAGES: tuple[Stage, ...] = (
         flag="fencing_tolerance",
         needs=None,
         title="a fenced or timed-out producer is replaced in place",
-        seed=f"{_SEED}, KIP-588",
+        source=f"{_DESIGN}, KIP-588, KAFKA-9803",
         built=False,
     ),
     Stage(
@@ -68,7 +68,7 @@ STAGES: tuple[Stage, ...] = (
         flag="polling_thread",
         needs="processing_threads",
         title="one consumer, one producer, one group member per instance",
-        seed=_SEED,
+        source=_DESIGN,
         built=False,
     ),
     Stage(
@@ -76,7 +76,7 @@ STAGES: tuple[Stage, ...] = (
         flag="committed_collector",
         needs="polling_thread",
         title="one shared collector; processing goes on during commits",
-        seed=f"{_SEED}, KIP-691",
+        source=f"{_DESIGN}, KIP-691",
         built=False,
     ),
     Stage(
@@ -84,7 +84,7 @@ STAGES: tuple[Stage, ...] = (
         flag="state_manager",
         needs="committed_collector",
         title="one owner of all stores; snapshots; one memory budget",
-        seed=f"{_SEED}; 004_bbbcb3989a278a1a.txt",
+        source=_DESIGN,
         built=False,
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -35,21 +35,25 @@ WATCH_INTERVAL_MS = 5_000
 @dataclass(frozen=True)
 class AskBounds:
     """Where do these partitions begin and end now? With `committed`, they end where the first open transaction
-    begins; else after their last record, uncommitted and control records included."""
+    begins; else after their last record, uncommitted and control records included. With `topic_ids`, the answer has
+    the ids of their topics too."""
 
     task: TaskId
     partitions: frozenset[TopicPartition]
     reply_to: Mailbox[Bounds]
     committed: bool = False
+    topic_ids: bool = False
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The answer to `AskBounds`: first offset and end by partition, or the error that Kafka gave."""
+    """The answer to `AskBounds`: first offset and end by partition, or the error that Kafka gave. `topic_ids`: by
+    topic, where it was asked for and Kafka has one."""
 
     task: TaskId
     bounds: Mapping[TopicPartition, tuple[int, int]]
     error: Exception | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,8 @@ class Housekeeper(threading.Thread):
 
     def _serve(self, cluster: Cluster, request: Request) -> None:
         match request:
-            case AskBounds(task, partitions, reply_to, committed):
-                reply_to.try_put(_bounds(cluster, task, partitions, committed))
+            case AskBounds():
+                request.reply_to.try_put(_bounds(cluster, request))
             case Purge(offsets):
                 cluster.purge(offsets)
 
@@ -155,11 +159,13 @@ class Housekeeper(threading.Thread):
         self.requests.close()
 
 
-def _bounds(cluster: Cluster, task: TaskId, partitions: frozenset[TopicPartition], committed: bool) -> Bounds:
+def _bounds(cluster: Cluster, asked: AskBounds) -> Bounds:
     try:
-        return Bounds(task, cluster.bounds(partitions, committed=committed))
+        bounds = cluster.bounds(asked.partitions, committed=asked.committed)
+        ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}
+        return Bounds(asked.task, bounds, topic_ids=ids)
     except (KafkaException, MilestonesError) as error:
-        return Bounds(task, {}, error)
+        return Bounds(asked.task, {}, error)
 
 
 def changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> SourceTopicError | None:

@@ -55,14 +55,19 @@ class Instance:
         self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
 
     def prepare(self) -> None:
-        """See that the client library is one we know, that Kafka is there with the topology's source topics, and
-        that no transaction of an obsolete id is open."""
+        """See that the client library is one we know, that Kafka is there with the topology's source and output
+        topics, and that no transaction of an obsolete id is open."""
         verify_group_metadata_format()
         cluster = Cluster(self._config.admin_settings(f"{self.client_id}-start"))
         existing = cluster.partition_counts()
-        missing = sorted(self._application.external_topics(()) - existing.keys())
+        expected = {"source": self._application.external_topics(()), "output": self._application.output_topics}
+        missing = [
+            f"{kind} topics don't exist: {', '.join(sorted(topics - existing.keys()))}"
+            for kind, topics in expected.items()
+            if topics - existing.keys()
+        ]
         if missing:
-            raise SourceTopicError(f"source topics don't exist: {', '.join(missing)}; create them, then start again")
+            raise SourceTopicError(f"{'; '.join(missing)}; create them, then start again")
         if self._config.exactly_once:
             self._retire_transactional_ids()
 

@@ -28,6 +28,9 @@ import enum
 
 
 class StreamsState(enum.Enum):
+    """Where a client is: `RUNNING` when all its threads process, `REBALANCING` while some get tasks or restore them.
+    `ERROR` and `NOT_RUNNING` are the ends; `Streams.error` tells why it was the first."""
+
     CREATED = "CREATED"
     REBALANCING = "REBALANCING"
     RUNNING = "RUNNING"
@@ -38,6 +41,9 @@ class StreamsState(enum.Enum):
 
 
 class ThreadState(enum.Enum):
+    """Where a stream thread is: `PARTITIONS_ASSIGNED` while its tasks are restored, `RUNNING` when all of them
+    process, `DEAD` at the end."""
+
     CREATED = "CREATED"
     STARTING = "STARTING"
     PARTITIONS_REVOKED = "PARTITIONS_REVOKED"

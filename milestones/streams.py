@@ -7,16 +7,14 @@ store or lock of this object is left; a listener or handler that raises is logge
 
 from __future__ import annotations
 
-import logging
-import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from milestones import wiring
+from milestones import running, wiring
 from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, TopologyError
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.context import Exceptions
@@ -27,8 +25,6 @@ from milestones.supervisor import Supervisor
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.supervisor import Status
-
-log = logging.getLogger(__name__)
 
 StateListener = Callable[[StreamsState, StreamsState], None]
 UncaughtHandler = Callable[[BaseException], Exceptions]
@@ -49,7 +45,10 @@ class Streams:
         clock: Clock | None = None,
         **overrides: Any,
     ) -> None:
-        built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+        built: object = topology.build() if isinstance(topology, StreamsBuilder) else topology
+        if not isinstance(built, Topology):
+            hint = "call it" if callable(built) else "make one with a StreamsBuilder"
+            raise TopologyError(f"Streams runs a Topology or a StreamsBuilder, not {built!r}: {hint}")
         self.config = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
         self.topology = built
         flags = parse_milestones(self.config.milestones)
@@ -60,6 +59,7 @@ class Streams:
 
     @property
     def state(self) -> StreamsState:
+        """Where this client is."""
         return self._supervisor.state
 
     def set_state_listener(self, listener: StateListener) -> None:
@@ -94,9 +94,11 @@ class Streams:
         `leave_group` None: a static member stays in the group (it is expected back within `session_timeout_ms`), any
         other leaves. Called from a callback of this client it only starts the shutdown, and returns False.
         """
-        leave = self.config.group_instance_id is None if leave_group is None else leave_group
-        self._supervisor.ask_to_close(leave)
+        self._supervisor.ask_to_close(self._leaves(leave_group))
         return not self._supervisor.is_inside() and self.wait(timeout_s)
+
+    def _leaves(self, leave_group: bool | None) -> bool:
+        return self.config.group_instance_id is None if leave_group is None else leave_group
 
     def status(self) -> Status:
         """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""
@@ -115,29 +117,16 @@ class Streams:
 
     @property
     def error(self) -> BaseException | None:
-        """Why the client is in state ERROR."""
+        """Why the client is in state ERROR, or why `run` couldn't start it."""
         return self._supervisor.error
 
     def run(self) -> int:
-        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`)."""
-        signals: list[int] = []
-        previous = {
-            number: signal.signal(number, lambda received, _: signals.append(received))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            self.start()
-            while not self.wait(0.2):
-                if signals:
-                    self.close()
-        finally:
-            self.close()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-        if self.error is not None:
-            log.error("%s", self.error)
-            return self.error.exit_code if isinstance(self.error, MilestonesError) else 1
-        return 130 if signal.SIGINT in signals else 0
+        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`).
+
+        An error is logged as one line, that of a start included. A second signal ends the process at once, with 130.
+        A program without a logging set-up gets one: INFO, to stderr. Only in the main thread.
+        """
+        return running.run(self._supervisor, self.config, self.start, self._leaves(None))
 
     def __enter__(self) -> Streams:
         self.start()

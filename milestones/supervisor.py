@@ -8,7 +8,9 @@ threads' states by one function; every thread that was started is joined.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from milestones.parts import Parts
 
 log = logging.getLogger(__name__)
+
+SAY_S = 5
+"""Seconds between two words about a thread that is awaited."""
 
 
 @dataclass(frozen=True)
@@ -259,9 +264,9 @@ class Supervisor:
         for member in self._members.values():
             member.thread.stop(leave_group=ending.leave_group)
         for member in self._members.values():
-            member.thread.join()
+            join(member.thread)
         housekeeper.close()
-        housekeeper.join()
+        join(housekeeper)
         try:
             instance.close()
         except Exception:
@@ -283,6 +288,23 @@ class Supervisor:
                 log.exception("the state listener raised")
             finally:
                 self._listening = None
+
+
+def join(thread: threading.Thread) -> None:
+    """Wait until the thread has ended; every few seconds say that it is awaited, and where it is."""
+    waited_s = 0
+    while True:
+        thread.join(SAY_S)
+        if not thread.is_alive():
+            return
+        waited_s += SAY_S
+        log.warning("waiting for %s to end, for %d s now; it is in %s", thread.name, waited_s, _place(thread))
+
+
+def _place(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    calls = traceback.extract_stack(frame)[-1:] if frame is not None else []
+    return "".join(f"{call.name}, {call.filename}:{call.lineno}" for call in calls) or "no Python code"
 
 
 def _version() -> str:

@@ -1,6 +1,6 @@
 """The exception handlers that names in a config stand for.
 
-*Guarantees*: a built-in handler writes to the dead letter topic of the same config.
+*Guarantees*: a built-in handler that skips records writes them to the dead letter topic of the same config.
 *Assumes*: handlers are those of `milestones.common.topology.handlers`.
 """
 
@@ -16,11 +16,9 @@ def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
     """The handler that a name stands for; a handler of the user is what it is."""
     from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
 
-    classes = {
-        LOG_AND_FAIL: handlers.LogAndFail,
-        LOG_AND_CONTINUE: handlers.LogAndContinue,
-        RETRY_OR_FAIL: handlers.RetryOrFail,
+    by_name = {
+        LOG_AND_FAIL: handlers.LogAndFail(),
+        LOG_AND_CONTINUE: handlers.LogAndContinue(values["errors_dead_letter_queue_topic_name"]),
+        RETRY_OR_FAIL: handlers.RetryOrFail(),
     }
-    if isinstance(handler, str):
-        return classes[handler](values["errors_dead_letter_queue_topic_name"])
-    return handler
+    return by_name[handler] if isinstance(handler, str) else handler

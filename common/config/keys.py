@@ -179,8 +179,9 @@ class ApplicationKeys:
         optional(legal_name("a topic name")),
         None,
         importance="medium",
-        doc="Topic to which the built-in handlers write the bytes of a failed record, with headers that say what "
-        "happened (KIP-1034). The topic must exist.",
+        doc="Topic to which `log_and_continue` writes the bytes of a record that it skips, with headers that say what "
+        "happened (KIP-1034). The topic must exist. A handler that fails writes nothing: the record isn't passed, and "
+        "is met again at the next start.",
     )
 
 

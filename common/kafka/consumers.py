@@ -8,21 +8,18 @@ from the position asked for; a partition's end, control records included, is rep
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import get_ident
-from time import perf_counter_ns
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
-from milestones.common.errors import MilestonesError, OwnershipError
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
-client_log = logging.getLogger("milestones.librdkafka")
 
 ASSIGNED_CONSUMER = {
     "enable.auto.commit": False,
@@ -36,28 +33,6 @@ ASSIGNED_CONSUMER = {
 
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Codes of a partition that doesn't exist."""
-
-
-class Owned:
-    """A client that only the thread that made it may touch. `blocked_ns`: how long its calls have waited for Kafka."""
-
-    def __init__(self) -> None:
-        self._owner = get_ident()
-        self.blocked_ns = 0
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        began = perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.blocked_ns += perf_counter_ns() - began
-
-    def _check_owner(self) -> None:
-        if get_ident() != self._owner:
-            raise OwnershipError(
-                f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} touched it: this is a bug"
-            )
 
 
 @dataclass

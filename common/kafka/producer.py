@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.consumers import Owned, client_log
+from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
 from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, Output, TaskId, TopicPartition

@@ -13,18 +13,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError, TimeoutExceededError
-from milestones.common.kafka.consumers import Owned, client_log
+from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
+from milestones.common.kafka.offsets import committed_offsets
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+SILENT_S = 2.0
+"""How long a broker may take before the log says that it is waited for."""
 
 CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
@@ -58,7 +62,7 @@ def retrying(call: Callable[[], T], *, what: str, timeout_ms: int, clock: Clock)
                 raise
             if clock.monotonic_ms() >= deadline:
                 raise TimeoutExceededError(
-                    f"{what} kept failing for {timeout_ms} ms (task_timeout_ms): {error_of(exception)}; "
+                    f"{what} kept failing for {timeout_ms} ms (task_timeout_ms): {text_of(exception)}; "
                     "check that the brokers are up and reachable"
                 ) from exception
             clock.sleep_ms(50)
@@ -69,27 +73,48 @@ class Cluster(Owned):
 
     def __init__(self, settings: Mapping[str, Any], *, request_timeout_ms: int = 10_000) -> None:
         super().__init__()
-        self._admin = AdminClient(dict(settings), logger=client_log)
+        self._settings = dict(settings)
+        self._reason = LastReason()
+        client: dict[str, Any] = {**settings, "error_cb": self._reason.note}
+        self._admin = AdminClient(client, logger=client_log)
         self._timeout = request_timeout_ms / 1000
         self._servers = settings.get("bootstrap.servers")
 
     def partition_counts(self) -> dict[str, int]:
         """Partition counts of all topics that this principal may see."""
         self._check_owner()
-        try:
-            metadata = self._admin.list_topics(timeout=self._timeout)
-        except KafkaException as exception:
-            if is_passing(exception):
-                raise KafkaUnreachableError(
-                    f"no broker of bootstrap_servers={self._servers!r} answered within {self._timeout:g} s: "
-                    f"{error_of(exception)}; check the address and that the brokers are up"
-                ) from exception
-            raise
+        topics = self._metadata().topics
+        self._admin.poll(0)
+        self._reason.text = None
         return {
-            name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
-            if topic.error is None and topic.partitions
+            name: len(topic.partitions) for name, topic in topics.items() if topic.error is None and topic.partitions
         }
+
+    def _metadata(self) -> ClusterMetadata:
+        """Asked again when nothing came in `SILENT_S`, after a word about it."""
+        try:
+            return self._admin.list_topics(timeout=min(SILENT_S, self._timeout))
+        except KafkaException as exception:
+            if not is_passing(exception):
+                raise
+            log.info("waiting for a broker of bootstrap_servers=%r: %s", self._servers, self._why(exception))
+        try:
+            return self._admin.list_topics(timeout=max(self._timeout - SILENT_S, 0.001))
+        except KafkaException as exception:
+            if not is_passing(exception):
+                raise
+            raise self._unreachable(exception) from exception
+
+    def _unreachable(self, exception: KafkaException) -> KafkaUnreachableError:
+        return KafkaUnreachableError(
+            f"no broker of bootstrap_servers={self._servers!r} answered within {self._timeout:g} s: "
+            f"{self._why(exception)}; check the address and that the brokers are up"
+        )
+
+    def _why(self, exception: KafkaException) -> str:
+        """What librdkafka says about its connections, or else about the call."""
+        self._admin.poll(0)
+        return self._reason.text or text_of(exception)
 
     def create(self, topics: Iterable[InternalTopic], replication_factor: int) -> None:
         """Create the topics; one that exists already is checked for its partition count."""
@@ -147,19 +172,10 @@ class Cluster(Owned):
         )
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
 
-    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The group's committed offsets (next to read), without those of pending transactions; partitions that have
-        none are left out."""
+    def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """The group's committed offsets, of all partitions by default; see `committed_offsets`."""
         self._check_owner()
-        asked = [Position(*partition) for partition in partitions]
-        futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, asked)], request_timeout=self._timeout
-        )
-        positions = futures[group].result().topic_partitions
-        failed = [position.error for position in positions if position.error is not None]
-        if failed:
-            raise KafkaException(failed[0])
-        return {TopicPartition(at.topic, at.partition): at.offset for at in positions if at.offset >= 0}
+        return committed_offsets(self._settings, group, partitions, timeout_ms=int(self._timeout * 1000))
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""
@@ -174,6 +190,18 @@ class Cluster(Owned):
                 future.result()
             except KafkaException as exception:
                 log.warning("purge of %s failed, will be tried again: %s", position, error_of(exception))
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's ids of the topics (KIP-516): a topic that is deleted and made anew gets another one. None of topics
+        that brokers older than 2.8 made, which have none."""
+        self._check_owner()
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+        ids = {topic: future.result().topic_id for topic, future in futures.items()}
+        return {
+            topic: str(id)
+            for topic, id in ids.items()
+            if id.get_most_significant_bits() or id.get_least_significant_bits()
+        }
 
 
 def matching(patterns: Iterable[str], topics: Iterable[str]) -> set[str]:

@@ -9,7 +9,7 @@ while the others keep theirs. A store with a changelog that is at offset None is
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError
@@ -52,7 +52,7 @@ class LocalState:
         state = TaskState(held, self.engines)
         try:
             if persistent:
-                self._agree(held, persistent, transactional_id)
+                state.manifest = self._agree(held, persistent, transactional_id)
             for spec in specs:
                 state.open(spec)
         except BaseException:
@@ -64,7 +64,7 @@ class LocalState:
         """Give the directory back. Harmless when repeated."""
         self.directory.close()
 
-    def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> None:
+    def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> TaskManifest:
         """Read the manifest, see that it fits, and write what is true from now on, before any store is opened."""
         written = TaskManifest.read(held.path)
         known = self._known_stores(held, written, specs)
@@ -75,10 +75,14 @@ class LocalState:
             process_id=self.directory.process_id,
             transactional_id=transactional_id,
             static_id=self.static_id,
-            stores={**known, **{spec.name: StoreManifest.of(spec, self.engines.name) for spec in specs}},
+            stores={**known, **{spec.name: self._describe(spec, known.get(spec.name)) for spec in specs}},
         )
         if manifest != written:
             manifest.write(held.path)
+        return manifest
+
+    def _describe(self, spec: StoreSpec, written: StoreManifest | None) -> StoreManifest:
+        return StoreManifest.of(spec, self.engines.name, None if written is None else written.changelog_id)
 
     def _known_stores(
         self, held: TaskDirectory, written: TaskManifest | None, specs: Sequence[StoreSpec]
@@ -109,13 +113,15 @@ class LocalState:
 
 
 class TaskState:
-    """The open stores of one task. `stores`: engine and namespace by store name."""
+    """The open stores of one task. `stores`: engine and namespace by store name. `manifest`: what the directory says of
+    them; None without persistent stores."""
 
     def __init__(self, held: TaskDirectory, engines: Engines) -> None:
         self.task, self.path = held.task, held.path
         self.stores: dict[str, tuple[Engine, Namespace]] = {}
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
         self._specs: dict[str, StoreSpec] = {}
+        self.manifest: TaskManifest | None = None
 
     def open(self, spec: StoreSpec) -> None:
         """Open one more store; a damaged one is set aside first."""
@@ -130,8 +136,9 @@ class TaskState:
             self._set_aside(spec, error)
             self.stores[spec.name] = self._open(spec)
 
-    def rebuild(self, store: str, reason: object = "asked to") -> tuple[Engine, Namespace]:
-        """Set the store's files aside and open it empty, at offset None: for damage that shows only when it is read.
+    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
+        """Set the store's files aside and open it empty, at offset None: its files, or its changelog, turned out not to
+        be what they were. `reason` is for the log.
 
         The former engine and namespace are closed.
         """
@@ -141,6 +148,20 @@ class TaskState:
         self._set_aside(spec, reason)
         self.stores[store] = self._open(spec)
         return self.stores[store]
+
+    def changelog_ids(self) -> dict[str, str]:
+        """By store: Kafka's id of the topic that it was restored from; stores without a known one are left out."""
+        stores = {} if self.manifest is None else self.manifest.stores
+        return {name: id for name, store in stores.items() if (id := store.changelog_id) is not None}
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        """Write down which topics the stores follow from now on; those in memory need none."""
+        if self.manifest is None:
+            return
+        manifest = self.manifest.with_changelogs(ids)
+        if manifest != self.manifest:
+            manifest.write(self.path)
+            self.manifest = manifest
 
     def memory_bytes(self) -> int:
         """Memory of this task's engines; what they share is `Engines.memory_bytes`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,15 +72,27 @@ class InstanceManifest:
 
 @dataclass(frozen=True)
 class StoreManifest:
-    """How a store's files are to be read."""
+    """How a store's files are to be read. `changelog_id`: Kafka's id of the topic that the store's offset is one of;
+    None while it isn't known."""
 
     kind: str
     engine: str
     layout: int
+    changelog_id: str | None = None
 
     @classmethod
-    def of(cls, spec: StoreSpec, engine: str) -> StoreManifest:
-        return cls(spec.kind, engine, LAYOUTS[spec.kind])
+    def of(cls, spec: StoreSpec, engine: str, changelog_id: str | None = None) -> StoreManifest:
+        return cls(spec.kind, engine, LAYOUTS[spec.kind], changelog_id)
+
+    @classmethod
+    def read(cls, written: Mapping[str, Any]) -> StoreManifest:
+        changelog_id = written.get("changelog_id")
+        return cls(
+            _text(written["kind"]),
+            _text(written["engine"]),
+            int(written["layout"]),
+            None if changelog_id is None else _text(changelog_id),
+        )
 
 
 @dataclass(frozen=True)
@@ -104,10 +116,6 @@ class TaskManifest:
 
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> TaskManifest:
-        stores = {
-            _text(name): StoreManifest(_text(store["kind"]), _text(store["engine"]), int(store["layout"]))
-            for name, store in written["stores"].items()
-        }
         return cls(
             application_id=_text(written["application_id"]),
             task=_text(written["task"]),
@@ -115,11 +123,16 @@ class TaskManifest:
             process_id=_text(written["process_id"]),
             transactional_id=written.get("transactional_id"),
             static_id=written.get("static_id"),
-            stores=stores,
+            stores={_text(name): StoreManifest.read(store) for name, store in written["stores"].items()},
         )
 
     def write(self, directory: Path) -> None:
         _write(directory / MANIFEST_FILE, asdict(self))
+
+    def with_changelogs(self, ids: Mapping[str, str]) -> TaskManifest:
+        """The same with these changelog ids, by store; stores that aren't in it are left out."""
+        known = {name: replace(self.stores[name], changelog_id=id) for name, id in ids.items() if name in self.stores}
+        return replace(self, stores={**self.stores, **known})
 
 
 def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
@@ -130,8 +143,10 @@ def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], direct
     restored = []
     for spec in specs:
         written = manifest.stores.get(spec.name)
-        wanted = StoreManifest.of(spec, engine)
-        if written is None or written == wanted:
+        if written is None:
+            continue
+        wanted = StoreManifest.of(spec, engine, written.changelog_id)
+        if written == wanted:
             continue
         store = f"store {spec.name!r} in {directory}"
         remove = f"remove {directory}, so that its state is restored from the changelogs"

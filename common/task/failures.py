@@ -39,12 +39,13 @@ def handler_of(error: Exception, settings: TaskSettings) -> tuple[Handler, str]:
 
 
 def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) -> tuple[Output, ...]:
-    """The dead letters to write in place of the record; `ProcessingError` when the handler says FAIL."""
+    """The dead letters to write in place of the record; `ProcessingError` when the handler says FAIL, and no letters:
+    the record stays uncommitted, so that each start would repeat them (a transaction would abort them)."""
     response = ask(handler, key, context, error)
     if response.action is Action.CONTINUE:
         return response.dead_letters
     raise ProcessingError(
-        f"{describe_error(context, error)}. It will be tried again; mend the code or the data, or set {key}",
+        f"{describe_error(context, error)}. It is met again at the next start: mend the code or the data, or set {key}",
         context.task_id,
         context.processor_node_id,
     ) from error

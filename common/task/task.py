@@ -122,6 +122,15 @@ class Task:
         """By store with a changelog: the offset up to which it is complete; None: restore from the beginning."""
         return self._stores.changelog_offsets()
 
+    def changelog_ids(self) -> Mapping[str, str]:
+        """By store: Kafka's id of the topic that its offset is one of, where that is known."""
+        return self._stores.state.changelog_ids()
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        """Remember, by store, which topics are restored from, before the first record is. `StateError`."""
+        self.lifecycle.expect(State.RESTORING)
+        self._stores.state.keep_changelog_ids(ids)
+
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
@@ -145,16 +154,16 @@ class Task:
         self._stores.restore(store, batch, next_offset)
         self.work.restored += len(batch)
 
-    def clear(self, store: str) -> None:
+    def clear(self, store: str, reason: object) -> None:
         """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""
         self.lifecycle.expect(State.RESTORING)
-        self._stores.clear(store)
+        self._stores.clear(store, reason)
 
-    def set_aside(self, store: str) -> None:
+    def set_aside(self, store: str, reason: object) -> None:
         """The store's files are damaged: it is empty from now on, and nothing but `close` may follow. Opened again, the
         task restores that store from the beginning, the others from where they are."""
         self.lifecycle.expect(State.RESTORING, State.READY)
-        self._stores.clear(store)
+        self._stores.clear(store, reason)
 
     def start(self, positions: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]) -> None:
         """Begin at the committed offsets `positions` (one per partition), with what `metadata` says of stream times.

@@ -37,8 +37,16 @@ class OpenState(Protocol):
 
     stores: dict[str, tuple[Engine, Namespace]]
 
-    def rebuild(self, store: str) -> tuple[Engine, Namespace]:
-        """The store again, empty, at offset None."""
+    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
+        """The store again, empty, at offset None. `reason` is for the log."""
+        ...
+
+    def changelog_ids(self) -> Mapping[str, str]:
+        """By persistent store: Kafka's id of the topic that it follows, where it is known."""
+        ...
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        """Remember, on disk, which topics the stores follow; stores in memory are passed over."""
         ...
 
     def memory_bytes(self) -> int: ...
@@ -90,6 +98,12 @@ class TaskStores:
         self._state: OpenState | None = None
         self._max_remembered = max_remembered
         self._stores: dict[str, OpenedStore] = {}
+
+    @property
+    def state(self) -> OpenState:
+        """Where the open engines come from."""
+        assert self._state is not None  # opened
+        return self._state
 
     def __iter__(self) -> Iterator[OpenedStore]:
         return iter(self._stores.values())
@@ -163,11 +177,10 @@ class TaskStores:
         store.layers.remembered.clear()
         store.write(restored(store.spec.kind, records), next_offset)
 
-    def clear(self, name: str) -> None:
+    def clear(self, name: str, reason: object) -> None:
         """Make the store empty, to be restored from the beginning of its changelog."""
         store = self._stores[name]
-        assert self._state is not None  # opened, as it has a store
-        store.engine, store.namespace = self._state.rebuild(name)
+        store.engine, store.namespace = self.state.rebuild(name, reason)
         store.layers.rebase(store.namespace)
 
     # -- commit

@@ -44,9 +44,9 @@ APPLICATION_ID = "topology-test-driver"
 class TopologyTestDriver:
     """Runs `topology`. A context manager.
 
-    `config`: settings of `StreamsConfig`, by name. `start_time_ms`: the wall clock at the beginning. `persistent`:
-    stores on disk, in a temporary directory, where the topology says so; else all in memory. `topics`: topics that
-    exist, for sources that read a pattern.
+    Settings are those of `StreamsConfig`, by name: keywords, or `config`, over which keywords win. `start_time_ms`: the
+    wall clock at the beginning. `persistent`: stores on disk, in a temporary directory, where the topology says so;
+    else all in memory. `topics`: topics that exist, for sources that read a pattern.
 
         with TopologyTestDriver(builder.build()) as driver:
             lines = driver.create_input_topic("lines", value=serdes.STRING)
@@ -63,9 +63,10 @@ class TopologyTestDriver:
         start_time_ms: int = 1_700_000_000_000,
         persistent: bool = False,
         topics: Iterable[str] = (),
+        **settings: Any,
     ) -> None:
         defaults = {"application_id": APPLICATION_ID, "bootstrap_servers": "no-broker:9092"}
-        self.config = StreamsConfig(variables={}, **{**defaults, **(config or {})})
+        self.config = StreamsConfig(variables={}, **{**defaults, **(config or {}), **settings})
         self.clock = StepClock(start_time_ms)
         self._cleanup = ExitStack()
         self._produced: dict[str, deque[Output]] = {}
@@ -275,12 +276,18 @@ class _MemoryState:
     def __init__(self, specs: Iterable[StoreSpec]) -> None:
         self.stores: dict[str, tuple[Engine, Namespace]] = {}
         for spec in specs:
-            self.rebuild(spec.name)
+            self.rebuild(spec.name, "it is opened")
 
-    def rebuild(self, store: str) -> tuple[Engine, Namespace]:
+    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
         engine = MemoryEngines().open(Path(), store)
         self.stores[store] = engine, engine.open(store)
         return self.stores[store]
+
+    def changelog_ids(self) -> dict[str, str]:
+        return {}
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        """Nothing of it outlives the test."""
 
     def memory_bytes(self) -> int:
         return sum(engine.memory_bytes() for engine, _ in self.stores.values())

@@ -1,5 +1,6 @@
 """What a user writes: builder, streams, tables, processors; what it becomes: sub-topologies and compiled programs."""
 
+from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.grouped_table import KGroupedTable
@@ -7,7 +8,6 @@ from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send
 from milestones.common.topology.processor import (
     FixedKeyProcessor,
     FixedKeyProcessorContext,
-    FixedKeyRecord,
     Processor,
     ProcessorContext,
 )

@@ -25,8 +25,8 @@ _REDUCE = "KSTREAM-REDUCE-"
 class KGroupedStream:
     """Made by `KStream.group_by` and `group_by_key`, not by hand.
 
-    `store` names the table's store (then it can be queried), `name` the operator's node; see `StoreOptions` for the
-    other keyword arguments.
+    `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`
+    has the other keyword arguments.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
 """What to do with an error of one record: deserialisation, processing (KIP-1033) and production handlers.
 
-A handler is a function `(context, error) -> Response`. The built-in ones also write to a dead letter topic when they
-are given one (KIP-1034): the original key and value, the record's headers and those of the error.
+A handler is a function `(context, error) -> Response`. One that skips a record may write it to a dead letter topic
+(KIP-1034): the original key and value, the record's headers and those of the error. One that fails writes none: the
+record isn't passed, and is met again at the next start.
 
 *Guarantees*: built-in handlers have no state.
-*Assumes*: the task runs handlers, writes the dead letters of a response, and then does what it says.
+*Assumes*: the task runs handlers, and commits the dead letters of a response together with the skipped record's offset.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from milestones.common.errors import SerializationError
 from milestones.common.records import Headers, Output, TaskId
 
 _log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ class Action(Enum):
 
 
 class Response(NamedTuple):
-    """A handler's decision, and records to write to dead letter topics before it takes effect."""
+    """A handler's decision, and, with CONTINUE, the records to write to dead letter topics."""
 
     action: Action
     dead_letters: tuple[Output, ...] = ()
@@ -64,41 +66,39 @@ class ErrorContext(NamedTuple):
 
 
 Handler: TypeAlias = Callable[[ErrorContext, Exception], Response]
-DeserializationExceptionHandler: TypeAlias = Handler
-ProcessingExceptionHandler: TypeAlias = Handler
-ProductionExceptionHandler: TypeAlias = Handler
 
 
 @dataclass(frozen=True)
 class LogAndContinue:
-    """Log, write a dead letter if there is a topic for it, and skip the record."""
+    """Log, write a dead letter if there is a topic for it, and skip the record.
+
+    The log has the traceback of an error of user code; that of a serde is told in one line.
+    """
 
     dead_letter_topic: str | None = None
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
-        _log.warning("%s: skipped", describe_error(context, error), exc_info=error)
-        return Response(Action.CONTINUE, _letters(self.dead_letter_topic, context, error))
+        by_serde = isinstance(error, SerializationError)
+        _log.warning("%s: skipped", describe_error(context, error), exc_info=None if by_serde else error)
+        topic = self.dead_letter_topic
+        return Response(Action.CONTINUE, () if topic is None else (dead_letter(topic, context, error),))
 
 
 @dataclass(frozen=True)
 class LogAndFail:
-    """Log, write a dead letter if there is a topic for it, and stop with the error. The default."""
-
-    dead_letter_topic: str | None = None
+    """Log and stop with the error, before the record: no dead letter. The default."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         _log.error("%s", describe_error(context, error), exc_info=error)
-        return Response(Action.FAIL, _letters(self.dead_letter_topic, context, error))
+        return Response(Action.FAIL)
 
 
 @dataclass(frozen=True)
 class RetryOrFail:
     """The default of production: retry what Kafka calls retriable, else as `LogAndFail`."""
 
-    dead_letter_topic: str | None = None
-
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
-        return Response(Action.RETRY) if context.retriable else LogAndFail(self.dead_letter_topic)(context, error)
+        return Response(Action.RETRY) if context.retriable else LogAndFail()(context, error)
 
 
 def send_to_dead_letter_topic(topic: str) -> LogAndContinue:
@@ -138,15 +138,16 @@ def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
 
 def describe_error(context: ErrorContext, error: Exception) -> str:
     """One line: what failed, where, on which record."""
-    record = "no input record" if context.topic is None else f"{context.topic}-{context.partition}@{context.offset}"
+    if context.topic is not None:
+        record = f"record {context.topic}-{context.partition}@{context.offset}"
+    elif context.output is not None:
+        record = f"an output to {context.output.topic}"
+    else:
+        record = "no input record"
     return (
-        f"task {context.task_id}, node {context.processor_node_id or 'unknown'}, record {record}: "
+        f"task {context.task_id}, node {context.processor_node_id or 'unknown'}, {record}: "
         f"{type(error).__name__}: {error}"
     )
-
-
-def _letters(topic: str | None, context: ErrorContext, error: Exception) -> tuple[Output, ...]:
-    return () if topic is None else (dead_letter(topic, context, error),)
 
 
 def _encode(text: str) -> bytes:

@@ -110,15 +110,6 @@ class SubTopology:
     copartition_groups: tuple[frozenset[str], ...]
     """Source topics that must have equal partition counts."""
 
-    def offset_resets(self) -> dict[str, OffsetReset]:
-        """Source topic or pattern -> what to do without a committed offset, where the source says it."""
-        return {
-            topic: node.offset_reset
-            for node in self.nodes
-            if isinstance(node, SourceNode) and node.offset_reset is not None
-            for topic in (node.topics if node.pattern is None else (node.pattern,))
-        }
-
 
 def function_name(function: Callable[..., Any]) -> str:
     """What to call a user's function in texts."""

@@ -12,29 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from milestones.common.errors import TopologyError
-from milestones.common.records import Headers, Record, RecordMetadata, TaskId
+from milestones.common.records import FixedKeyRecord, Record, RecordMetadata, TaskId
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
-
-
-class FixedKeyRecord(NamedTuple):
-    """A record whose key stays as it is, so that nothing has to be repartitioned behind `process_values`."""
-
-    key: Any
-    value: Any
-    timestamp: int
-    headers: Headers = []  # noqa: RUF012  never mutated in place: `with_headers` copies
-
-    def with_value(self, value: Any) -> FixedKeyRecord:
-        return self._replace(value=value)
-
-    def with_timestamp(self, timestamp: int) -> FixedKeyRecord:
-        return self._replace(timestamp=timestamp)
-
-    def with_headers(self, headers: Headers) -> FixedKeyRecord:
-        return self._replace(headers=list(headers))
 
 
 class ProcessorContext:

@@ -103,10 +103,13 @@ class Topology:
         )
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
-        """Add a store and connect `processors` to it. An equal one may be added again."""
-        known = self._stores.get(spec.name)
-        if known is not None and known != spec:
-            raise TopologyError(f"a different store named {spec.name} was added before: give one another name")
+        """Add a store and connect `processors` to it. The same spec may be added again, an equal one may not: two
+        owners that don't know of each other would write into one store."""
+        if self._stores.get(spec.name, spec) is not spec:
+            raise TopologyError(
+                f"there are two stores named {spec.name}: give one another name. To share a store, add one StoreSpec "
+                "and connect each of its processors to it"
+            )
         self._stores[spec.name] = spec
         for processor in processors:
             self.connect_processor_and_state_stores(processor, spec.name)

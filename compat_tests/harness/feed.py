@@ -53,6 +53,12 @@ class Feed:
         else:
             self._delivered_to[partition] += 1
 
+    def grow(self, partitions: int) -> None:
+        """The topic has so many partitions now. The producer learns of it by asking."""
+        more = [0] * (partitions - len(self._ends))
+        self._ends, self._delivered_to = self._ends + more, self._delivered_to + more
+        self._producer.list_topics(self.topic, timeout=10)
+
     def send(self, records: Iterable[Sent]) -> list[Row]:
         """Write the records and wait until Kafka has them; where they lie."""
         sent = []

@@ -107,10 +107,9 @@ class DirectCollection:
         response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
         if response.action is Action.RETRY and context.retriable:
             raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
-        self._write(refused, response.dead_letters)
         if response.action is not Action.CONTINUE or changelog:
-            self._last_flush(response.dead_letters)
             raise error
+        self._write(refused, response.dead_letters)
         self.dropped[refused.task] += 1
 
     def _write(self, refused: Refused, letters: Sequence[Output]) -> None:
@@ -127,14 +126,6 @@ class DirectCollection:
             raise ProductionError(describe(refused, changelog=False), refused.task)
         log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
         self._write(refused, [letter._replace(value=None)])
-
-    def _last_flush(self, letters: Sequence[Output]) -> None:
-        """The thread ends, its dead letters stay: in a transaction they'd be aborted with it."""
-        if letters and not self._clients.producer.transactional:
-            try:
-                self._flush()
-            except KafkaException as exception:
-                log.warning("%d dead letters may be lost: %s", len(letters), exception)
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:
         acknowledged = self._clients.producer.acknowledged

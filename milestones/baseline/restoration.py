@@ -1,8 +1,8 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
 *Guarantees*: a task is complete when its position has reached the changelog's end as it was, uncommitted and control
-records included, when its restoration began; a store whose changelog is gone from under its offset is rebuilt, the
-task's other stores stay.
+records included, when its restoration began; a store whose changelog is gone from under its offset, or is another
+topic of the same name, is rebuilt; the task's other stores stay.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -81,7 +81,7 @@ class InlineRestoration:
         self._ask(progress)
 
     def _ask(self, progress: Progress) -> None:
-        question = AskBounds(progress.task.id, frozenset(progress.stores), progress.answers)
+        question = AskBounds(progress.task.id, frozenset(progress.stores), progress.answers, topic_ids=True)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def remove(self, task: TaskId) -> None:
@@ -141,6 +141,7 @@ class InlineRestoration:
             return
         ends = {partition: end for partition, (_, end) in answer.bounds.items()}
         progress.ends = progress.task.restoration_ends(ends, progress.committed)
+        self._leave_other_topics(progress, answer.topic_ids)
         offsets = progress.task.changelog_offsets()
         for partition, store in progress.stores.items():
             offset = offsets[store]
@@ -153,6 +154,21 @@ class InlineRestoration:
         if missing:
             log.info("task %s restores %s", answer.task, {str(p): count for p, count in missing.items()})
         self._consumer.assign({partition: progress.positions[partition] for partition in missing})
+
+    def _leave_other_topics(self, progress: Progress, topic_ids: Mapping[str, str]) -> None:
+        """Clear the stores whose offset is one of a topic that was deleted since, be there another of its name; then
+        write down which topics are restored from: in this order, a crash in between does no harm."""
+        task = progress.task
+        known, offsets, ids = task.changelog_ids(), task.changelog_offsets(), dict[str, str]()
+        for partition, store in progress.stores.items():
+            id = topic_ids.get(partition.topic)
+            if id is None:
+                continue
+            ids[store] = id
+            if known.get(store, id) != id and offsets[store] is not None:
+                why = f"topic {partition.topic} was deleted and made anew (topic id {known[store]} then, {id} now)"
+                self._clear(progress, partition, why)
+        task.keep_changelog_ids(ids)
 
     def _apply(
         self, progress: Progress, partition: TopicPartition, messages: list[Message], position: int
@@ -183,7 +199,7 @@ class InlineRestoration:
     def _clear(self, progress: Progress, partition: TopicPartition, why: str) -> None:
         store = progress.stores[partition]
         log.warning("task %s: store %s is rebuilt from its changelog: %s", progress.task.id, store, why)
-        progress.task.clear(store)
+        progress.task.clear(store, why)
 
     def _complete(self) -> None:
         done = [id for id, p in self._tasks.items() if p.ends is not None and not p.missing()]

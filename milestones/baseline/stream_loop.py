@@ -107,7 +107,7 @@ class StreamLoop:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()
             if isinstance(error, StateCorruptError) and error.task is not None and error.store is not None:
-                self._tasks.rebuild(error.task, error.store)
+                self._tasks.rebuild(error.task, error.store, error)
         else:
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")
@@ -133,9 +133,10 @@ class StreamLoop:
         try:
             self._commit()
         except (KafkaException, MilestonesError) as error:
-            log.warning(
-                "%s: the last commit failed, its records will be processed again: %s", self._context.name, error
-            )
+            log.error(
+                "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
+                "processed again after the next start", self._context.name, error,
+            )  # fmt: skip
         finally:
             self._tasks.close(self._tasks.owned)
             self._measures.close()

@@ -164,11 +164,11 @@ class ThreadTasks:
             self._positioning[task.id] = task
             self._rolled_back.add(task.id)
 
-    def rebuild(self, id: TaskId, store: str) -> None:
+    def rebuild(self, id: TaskId, store: str, reason: object) -> None:
         """A store of this task, which was rolled back, is damaged: open the task anew, with that store empty."""
         log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
         task = self._positioning.pop(id)
-        task.set_aside(store)
+        task.set_aside(store, reason)
         self.close([id])
         task.close()
         self._waiting[id] = task.partitions

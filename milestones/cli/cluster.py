@@ -6,24 +6,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.consumers import client_log
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 
 T = TypeVar("T")
 TIMEOUT_S = 15.0
+
+# What the client says of a broker that is away comes with the error, once.
+client_log.addHandler(logging.NullHandler())
 
 _SPECS = {
     "earliest": OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
@@ -41,18 +45,28 @@ _TOO_EARLY = {
 }
 
 
-class ResetCluster:
-    """An admin client with the few calls of a reset."""
+class ResetCluster(Cluster):
+    """The admin side of Kafka, with what only a reset asks."""
 
     def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
+        settings = config.admin_settings(f"{config.application_id}-reset")
+        super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000))
         self._clock = clock or SystemClock()
-        self._servers = config.bootstrap_servers
-        self._admin = AdminClient(config.admin_settings(f"{config.application_id}-reset"), logger=client_log)
 
     def partitions(self) -> dict[str, int]:
         """Partition counts of all topics."""
-        topics = self._told("topics can't be listed", lambda: self._admin.list_topics(timeout=TIMEOUT_S).topics)
-        return {name: len(topic.partitions) for name, topic in topics.items()}
+        return self._told("topics can't be listed", self.partition_counts)
+
+    def groups(self) -> list[str]:
+        """All groups that this principal may see."""
+
+        def ask() -> list[str]:
+            answer = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+            if answer.errors:
+                raise answer.errors[0]
+            return sorted(group.group_id for group in answer.valid)
+
+        return self._told("groups can't be listed", ask)
 
     def members(self, group: str) -> list[str]:
         """Client ids of the group's members; none when there is no such group."""
@@ -61,26 +75,11 @@ class ResetCluster:
             answer = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group]
             return sorted(member.client_id for member in answer.result().members)
 
-        return self._of_group("the group can't be described", ask, [])
-
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The group's committed offsets."""
-
-        def ask() -> dict[TopicPartition, int]:
-            request = [ConsumerGroupTopicPartitions(group)]
-            answer = self._admin.list_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group].result()
-            found = _checked(answer)
-            return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
-
-        return self._of_group("committed offsets can't be read", ask, {})
-
-    def _of_group(self, what: str, ask: Callable[[], T], nothing: T) -> T:
-        """`nothing` when Kafka knows no such group."""
         try:
-            return self._told(what, ask)
+            return self._told("the group can't be described", ask)
         except MilestonesError as error:
             if _code(error) in _NO_GROUP:
-                return nothing
+                return []
             raise
 
     def offsets(
@@ -112,7 +111,10 @@ class ResetCluster:
         def ask() -> None:
             request = [ConsumerGroupTopicPartitions(group, positions)]
             answer = self._admin.alter_consumer_group_offsets(request, request_timeout=TIMEOUT_S)[group]
-            _checked(answer.result())
+            # librdkafka reports an error of one partition beside its offset only.
+            failed = [at.error for at in answer.result().topic_partitions or [] if at.error is not None]
+            if failed:
+                raise KafkaException(failed[0])
 
         self._told("the group's offsets can't be set; is an instance running?", ask)
 
@@ -143,20 +145,8 @@ class ResetCluster:
                     self._clock.sleep_ms(100)
                     continue
                 if error is not None and code in UNREACHABLE:
-                    raise KafkaUnreachableError(
-                        f"{what}: no broker of bootstrap_servers={self._servers!r} answered ({error.str()}); "
-                        "check the address and that the brokers are up"
-                    ) from exception
-                raise MilestonesError(f"{what}: {error}") from exception
-
-
-def _checked(answer: ConsumerGroupTopicPartitions) -> list[Position]:
-    """The partitions of an answer; the error of one is raised, for librdkafka reports it beside the offset only."""
-    partitions = list(answer.topic_partitions or [])
-    for at in partitions:
-        if at.error is not None:
-            raise KafkaException(at.error)
-    return partitions
+                    raise self._unreachable(exception) from exception
+                raise MilestonesError(f"{what}: {text_of(exception)}") from exception
 
 
 def _code(error: MilestonesError) -> int | None:

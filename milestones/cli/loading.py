@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from milestones.cli.settings import options_named
+from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
 
 if TYPE_CHECKING:
@@ -30,6 +32,21 @@ def load(app: str) -> Topology | Streams:
     module = _import_file(app, Path(where)) if _is_path(where) else _import_module(app, where)
     found = _attribute(app, module, attribute) if attribute else _only_candidate(app, module)
     return _as_application(app, found)
+
+
+def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
+    """What `app` names, with what the command line says about its settings: a TOML file, single ones."""
+    from milestones.streams import Streams
+
+    found = load(app)
+    if isinstance(found, Streams):
+        if file is None and not given:
+            return found
+        config = found.config if file is None else found.config.over_file(file)
+        return Streams(found.topology, config.replace(**given))
+    with options_named():
+        config = StreamsConfig(**given) if file is None else StreamsConfig.from_toml(file, **given)
+    return Streams(found, config)
 
 
 def _split(app: str) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from rich.box import SIMPLE_HEAD
@@ -27,20 +26,20 @@ from milestones.cli.console import (
     show_usage_error,
     verbose_option,
 )
-from milestones.cli.loading import load
+from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
 from milestones.cli.settings import config_options, settings
-from milestones.common.config import StreamsConfig
-from milestones.flags import STAGES, flags_of, stage_name
-
-if TYPE_CHECKING:
-    from milestones.streams import Streams
-
+from milestones.flags import STAGES
 
 click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
+click.rich_click.PADDING_HELPTEXT_FIRST_LINE = (0, 0, 1, 0)
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 failed, 2 bad config or topology, 3 Kafka unreachable,\n\n4 state unusable, 130 interrupted."
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 @click.version_option(package_name="milestones")
 @verbose_option
 def cli() -> None:
@@ -52,9 +51,7 @@ def cli() -> None:
       milestones broker                a Kafka to develop against
       milestones describe words.py     what a topology is made of
       milestones run words.py          run an application
-
-    \b
-    Exit codes: 0 ok, 1 failed, 2 bad config or topology, 3 Kafka unreachable, 4 state unusable, 130 interrupted.
+    The --help of each command has examples.
     """
 
 
@@ -83,41 +80,22 @@ def run(
 
     \b
     Examples:
-      milestones run words.py -a words -b localhost:9092
+      milestones run words.py
+      milestones run words.py -a words-2 -b localhost:9092
       milestones run shop.orders:topology --config shop.toml
       milestones run words.py -c words.toml --set num_stream_threads=2
-      milestones run words.py -a words -b kafka:9092 --stage baseline
+      milestones run words.py -b kafka:9092 --stage baseline
     """
     verbose = is_verbose(context)
     log_to_stderr(verbose=verbose)
+    if stage is not None and not stage.strip():
+        raise click.BadParameter("it is empty; `milestones stages` lists what there is", param_hint="--stage")
     short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers, "milestones": stage}
-    streams = _streams(app, file, settings(given, **short))
-    config = streams.config
-    name = stage_name(flags_of(config))
-    err().print(
-        f"running [bold]{config.application_id}[/] on {config.bootstrap_servers}, stage [bold]{name}[/], "
-        f"{config.processing_guarantee}; Ctrl-C ends it",
-        highlight=False,
-        soft_wrap=True,
-    )
+    streams = load_streams(app, file, settings(given, **short))
     code = streams.run()
     if streams.error is not None:
         show_error(streams.error, verbose=verbose)
     return code
-
-
-def _streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
-    """The application that is to run, with what the command line says about its settings."""
-    from milestones.streams import Streams
-
-    found = load(app)
-    if isinstance(found, Streams):
-        if file is None and not given:
-            return found
-        config = found.config if file is None else found.config.over_file(file)
-        return Streams(found.topology, config.replace(**given))
-    config = StreamsConfig(**given) if file is None else StreamsConfig.from_toml(file, **given)
-    return Streams(found, config)
 
 
 @cli.command()

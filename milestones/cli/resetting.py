@@ -1,28 +1,32 @@
 """`milestones reset`: makes an application start over, as Kafka's `kafka-streams-application-reset` does.
 
 *Guarantees*: nothing is changed without `--execute`, while the group has members, or while an instance on this machine
-holds the state directory; Kafka itself refuses the new offsets when a member came in between. What is done is told
-step by step; a step that failed can be repeated with the same command.
-*Assumes*: no instance starts while it runs.
+holds the state directory; Kafka itself refuses the new offsets when a member came in between. With a topology, only
+topics that it names are deleted; without, none that may be another group's. What is done is told step by step; a step
+that failed can be repeated with the same command.
+*Assumes*: no instance starts while it runs. Without a topology: applications whose ids begin with this one's have
+groups that can be seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from rich.table import Table
 
 from milestones.cli.console import OK, err, out, verbose_option
-from milestones.cli.settings import config_options, settings
+from milestones.cli.settings import config_options, options_named, settings
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
 
 if TYPE_CHECKING:
+    from milestones.application import Application
     from milestones.cli.cluster import ResetCluster
 
 INTERNAL_ENDINGS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
@@ -49,12 +53,14 @@ class Target:
 @dataclass(frozen=True)
 class Plan:
     """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
-    `topics`: internal topics to delete. `state`: local directory to delete, None when there is none."""
+    `topics`: internal topics to delete. `state`: local directory to delete, None when there is none. `left_out`: why,
+    by topic that is called like an internal one and isn't deleted."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
     topics: list[str]
     state: Path | None
+    left_out: dict[str, str]
 
     def is_empty(self) -> bool:
         return not (self.offsets or self.topics or self.state)
@@ -65,25 +71,55 @@ def is_internal(topic: str, application_id: str) -> bool:
     return topic.startswith(f"{application_id}-") and topic.endswith(INTERNAL_ENDINGS)
 
 
-def make_plan(cluster: ResetCluster, config: StreamsConfig, inputs: list[str], target: Target, keep: bool) -> Plan:
+def not_ours(
+    topics: Iterable[str], application_id: str, groups: Iterable[str], application: Application | None
+) -> dict[str, str]:
+    """Of topics that are called like internal ones of the application: those that may be somebody else's, and why.
+
+    The topology of `application` settles it. Without one, `rs-eu-counts-changelog` is `rs-eu`'s if there is such a
+    group, though it may be that of a store `eu-counts` of `rs`.
+    """
+    if application is not None:
+        return {t: "the topology has no such topic" for t in topics if t not in application.internal_topics}
+    longer = sorted((g for g in groups if g.startswith(f"{application_id}-")), key=len)
+    return {
+        topic: f"it may belong to the group {group}; name APP if it doesn't"
+        for topic in topics
+        for group in longer
+        if is_internal(topic, group)
+    }
+
+
+def make_plan(
+    cluster: ResetCluster,
+    config: StreamsConfig,
+    inputs: list[str],
+    target: Target,
+    keep: bool,
+    application: Application | None = None,
+) -> Plan:
     """Look at Kafka and at the disk; change nothing. `MilestonesError` when the application is running, or an input
-    topic doesn't exist."""
+    topic doesn't exist. `application`: its topology, where it is known."""
     application_id = config.application_id
     _refuse_members(cluster, application_id)
     partitions = cluster.partitions()
     missing = [topic for topic in inputs if topic not in partitions]
     if missing:
         raise MilestonesError(f"--input-topics: there is no topic {', '.join(missing)}")
+    internal = sorted(topic for topic in partitions if is_internal(topic, application_id))
+    left_out = not_ours(internal, application_id, cluster.groups(), application)
+    sources = set() if application is None else application.external_topics(partitions)
     committed = cluster.committed(application_id)
-    external = {p for p in committed if p.topic in partitions and not is_internal(p.topic, application_id)}
+    external = {p for p in committed if p.topic in partitions and p.topic not in set(internal) - sources}
     external |= {TopicPartition(topic, number) for topic in inputs for number in range(partitions[topic])}
     new = cluster.offsets(sorted(external), target.text, target.timestamp_ms)
     state = Path(config.state_dir).absolute() / application_id
     return Plan(
         application_id,
         {p: (committed.get(p), new[p]) for p in sorted(external)},
-        sorted(topic for topic in partitions if is_internal(topic, application_id)),
+        [topic for topic in internal if topic not in left_out],
         state if state.is_dir() and not keep else None,
+        left_out,
     )
 
 
@@ -134,11 +170,28 @@ def show(plan: Plan) -> None:
         out().print(table)
     for topic in plan.topics:
         out().print(f"delete topic {topic}", highlight=False, markup=False, soft_wrap=True)
+    for topic, why in plan.left_out.items():
+        out().print(f"leave topic {topic}: {why}", highlight=False, markup=False, soft_wrap=True)
     if plan.state is not None:
         out().print(f"delete directory {plan.state}", highlight=False, markup=False, soft_wrap=True)
 
 
+def _application(
+    app: str | None, file: Path | None, values: dict[str, Any]
+) -> tuple[StreamsConfig, Application | None]:
+    """The settings, and the topology if APP names one."""
+    if app is None:
+        with options_named():
+            return StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values), None
+    from milestones.application import Application
+    from milestones.cli.loading import load_streams
+
+    streams = load_streams(app, file, values)
+    return streams.config, Application.of(streams.topology, streams.config)
+
+
 @click.command()
+@click.argument("app", required=False)
 @config_options
 @click.option("-i", "--input-topics", metavar="TOPIC,...", default="", help="Input topics without committed offsets.")
 @click.option(
@@ -153,6 +206,7 @@ def show(plan: Plan) -> None:
 @click.option("--execute/--dry-run", "really", default=False, help="Do it. Without it the plan is only shown.")
 @verbose_option
 def reset(
+    app: str | None,
     file: Path | None,
     given: dict[str, str],
     application_id: str | None,
@@ -165,13 +219,17 @@ def reset(
     """Make an application start over.
 
     Sets the offsets of its input topics, deletes its internal topics (changelogs, repartition topics), and its state
-    on this machine. Stop all instances before; output topics are left as they are. On other machines, delete the
-    state directories too, or run the reset there again.
+    directory on this machine. Stop all instances before; output topics are left as they are. The state directories on
+    other machines and other state directories here stay: delete them too before the application starts again.
+
+    APP, as in `milestones run`, says exactly which internal topics there are. Without it they are known by their names,
+    and those that may belong to another group are left: `rs-eu-counts-changelog` where there is a group `rs-eu`.
 
     \b
     Examples:
       milestones reset -a words -b localhost:9092             shows the plan
       milestones reset -a words -b localhost:9092 --execute   does it
+      milestones reset words.py -a words --execute            with its exact topics
       milestones reset -c words.toml --to 2026-11-21T10:00:00Z --execute
     """
     from milestones.cli.cluster import ResetCluster
@@ -183,10 +241,10 @@ def reset(
             f"{target!r} is neither earliest, latest nor a time: {error}", param_hint="--to"
         ) from error
     values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
-    config = StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values)
+    config, application = _application(app, file, values)
     cluster = ResetCluster(config)
     inputs = [topic.strip() for topic in input_topics.split(",") if topic.strip()]
-    plan = make_plan(cluster, config, inputs, where, keep_state)
+    plan = make_plan(cluster, config, inputs, where, keep_state, application)
     show(plan)
     if plan.is_empty():
         err().print(f"nothing to reset: {config.application_id} has no offsets, internal topics or local state here")

@@ -6,13 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import rich_click as click
 
+from milestones.common.config import ConfigErrors
+from milestones.common.config.key import raise_all
+from milestones.common.errors import ConfigError
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+CONFIG_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+SHORT = {"application_id": "-a ID", "bootstrap_servers": "-b HOST:PORT"}
 
 
 def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:
@@ -28,7 +35,7 @@ def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict
 def config_options(command: Command) -> Command:
     """`--config`, `--set`, `--application-id`, `--bootstrap-servers`; the command takes `file` and `given`."""
     options = (
-        click.option("-c", "--config", "file", type=click.Path(path_type=Path), help="Settings from a TOML file."),
+        click.option("-c", "--config", "file", type=CONFIG_FILE, help="Settings from a TOML file."),
         click.option(
             "-s",
             "--set",
@@ -49,3 +56,18 @@ def config_options(command: Command) -> Command:
 def settings(given: dict[str, str], **short: str | None) -> dict[str, Any]:
     """The settings of the command line; short forms that were used are among them."""
     return given | {key: value for key, value in short.items() if value is not None}
+
+
+@contextmanager
+def options_named() -> Iterator[None]:
+    """A config error about a setting that has an option of its own, with that option's name."""
+    try:
+        yield
+    except ConfigError as error:
+        each = error.errors if isinstance(error, ConfigErrors) else (error,)
+        raise_all([_with_option(one) for one in each])
+
+
+def _with_option(error: ConfigError) -> ConfigError:
+    option = SHORT.get(error.key)
+    return error if option is None else ConfigError(error.key, error.value, f"{error.reason}, or with {option}")

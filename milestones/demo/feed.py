@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.consumers import client_log
+from milestones.common.kafka.clients import client_log
 
 _TICK_S = 0.05
 _FLUSH_S = 60.0

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.consumers import client_log
+from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.embedded import KAFKA_VERSION, EmbeddedKafka
 from milestones.common.serdes import LONG
 from milestones.demo.check import Check, Outcome, checks, decoded, most_frequent

@@ -8,8 +8,7 @@ transactions included, so that nothing that is committed later is missed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
@@ -23,7 +22,6 @@ from milestones.common.records import TopicPartition
 _TIMEOUT_MS = 10_000
 _PATIENCE_MS = 30_000
 _BATCH = 10_000
-T = TypeVar("T")
 
 
 class Fold:
@@ -106,7 +104,12 @@ class Progress:
         """The end of each partition of `topics`, records of pending transactions included."""
         counts = self._cluster.partition_counts()
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
-        bounds = self._ask("the ends of topics", lambda: self._cluster.bounds(partitions, committed=False))
+        bounds = retrying(
+            lambda: self._cluster.bounds(partitions, committed=False),
+            what="the ends of topics",
+            timeout_ms=_PATIENCE_MS,
+            clock=SystemClock(),
+        )
         return {partition: end for partition, (_, end) in bounds.items()}
 
     def _ends_of_inputs(self) -> dict[TopicPartition, int]:
@@ -116,11 +119,8 @@ class Progress:
 
     def _committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         partitions = list(partitions)
-        found = self._ask("committed offsets", lambda: self._cluster.committed(self._group, partitions))
+        found = self._cluster.committed(self._group, partitions)
         return {partition: found.get(partition, 0) for partition in partitions}
-
-    def _ask(self, what: str, call: Callable[[], T]) -> T:
-        return retrying(call, what=what, timeout_ms=_PATIENCE_MS, clock=SystemClock())
 
     def _no_record_between(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         consumer = AssignedConsumer(_settings(self._servers))

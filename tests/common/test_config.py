@@ -209,11 +209,11 @@ def test_serdes_and_extractors_are_given_as_objects_or_by_name() -> None:
     assert by_name is wallclock_timestamp_extractor
 
 
-def test_built_in_handlers_write_to_the_dead_letter_topic_of_the_config() -> None:
+def test_a_built_in_handler_that_skips_records_writes_to_the_dead_letter_topic_of_the_config() -> None:
     words = config(errors_dead_letter_queue_topic_name="letters", processing_exception_handler="log_and_continue")
     assert words.processing_exception_handler == LogAndContinue("letters")
-    assert words.deserialization_exception_handler == LogAndFail("letters")
-    assert words.production_exception_handler == RetryOrFail("letters")
+    assert words.deserialization_exception_handler == LogAndFail()
+    assert words.production_exception_handler == RetryOrFail()
     assert config(processing_exception_handler=print).processing_exception_handler is print
 
 

@@ -292,6 +292,7 @@ class FakeRequests:
         self.purges: list[Purge] = []
         self.holds = False
         self.error: Exception | None = None
+        self.topic_ids: dict[str, str] = {}
         self.full = False
 
     def put(self, question: AskBounds, timeout_ms: int) -> None:
@@ -307,7 +308,8 @@ class FakeRequests:
     def answer(self) -> None:
         for question in self.questions:
             bounds = {} if self.error else self.logs.bounds(question.partitions)
-            question.reply_to.try_put(Bounds(question.task, bounds, self.error))
+            ids = {topic: id for topic, id in self.topic_ids.items() if question.topic_ids and not self.error}
+            question.reply_to.try_put(Bounds(question.task, bounds, self.error, ids))
         self.questions.clear()
 
 

@@ -6,7 +6,7 @@ memory. Nothing here has a thread; time is a step clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,28 @@ CHANGELOG = "app-counts-changelog"
 
 
 class FakeTaskState:
-    """A task's open stores; the engines outlive it, as a disk does."""
+    """A task's open stores; the engines and changelog ids outlive it, as a disk does."""
 
-    def __init__(self, engines: dict[str, Engine], specs: Iterable[StoreSpec], on_close: Callable[[], None]) -> None:
-        self.engines, self._on_close = engines, on_close
+    def __init__(
+        self,
+        engines: dict[str, Engine],
+        ids: dict[str, str],
+        specs: Iterable[StoreSpec],
+        on_close: Callable[[], None],
+    ) -> None:
+        self.engines, self.ids, self._on_close = engines, ids, on_close
         self.stores: dict[str, tuple[Engine, Namespace]] = {}
         for spec in specs:
             engine = engines.setdefault(spec.name, MemoryEngines().open(Path(), spec.name))
             self.stores[spec.name] = engine, engine.open(spec.name)
 
-    def rebuild(self, store: str) -> tuple[Engine, Namespace]:
+    def changelog_ids(self) -> dict[str, str]:
+        return dict(self.ids)
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        self.ids.update(ids)
+
+    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
         engine = self.engines[store] = MemoryEngines().open(Path(), store)
         self.stores[store] = engine, engine.open(store)
         return self.stores[store]
@@ -83,6 +95,7 @@ class FakeState:
         self.errors: dict[TaskId, Exception] = {}
         self.held: set[TaskId] = set()
         self.engines: dict[TaskId, dict[str, Engine]] = {}
+        self.changelog_ids: dict[TaskId, dict[str, str]] = {}
         self.tasks: dict[TaskId, Task] = {}
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:
@@ -95,7 +108,8 @@ class FakeState:
         def open_stores() -> FakeTaskState:
             self.held.add(id)
             engines = self.engines.setdefault(id, {})
-            return FakeTaskState(engines, sub.stores, lambda: self.held.discard(id))
+            ids = self.changelog_ids.setdefault(id, {})
+            return FakeTaskState(engines, ids, sub.stores, lambda: self.held.discard(id))
 
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,

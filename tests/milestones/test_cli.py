@@ -16,6 +16,7 @@ from milestones.cli.loading import load
 from milestones.cli.main import invoke
 from milestones.common.errors import KafkaUnreachableError, TopologyError
 from milestones.common.topology import Topology
+from milestones.flags import flags_of
 
 WORDS = """
 from milestones import Streams, StreamsBuilder, serdes
@@ -49,7 +50,9 @@ class FakeStreams:
     made: list[FakeStreams]
     error: BaseException | None = None
 
-    def __init__(self, topology: Topology, config: StreamsConfig) -> None:
+    def __init__(self, topology: Topology, config: StreamsConfig | None = None, **settings: Any) -> None:
+        config = StreamsConfig(**settings) if config is None else config
+        flags_of(config)
         self.topology, self.config = topology, config
         FakeStreams.made.append(self)
 
@@ -166,7 +169,10 @@ def test_an_application_with_its_own_settings_keeps_them_unless_the_command_line
         (["-a", "w", "-b", "a:1", "--stage", "m3"], "doesn't have m1"),
         (["-a", "w", "-b", "a:1", "--set", "poll_ms=x"], "must be an integer"),
         (["-a", "w", "-b", "a:1", "--set", "poll_ms"], "KEY=VALUE"),
-        (["-c", "no-such.toml"], "can't be read"),
+        ([], "or with -a ID"),
+        (["-a", "w"], "or with -b HOST:PORT"),
+        (["-a", "w", "-b", "a:1", "--stage", ""], "it is empty"),
+        (["-c", "no-such.toml"], "File 'no-such.toml' does not exist"),
         (["--frobnicate"], "frobnicate"),
     ],
 )
@@ -263,3 +269,14 @@ def test_the_program_ends_the_process_with_the_commands_code() -> None:
     with pytest.raises(SystemExit) as caught:
         program(["stages", "--nonsense"])
     assert caught.value.code == 2
+
+
+def test_a_program_with_its_own_settings_keeps_its_guarantee_under_the_short_options(
+    fake: type[FakeStreams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path(__file__).parents[2] / "examples" / "word_count.py"
+    monkeypatch.setattr("milestones.Streams", fake)
+    assert invoke(["run", str(program), "-a", "words-2", "-b", "b:2"]) == 0
+    config = fake.made[-1].config
+    assert (config.application_id, config.bootstrap_servers) == ("words-2", "b:2")
+    assert config.exactly_once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,14 @@ from milestones import flags
 from milestones.common.errors import ConfigError
 from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
 
+README = Path(__file__).parents[2] / "README.md"
 ALL = {stage.flag for stage in STAGES if stage.flag is not None}
 
 
 @pytest.fixture
 def all_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every stage were built."""
-    built = {s.flag: flags.Stage(s.name, s.flag, s.needs, s.title, s.seed, True) for s in STAGES if s.flag}
+    built = {s.flag: flags.Stage(s.name, s.flag, s.needs, s.title, s.source, True) for s in STAGES if s.flag}
     monkeypatch.setattr(flags, "_BY_FLAG", built)
 
 
@@ -89,3 +91,15 @@ def test_what_cannot_be_had_is_named(value: str, why: str) -> None:
 def test_a_set_of_flags_is_called_after_its_stage_or_by_its_flags() -> None:
     assert [stage_name(parse_milestones(stage.name)) for stage in STAGES] == [stage.name for stage in STAGES]
     assert stage_name(frozenset({"fencing_tolerance", "state_updater"})) == "state_updater+fencing_tolerance"
+
+
+def test_the_readme_shows_the_stages_that_this_version_lists() -> None:
+    rows = {
+        cells[0].strip("`"): cells[1:]
+        for line in README.read_text(encoding="utf-8").splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4 and cells[0].startswith("`")
+    }
+    for stage in STAGES:
+        needs = f" (needs `{stage.needs}`)" if stage.needs else ""
+        flag, built = f"`{stage.flag}`" if stage.flag else "–", "yes" if stage.built else "not yet"
+        assert rows[stage.name] == [flag, built, stage.title + needs]

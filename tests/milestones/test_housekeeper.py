@@ -36,6 +36,9 @@ class FakeCluster:
             raise self.error
         return dict.fromkeys(partitions, (3, 8))
 
+    def topic_ids(self, topics: Any) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.purged.append(offsets)
 
@@ -83,6 +86,12 @@ def test_a_question_is_answered_into_the_mailbox_of_whoever_asked(committed: boo
     k.step(question)
     assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)})]
     assert k.cluster.asked == [(frozenset({IN}), committed)]
+
+
+def test_the_ids_of_the_topics_come_along_when_they_are_asked_for() -> None:
+    k, question = Keeping(), AskBounds(A, frozenset({IN}), Mailbox(1), topic_ids=True)
+    k.step(question)
+    assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)}, topic_ids={"in": "id of in"})]
 
 
 @pytest.mark.parametrize(

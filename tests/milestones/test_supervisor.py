@@ -45,8 +45,11 @@ class FakeThread:
         self.stopped.append(leave_group)
         self.on_stop()
 
-    def join(self) -> None:
+    def join(self, timeout_s: float | None = None) -> None:
         self.joined = True
+
+    def is_alive(self) -> bool:
+        return not self.joined
 
     def moves(self, *states: ThreadState) -> None:
         for state in states:
@@ -97,8 +100,11 @@ class FakeHousekeeper:
     def close(self) -> None:
         self.did.append("close")
 
-    def join(self) -> None:
+    def join(self, timeout_s: float | None = None) -> None:
         self.did.append("join")
+
+    def is_alive(self) -> bool:
+        return "join" not in self.did
 
 
 class Client:

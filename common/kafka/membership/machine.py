@@ -66,8 +66,7 @@ JOIN_GRACE_MS = 5_000
 
 class MemberMachine:
     """*Owns*: the coordinator's connections, member id and generation. *Receives*: commands. *Sends*: events, the
-    published `Membership`, replies to commits.
-    """
+    published `Membership`, replies."""
 
     def __init__(
         self,

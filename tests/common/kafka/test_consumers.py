@@ -133,7 +133,7 @@ def test_an_assigned_partition_that_is_assigned_again_moves_and_is_not_paused_an
 
 def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, _ = scripted()
-    monkeypatch.setattr("milestones.common.kafka.consumers.get_ident", lambda: -1)
+    monkeypatch.setattr("milestones.common.kafka.clients.get_ident", lambda: -1)
     with pytest.raises(OwnershipError, match="AssignedConsumer belongs to thread"):
         consumer.fetch(1, 0)
 

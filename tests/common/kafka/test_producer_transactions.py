@@ -183,7 +183,7 @@ def test_a_producer_that_never_met_a_broker_closes_at_once_and_closing_again_is_
 def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     producer = OutputProducer({"bootstrap.servers": "127.0.0.1:1"})
     with monkeypatch.context() as patched:
-        patched.setattr("milestones.common.kafka.consumers.get_ident", lambda: -1)
+        patched.setattr("milestones.common.kafka.clients.get_ident", lambda: -1)
         with pytest.raises(OwnershipError, match="OutputProducer belongs to thread"):
             producer.poll()
     producer.close()

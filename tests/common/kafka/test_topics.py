@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.topics import (
     CHANGELOG_SETTINGS,
@@ -46,7 +48,7 @@ def test_a_lasting_error_is_not_repeated() -> None:
 
 
 def test_when_time_is_up_the_error_names_what_failed_and_for_how_long() -> None:
-    with pytest.raises(TimeoutExceededError, match=r"the offsets kept failing for 1000 ms.*_TRANSPORT"):
+    with pytest.raises(TimeoutExceededError, match=r"the offsets kept failing for 1000 ms.*Broker transport failure"):
         retrying(failing(*[PASSING] * 100), what="the offsets", timeout_ms=1_000, clock=StepClock())
 
 
@@ -55,10 +57,25 @@ def test_a_pattern_matches_whole_names_and_never_kafkas_own_topics() -> None:
     assert matching([".*"], ["__consumer_offsets"]) == set()
 
 
-def test_brokers_that_do_not_answer_are_named() -> None:
+def test_brokers_that_do_not_answer_are_named_with_the_reason() -> None:
     settings = {"bootstrap.servers": "127.0.0.1:1"}
-    with pytest.raises(KafkaUnreachableError, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(KafkaUnreachableError, match=r"'127\.0\.0\.1:1' .*0\.05 s.* failed: Connection refused; check"):
         Cluster(settings, request_timeout_ms=50).partition_counts()
+
+
+def test_a_name_that_no_one_knows_is_told_as_such() -> None:
+    with pytest.raises(KafkaUnreachableError, match="Failed to resolve"):
+        Cluster({"bootstrap.servers": "broker.invalid:9092"}, request_timeout_ms=50).partition_counts()
+
+
+def test_a_broker_that_lets_wait_is_told_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("milestones.common.kafka.topics.SILENT_S", 0.02)
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"}, request_timeout_ms=40)
+    with caplog.at_level("INFO"), pytest.raises(KafkaUnreachableError):
+        cluster.partition_counts()
+    assert re.search(r"waiting for a broker of bootstrap_servers='127\.0\.0\.1:1': .*Connection refused", caplog.text)
 
 
 # -- on a real broker
@@ -135,6 +152,29 @@ def test_a_purge_that_fails_is_told_in_the_log_and_nowhere_else(kafka: str, capl
 
 def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr("milestones.common.kafka.consumers.get_ident", lambda: -1)
+    monkeypatch.setattr("milestones.common.kafka.clients.get_ident", lambda: -1)
     with pytest.raises(OwnershipError, match="this is a bug"):
         cluster.partition_counts()
+
+
+def wait_until(cluster: Cluster, topic: str, *, there: bool) -> None:
+    """A topic is seen, or no longer seen, a little after the answer that it was created or deleted."""
+    deadline = SystemClock().monotonic_ms() + 20_000
+    while (topic in cluster.partition_counts()) != there:
+        assert SystemClock().monotonic_ms() < deadline
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> None:
+    cluster, topic = Cluster({"bootstrap.servers": kafka}), InternalTopic(named("log"), 1, {})
+    ids = []
+    for _ in range(2):
+        cluster.create([topic], -1)
+        wait_until(cluster, topic.name, there=True)
+        ids += [cluster.topic_ids([topic.name])[topic.name] for _ in range(2)]
+        cluster._admin.delete_topics([topic.name], operation_timeout=20)[topic.name].result()
+        wait_until(cluster, topic.name, there=False)
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        cluster.topic_ids([topic.name])
+    assert cluster.topic_ids([]) == {}

@@ -90,7 +90,12 @@ def test_the_manifest_says_who_wrote_the_stores_and_what_they_are(local: LocalSt
         "process_id": local.directory.process_id,
         "transactional_id": "words-1",
         "static_id": "static-1",
-        "stores": {"counts": {"kind": "timestamped-key-value", "engine": local.engines.name, "layout": 1}},
+        "stores": {
+            "counts": {
+                "kind": "timestamped-key-value", "engine": local.engines.name, "layout": 1,
+                "changelog_id": None,
+            }
+        },
     }
     state.close()
 
@@ -135,17 +140,40 @@ def test_content_without_an_offset_is_dropped_where_a_changelog_has_it(local: Lo
     state.close()
 
 
-def test_a_store_whose_damage_shows_late_is_rebuilt_in_place(local: LocalState) -> None:
+def test_a_store_whose_damage_shows_late_is_rebuilt_in_place_and_the_log_says_why(
+    local: LocalState, caplog: pytest.LogCaptureFixture
+) -> None:
     state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
     for name in state.stores:
         put(state, name, 5)
     _, old = state.stores["counts"]
     engine, namespace = state.rebuild("counts", "a block is damaged")
+    assert caplog.text.endswith("counts: a block is damaged\n")
     assert state.stores["counts"] == (engine, namespace)
-    state.rebuild("volatile")
+    state.rebuild("volatile", "a block is damaged")
     assert found(state) == {"sums": (b"5", 5), "counts": (None, None), "volatile": (None, None)}
     with pytest.raises(StateError):
         old.get(b"k")
+    state.close()
+
+
+def test_the_changelog_ids_of_persistent_stores_outlive_the_task(local: LocalState) -> None:
+    state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
+    assert state.changelog_ids() == {}
+    state.keep_changelog_ids({"counts": "first", "volatile": "another"})
+    state.close()
+    state = local.open(TASK, [COUNTS, SUMS, VOLATILE])
+    assert state.changelog_ids() == {"counts": "first"}
+    state.keep_changelog_ids({"counts": "second", "sums": "third"})
+    assert state.changelog_ids() == {"counts": "second", "sums": "third"}
+    state.close()
+
+
+def test_without_persistent_stores_no_changelog_id_is_written(local: LocalState) -> None:
+    state = local.open(TASK, [VOLATILE])
+    state.keep_changelog_ids({"volatile": "first"})
+    assert state.changelog_ids() == {}
+    assert not state.path.exists()
     state.close()
 
 

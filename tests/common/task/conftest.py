@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,18 @@ class OpenedInMemory:
         self.stores: dict[str, tuple[Any, Namespace]] = {}
         self.closed = 0
         for spec in specs:
-            self.rebuild(spec.name)
+            self.rebuild(spec.name, "it is opened")
 
-    def rebuild(self, store: str) -> tuple[Any, Namespace]:
+    def rebuild(self, store: str, reason: object) -> tuple[Any, Namespace]:
         engine = MemoryEngines().open(Path(), store)
         self.stores[store] = Spy(engine, store), engine.open(store)
         return self.stores[store]
+
+    def changelog_ids(self) -> dict[str, str]:
+        return {}
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        pass
 
     def memory_bytes(self) -> int:
         return sum(engine.memory_bytes() for engine, _ in self.stores.values())

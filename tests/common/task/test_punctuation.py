@@ -122,7 +122,7 @@ def fail(context: Any, now: int, scheduled: Any) -> None:
 def test_a_failed_punctuation_leaves_nothing_and_is_due_again(kit: Any) -> None:
     h, calls = calling(kit, "wall-clock-time", 10, fail)
     for _ in range(2):
-        with pytest.raises(ProcessingError, match=r"node worker, record no input record: RuntimeError: user code"):
+        with pytest.raises(ProcessingError, match=r"node worker, no input record: RuntimeError: user code"):
             h.task.punctuate(START + 10)
     assert (len(calls), h.task.commit_needed(), h.task.next_punctuation_ms()) == (2, False, START + 10)
 

@@ -229,9 +229,16 @@ def test_what_a_topology_writes_to_its_own_source_loops_back() -> None:
         assert driver.create_output_topic("numbers", value=LONG).read_values() == [2, 1, 0]
 
 
+def test_settings_are_keywords_or_a_dict_and_keywords_win() -> None:
+    with TopologyTestDriver(words(), {"poll_ms": 5, "max_task_idle_ms": 5}, max_task_idle_ms=7) as driver:
+        assert (driver.config.poll_ms, driver.config.max_task_idle_ms) == (5, 7)
+
+
 def test_a_wrong_setting_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"max_task_idle_ms"):
         TopologyTestDriver(words(), {"max_task_idle_ms": "soon"})
+    with pytest.raises(ConfigError, match=r"max_task_idel_ms"):
+        TopologyTestDriver(words(), max_task_idel_ms=1)
 
 
 def test_closing_closes_processors_once_and_shuts_the_stores() -> None:

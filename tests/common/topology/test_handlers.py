@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.errors import SerializationError
 from milestones.common.records import Output, TaskId
 from milestones.common.topology.handlers import (
     Action,
@@ -14,6 +15,7 @@ from milestones.common.topology.handlers import (
     LogAndContinue,
     LogAndFail,
     RetryOrFail,
+    describe_error,
     send_to_dead_letter_topic,
 )
 
@@ -34,12 +36,10 @@ def raised() -> ValueError:
         (LogAndContinue("dlq"), Action.CONTINUE, 1),
         (send_to_dead_letter_topic("dlq"), Action.CONTINUE, 1),
         (LogAndFail(), Action.FAIL, 0),
-        (LogAndFail("dlq"), Action.FAIL, 1),
         (RetryOrFail(), Action.FAIL, 0),
-        (RetryOrFail("dlq"), Action.FAIL, 1),
     ],
 )
-def test_a_handler_logs_decides_and_writes_a_dead_letter_if_it_has_a_topic(
+def test_a_handler_logs_decides_and_writes_a_dead_letter_when_it_skips_and_has_a_topic(
     handler: Any, action: Action, letters: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -50,8 +50,26 @@ def test_a_handler_logs_decides_and_writes_a_dead_letter_if_it_has_a_topic(
 
 
 def test_the_default_of_production_retries_what_kafka_calls_retriable() -> None:
-    response = RetryOrFail("dlq")(CONTEXT._replace(retriable=True), raised())
+    response = RetryOrFail()(CONTEXT._replace(retriable=True), raised())
     assert response == (Action.RETRY, ())
+
+
+@pytest.mark.parametrize(("error", "traceback"), [(raised(), True), (SerializationError("not a LONG"), False)])
+def test_a_skipped_record_is_logged_in_one_line_unless_user_code_raised(
+    error: Exception, traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    LogAndContinue()(CONTEXT, error)
+    (entry,) = caplog.records
+    assert (entry.exc_info is not None) == traceback
+    assert "\n" not in entry.getMessage()
+
+
+def test_an_error_names_the_input_record_or_the_output_or_neither() -> None:
+    nowhere = CONTEXT._replace(topic=None, partition=-1, offset=-1)
+    output = Output("out", 1, None, b"v", 5, None, "SINK")
+    assert ", record in-3@42: " in describe_error(CONTEXT, raised())
+    assert ", an output to out: " in describe_error(nowhere._replace(output=output), raised())
+    assert ", no input record: " in describe_error(nowhere, raised())
 
 
 def test_a_dead_letter_is_the_original_record_with_headers_of_the_error() -> None:

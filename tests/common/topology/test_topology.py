@@ -54,6 +54,22 @@ def test_processors_that_share_a_store_are_in_one_sub_topology() -> None:
     assert [spec.name for spec in first.stores] == ["shared"]
 
 
+def test_one_spec_may_be_added_again_to_connect_more_processors() -> None:
+    topology, shared = Topology().add_source("source", "in"), StoreSpec("shared")
+    for name in "ab":
+        topology.add_processor(name, Processor, "source").add_state_store(shared, name)
+    (sub,) = topology.resolve("app")
+    assert [spec.name for spec in sub.stores] == ["shared"]
+
+
+def test_two_aggregations_can_t_count_into_one_store() -> None:
+    builder = StreamsBuilder()
+    for topic in ("clicks", "views"):
+        builder.stream(topic, key=serdes.STRING, value=serdes.STRING).group_by_key().count("counts")
+    with pytest.raises(TopologyError, match=r"two stores named counts: give one another name"):
+        builder.build()
+
+
 def test_a_store_without_logging_has_no_changelog_and_one_on_a_source_topic_uses_it() -> None:
     topology = Topology().add_source("source", "in").add_processor("work", Processor, "source")
     topology.add_state_store(StoreSpec("silent", logged=False), "work")
@@ -68,7 +84,8 @@ def test_patterns_and_offset_resets_are_known_per_sub_topology() -> None:
     builder.table("table", offset_reset="earliest")
     first, second = builder.build().resolve("app")
     assert (first.source_topics, first.source_patterns) == ((), ("a.*",))
-    assert (first.offset_resets(), second.offset_resets()) == ({"a.*": "latest"}, {"table": "earliest"})
+    assert (second.source_topics, second.source_patterns) == (("table",), ())
+    assert [sub.nodes[0].offset_reset for sub in (first, second)] == ["latest", "earliest"]  # type: ignore[union-attr]
 
 
 def test_copartitioned_sources_share_a_group_of_real_topics() -> None:
@@ -117,7 +134,8 @@ def _base() -> Topology:
         (lambda t: t.add_source("new"), "needs topic names"),
         (lambda t: t.add_source("new", "a", re.compile("b")), "needs topic names"),
         (lambda t: t.add_source("new", "a", offset_reset="first"), '"earliest", "latest" or "none"'),
-        (lambda t: t.add_state_store(StoreSpec("store", logged=False)), "a different store named store"),
+        (lambda t: t.add_state_store(StoreSpec("store", logged=False)), "two stores named store"),
+        (lambda t: t.add_state_store(StoreSpec("store")), "two stores named store: give one another name"),
         (lambda t: t.add_state_store(StoreSpec("new"), "missing"), "missing: it isn't in the topology"),
         (lambda t: t.add_state_store(StoreSpec("new"), "source"), "source: it is a source or a sink"),
         (lambda t: t.connect_processor_and_state_stores("work", "none"), "the store none, which isn't"),
@@ -140,7 +158,8 @@ def test_what_can_t_run_is_refused_with_what_to_do(use: Any, message: str) -> No
         (lambda b: b.stream("a b"), "can't be named 'a b'"),
         (lambda b: b.stream("in", name="a").peek(print, name="a"), "two nodes named a"),
         (lambda b: b.stream("in").process(Processor, "missing"), "the store missing, which isn't"),
-        (lambda b: [b.table("a", "n"), b.table("b", "n", logging=False)], "a different store named n"),
+        (lambda b: [b.table("a", "n"), b.table("b", "n", logging=False)], "two stores named n"),
+        (lambda b: [b.table("a", "n"), b.add_state_store(StoreSpec("n"))], "two stores named n"),
     ],
 )
 def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -> None:

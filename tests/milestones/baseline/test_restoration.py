@@ -135,6 +135,55 @@ def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt() -> None:
     assert r.world.restorer.moves[-1] == {LOG: OFFSET_BEGINNING}
 
 
+def test_a_store_of_a_changelog_that_was_deleted_and_is_longer_again_is_rebuilt_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = Restoring()
+    r.world.requests.topic_ids = {CHANGELOG: "first"}
+    restored_to(r, "1", "2")
+    del r.world.logs[LOG]
+    r.world.logs[LOG].add("7", "8", "9", key="new")
+    r.world.requests.topic_ids = {CHANGELOG: "second"}
+    r.add()
+    assert len(r.step(3)) == 1
+    assert r.content() == {"new": "9"}
+    assert "made anew (topic id first then, second now)" in caplog.text
+    assert r.world.state.changelog_ids[A] == {"counts": "second"}
+
+
+@pytest.mark.parametrize(("ids", "kept"), [({}, {}), ({CHANGELOG: "first"}, {"counts": "first"})])
+def test_a_store_that_knows_no_topic_id_keeps_its_content_and_gets_the_id(
+    ids: dict[str, str], kept: dict[str, str]
+) -> None:
+    r = Restoring()
+    restored_to(r, "1", "2")
+    r.world.requests.topic_ids = ids
+    r.add()
+    assert len(r.step(2)) == 1
+    assert r.content() == {"old": "2"}
+    assert r.world.state.changelog_ids[A] == kept
+
+
+def test_a_store_whose_changelog_kept_its_id_is_not_rebuilt() -> None:
+    r = Restoring()
+    r.world.requests.topic_ids = {CHANGELOG: "first"}
+    restored_to(r, "1", "2")
+    r.world.logs[LOG].add("3", key="new")
+    r.add()
+    assert len(r.step(2)) == 1
+    assert r.content() == {"old": "2", "new": "3"}
+
+
+def test_the_topic_id_is_written_down_before_the_first_record_is_restored() -> None:
+    r = Restoring()
+    r.world.requests.topic_ids = {CHANGELOG: "first"}
+    r.world.logs[LOG].add("1", key="a")
+    r.world.restorer.next.append(Fetched())
+    r.add()
+    assert r.step() == []
+    assert (r.content(), r.world.state.changelog_ids[A]) == ({}, {"counts": "first"})
+
+
 def test_a_store_whose_place_in_the_changelog_is_gone_is_rebuilt() -> None:
     r = Restoring()
     restored_to(r, "1")

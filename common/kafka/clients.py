@@ -1,0 +1,116 @@
+"""What all Kafka clients share: one log, one owner thread each, and the reason why their brokers can't be reached.
+
+*Guarantees*: in the log, a client says the same thing at most once in `QUIET_MS`, and then how often it was left out;
+a connection that is lost is a warning, for librdkafka connects again by itself.
+*Assumes*: clients are made with `logger=client_log`, and polled now and then: librdkafka logs while it is polled.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, get_ident
+from time import perf_counter_ns
+
+from confluent_kafka import KafkaError
+
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.errors import OwnershipError
+from milestones.common.kafka.failures import error_of
+
+QUIET_MS = 10_000
+"""How long a client doesn't repeat itself in the log."""
+
+_KEPT = 1_000
+_THREAD = re.compile(r"^\[thrd:.*?\]: ")
+_STATE = re.compile(r" \(after \d+ms in state .*\)$")
+_SECURITY = re.compile(r"\b(SSL|SASL|TLS|certificate|authenticat)", re.IGNORECASE)
+
+
+def reason_in(text: str) -> str:
+    """What librdkafka says about a connection, without its thread's name and the age of the connection."""
+    return _STATE.sub("", _THREAD.sub("", text))
+
+
+def text_of(exception: BaseException) -> str:
+    """What an exception of confluent-kafka says, without its code."""
+    error = error_of(exception)
+    return str(exception) if error is None else reason_in(error.str())
+
+
+class CalmFilter(logging.Filter):
+    """Keeps a broker that is down from flooding the log. Takes records as confluent-kafka makes them: facility, client,
+    text; others, and those below a warning, pass unchanged."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._clock = clock or SystemClock()
+        self._lock = Lock()
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # when it was told last, how often left out since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or not isinstance(record.args, tuple) or len(record.args) != 3:
+            return True
+        facility, client, text = map(str, record.args)
+        reason = reason_in(text)
+        left_out = self._left_out((client, reason))
+        if left_out is None:
+            return False
+        if facility == "FAIL" and not _SECURITY.search(reason):
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        if left_out:
+            record.args = (facility, client, f"{text}; said {left_out} times more since it was logged last")
+        return True
+
+    def _left_out(self, said: tuple[str, str]) -> int | None:
+        """How often it was left out since it was told last; None when it is to be left out now."""
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            if len(self._told) >= _KEPT:
+                self._told = {key: seen for key, seen in self._told.items() if now < seen[0] + QUIET_MS}
+            told_ms, left_out = self._told.get(said, (now - QUIET_MS, 0))
+            if now < told_ms + QUIET_MS:
+                self._told[said] = told_ms, left_out + 1
+                return None
+            self._told[said] = now, 0
+            return left_out
+
+
+client_log = logging.getLogger("milestones.librdkafka")
+client_log.addFilter(CalmFilter())
+
+
+class LastReason:
+    """Why a client can't reach its brokers, in librdkafka's words; None while nothing is known. `note` is the client's
+    `error_cb`, which is called while the client is polled."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def note(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one names no cause
+            self.text = reason_in(error.str())
+
+
+class Owned:
+    """A client that only the thread that made it may touch. `blocked_ns`: how long its calls have waited for Kafka."""
+
+    def __init__(self) -> None:
+        self._owner = get_ident()
+        self.blocked_ns = 0
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.blocked_ns += perf_counter_ns() - began
+
+    def _check_owner(self) -> None:
+        if get_ident() != self._owner:
+            raise OwnershipError(
+                f"{type(self).__name__} belongs to thread {self._owner}, thread {get_ident()} touched it: this is a bug"
+            )

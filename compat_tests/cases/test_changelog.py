@@ -1,0 +1,197 @@
+"""Changelogs that are not what the application left: truncated, or with a tail that no reader is ever handed.
+
+A store that has all that the changelog lost keeps it. A store that hasn't is rebuilt from what is left, and says so:
+keys whose last change was deleted begin anew. Records of transactions that were aborted, and the control records of
+any, end a changelog as well as others do: restoration passes them and completes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import Producer
+
+from compat_tests.cases.flows import COUNT, COUNT_IN_MEMORY, as_long
+from compat_tests.cases.steps import feed_until_it_dies
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge, judge_offsets, judge_store
+from compat_tests.harness.stores import dumps
+from compat_tests.harness.world import World
+from compat_tests.oracles import outputs
+from compat_tests.oracles.changelog import fold
+from compat_tests.oracles.findings import Findings, hold
+from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.rows import Place, Row, origin_of
+
+KEYS = 300
+
+
+def count_more(world: World, app: Instance, count: int = 1_000) -> list[Row]:
+    """Send inputs, later than all before, have them counted, stop cleanly; the inputs."""
+    feed = world.feeds["in"]
+    later = len(feed.rows)
+    sent = feed.send([one._replace(timestamp=one.timestamp + later) for one in world.records(count, KEYS)])
+    if not app.running:
+        app.start()
+    world.processed()
+    app.stop()
+    return sent
+
+
+def counting(world: World) -> Instance:
+    """An application that is about to count."""
+    world.create(out=2)
+    world.input("in", 2)
+    return world.instance("count")
+
+
+def changelog(world: World) -> list[Place]:
+    return world.cluster.places([world.topic("counts-changelog")])
+
+
+def truncate(world: World, before: Mapping[Place, int]) -> None:
+    """Kafka deletes records on demand only where it may delete some by itself, which takes it a moment to learn."""
+    world.cluster.set_topic(world.topic("counts-changelog"), {"cleanup.policy": "delete", "retention.ms": "-1"})
+
+    def truncated() -> bool:
+        world.cluster.truncate(before)
+        return True
+
+    world.wait(truncated, "the changelog is truncated")
+
+
+def stored(world: World, app: Instance) -> dict[bytes, bytes]:
+    """All entries of the application's stores."""
+    found = dumps(app.state_dir, world.application_id, world.directory)
+    return {key: value for dump in found for key, value in dump.entries.items()}
+
+
+@pytest.mark.full
+def test_a_changelog_truncated_up_to_a_stores_offset_costs_nothing(world: World) -> None:
+    app = counting(world)
+    count_more(world, app)
+    truncate(world, world.cluster.ends(changelog(world)))
+    count_more(world, app)
+    assert "rebuilt" not in app.log(), app.log_tail()
+    judge(world, COUNT_IN_MEMORY)
+    table = outputs.table(COUNT, world.feeds["in"].rows, world.cluster.read([world.topic("out")]))
+    assert {key: value[8:] for key, value in stored(world, app).items()} == {k: e.value for k, e in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("store", "left"),
+    [
+        ("old", "half"),
+        pytest.param("old", "nothing", marks=pytest.mark.full),
+        pytest.param("gone", "half", marks=pytest.mark.full),
+        pytest.param("gone", "nothing", marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_store_that_lacks_what_its_changelog_lost_counts_on_from_what_is_left(
+    world: World, store: str, left: str
+) -> None:
+    app = counting(world)
+    count_more(world, app)
+    old = world.cluster.ends(changelog(world))
+    shutil.copytree(app.state_dir, world.directory / "old")
+    count_more(world, app)
+    shutil.rmtree(app.state_dir)
+    if store == "old":
+        shutil.move(world.directory / "old", app.state_dir)
+    ends = world.cluster.ends(changelog(world))
+    truncate(world, {at: ends[at] if left == "nothing" else (old[at] + ends[at]) // 2 for at in ends})
+    start = fold(world.cluster.read([world.topic("counts-changelog")]))
+    sent = count_more(world, app)
+    assert ("is rebuilt from its changelog" in app.log()) == (store == "old"), app.log_tail()
+    hold(counted_from(world, {key: int.from_bytes(entry.value) for key, entry in start.items()}, sent))
+    hold(judge_store(world, "counts", None), judge_offsets(world, ()))
+
+
+def counted_from(world: World, start: Mapping[bytes, int], inputs: list[Row]) -> Findings:
+    """The outputs of these inputs against counts that begin at `start`."""
+    topic = world.topic("out")
+    flow = Flow(
+        sources=("in",),
+        output="out",
+        expand=lambda row: [(row.key, row.key)],
+        encode=as_long,
+        step=lambda count, key: (start.get(key, 0) if count is None else count) + 1,
+    )
+    theirs = {(row.place, row.offset) for row in inputs}
+    found = [
+        row
+        for row in world.cluster.read([topic])
+        if (origin := origin_of(row)) is not None and (origin.place, origin.offset) in theirs
+    ]
+    return outputs.exact(flow, inputs, found, world.cluster.topics()[topic])
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_changelog_that_ends_in_a_transaction_cut_off_by_kill_9_is_restored(world: World) -> None:
+    app = counting(world)
+    app.start(fault="commit.after-flush:kill:3")
+    feed_until_it_dies(world, world.feeds["in"], app)
+    shutil.rmtree(app.state_dir)
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("state", ["kept", "gone"])
+def test_a_changelog_that_ends_in_aborted_records_of_a_stranger_is_restored(world: World, state: str) -> None:
+    app = counting(world)
+    count_more(world, app)
+    stranger = begin_a_strangers_transaction(world)
+    stranger.abort_transaction(30)
+    if state == "gone":
+        shutil.rmtree(app.state_dir)
+    count_more(world, app)
+    judge(world, COUNT)
+
+
+@pytest.mark.full
+def test_a_changelog_with_nothing_but_a_control_record_left_is_restored(world: World) -> None:
+    app = counting(world)
+    count_more(world, app)
+    begin_a_strangers_transaction(world).abort_transaction(30)
+    truncate(world, {place: end - 1 for place, end in world.cluster.ends(changelog(world)).items()})
+    shutil.rmtree(app.state_dir)
+    hold(counted_from(world, {}, count_more(world, app)))
+    hold(judge_store(world, "counts", None), judge_offsets(world, ()))
+
+
+@pytest.mark.full
+def test_restoration_waits_for_an_open_transaction_and_completes_after_its_end(world: World) -> None:
+    app = counting(world)
+    count_more(world, app)
+    stranger = begin_a_strangers_transaction(world)
+    shutil.rmtree(app.state_dir)
+    app.start()
+    app.says("restores")
+    assert world.cluster.open_transactions([world.topic("counts-changelog")])
+    stranger.abort_transaction(30)
+    count_more(world, app)
+    judge(world, COUNT)
+
+
+def begin_a_strangers_transaction(world: World) -> Producer:
+    """Wrong counts of all keys, in an open transaction of nobody of the application."""
+    stranger = Producer(
+        {
+            "bootstrap.servers": world.cluster.bootstrap_servers,
+            "transactional.id": f"{world.application_id}-stranger",
+            "log_level": 0,
+        }
+    )
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    for place in changelog(world):
+        for number in range(KEYS):
+            stranger.produce(place.topic, as_long(10**6), b"k%d" % number, place.partition)
+    assert stranger.flush(30) == 0
+    return stranger

@@ -1,0 +1,95 @@
+"""A coordinator that is away: work goes on or waits, the output stays what is promised, nobody has to help."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import await_outputs
+from compat_tests.containers.faults import Side
+from compat_tests.containers.frames import Api
+from compat_tests.containers.proxy import KafkaProxy
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+
+pytestmark = [pytest.mark.full, pytest.mark.broker_faults]
+
+COMMITS = {
+    "at_least_once": [Api.OFFSET_COMMIT],
+    "exactly_once_v2": [Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN],
+}
+"""By guarantee, the requests of a commit that a coordinator answers."""
+
+
+def proxy_of(world: World) -> KafkaProxy:
+    proxy = world.broker.proxy
+    assert proxy is not None  # `broker_faults` needs one
+    return proxy
+
+
+def running_count(world: World) -> Instance:
+    """An application that reaches the broker through the proxy, at work."""
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers).start()
+    world.group_is(app)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    return app
+
+
+def finish(world: World, app: Instance) -> None:
+    world.feeds["in"].send(world.records(500, keys=100))
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+def test_a_member_that_the_coordinator_gave_up_comes_back_by_itself(world: World) -> None:
+    app = running_count(world)
+    proxy = proxy_of(world)
+    with_heartbeats_lost = proxy.lose(Api.HEARTBEAT, Side.REQUEST)
+    with_joins_lost = proxy.lose(Api.JOIN_GROUP, Side.REQUEST)
+    world.feeds["in"].send(world.records(500, keys=100))
+    world.wait(lambda: not world.cluster.members(world.application_id), "the group gave its member up")
+    with_heartbeats_lost.end()
+    with_joins_lost.end()
+    world.group_is(app)
+    finish(world, app)
+
+
+@pytest.mark.parametrize("side", Side)
+def test_commits_that_the_coordinator_does_not_answer_are_made_again(world: World, side: Side) -> None:
+    app = running_count(world)
+    proxy = proxy_of(world)
+    faults = [proxy.lose(api, side, times=3) for api in COMMITS[world.guarantee]]
+    world.feeds["in"].send(world.records(500, keys=100))
+    for fault in faults:
+        fault.wait(3)
+        fault.end()
+    finish(world, app)
+
+
+def test_a_broker_that_hangs_beyond_session_and_transaction_costs_nothing(world: World) -> None:
+    app = running_count(world)
+    feed = world.feeds["in"]
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        feed.send(world.records(5_000, keys=100))
+        await_outputs(world, outputs, 700)
+        world.broker.pause()
+        try:
+            world.wait(partial(_gave_up, app), "the application misses the broker")
+        finally:
+            world.broker.resume()
+        world.group_is(app)
+    finish(world, app)
+
+
+def _gave_up(app: Instance) -> object:
+    lost = [line for line in app.log().splitlines() if "WARNING" in line or "ERROR" in line]
+    return bool(lost) or Not(app.log()[-300:])

@@ -1,0 +1,108 @@
+"""A full disk under the state directory: the application stops and says so; with room again nothing is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+
+STATE_UNUSABLE = 4
+DISK_MB = 16
+ROOM_FOR_A_WHILE = 300_000
+"""Bytes that are left when the application runs: more than its next commits need."""
+
+pytestmark = pytest.mark.full
+
+
+class SmallDisk:
+    """A file system of its own. Whatever fills it lies in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._ballast = path, path / "ballast"
+
+    def leave(self, room: int) -> None:
+        """Fill it up but for so many bytes."""
+        with self._ballast.open("ab") as file:
+            file.write(bytes(max(0, shutil.disk_usage(self.path).free - room)))
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of a few megabytes."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("a small disk (tmpfs) is mounted by root only")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small disk (tmpfs) can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
+    """Inputs with long keys, so that state grows, until `condition` holds."""
+
+    def sent() -> object:
+        records = [one._replace(key=one.key * 20) for one in world.records(500, keys=100_000)]
+        world.feeds["in"].send(records)
+        return condition() or Not(f"after {len(world.feeds['in'].rows)} inputs")
+
+    world.wait(sent, what)
+
+
+def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(world: World, disk: SmallDisk) -> None:
+    world.create(out=2)
+    world.input("in", 2).send(world.records(1_000, keys=100))
+    app = world.instance("count", state_dir=str(disk.path / "state"))
+    app.state_dir = disk.path / "state"
+    app.start()
+    world.processed()
+    disk.leave(ROOM_FOR_A_WHILE)
+    world.instances.remove(app)
+    send_until(world, lambda: not app.running, "the disk is full")
+    world.instances.append(app)
+    app.dies(STATE_UNUSABLE)
+    assert "disk full" in app.log(), app.log_tail()
+    assert str(disk.path) in app.log(), app.log_tail()
+    disk.make_room()
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_processed(
+    plain_world: World, disk: SmallDisk
+) -> None:
+    world = plain_world
+    world.create(out=2)
+    world.input("in", 2).send(world.records(1_000, keys=100))
+    app = world.instance("count", state_dir=str(disk.path / "state"))
+    app.state_dir = disk.path / "state"
+    disk.leave(0)
+    app.start()
+    app.dies(STATE_UNUSABLE)
+    assert "disk full" in app.log(), app.log_tail()
+    assert str(disk.path) in app.log(), app.log_tail()
+    assert not world.committed()
+    disk.make_room()
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT)

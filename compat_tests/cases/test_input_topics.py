@@ -1,0 +1,68 @@
+"""Input topics that are changed or deleted: keys would move between tasks, so the application stops and says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import COPY
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World
+
+BAD_TOPIC = 2
+
+pytestmark = pytest.mark.full
+
+
+def running_count(world: World) -> Instance:
+    world.create(out=2)
+    world.input("in", 2).send(world.records(1_000, keys=100))
+    app = world.instance("count").start()
+    world.processed()
+    return app
+
+
+def assert_says(app: Instance, *texts: str) -> None:
+    for text in texts:
+        assert text in app.log(), f"{text!r} isn't in the error\n{app.log_tail()}"
+
+
+def test_new_partitions_under_a_running_application_stop_it_with_both_counts(world: World) -> None:
+    app = running_count(world)
+    world.cluster.grow(world.topic("in"), 3)
+    app.dies(BAD_TOPIC)
+    assert_says(app, world.topic("in"), "had 2 partitions and has 3 now", "milestones reset")
+
+
+def test_new_partitions_while_it_was_stopped_refuse_a_start_with_state_of_fewer(world: World) -> None:
+    app = running_count(world)
+    app.stop()
+    committed = world.committed()
+    world.cluster.grow(world.topic("in"), 3)
+    app.start()
+    app.dies(BAD_TOPIC)
+    assert_says(app, world.topic("counts-changelog"), "has 2 partitions", "3", "milestones reset")
+    assert world.committed() == committed
+
+
+def test_new_partitions_while_it_was_stopped_are_read_by_an_application_without_state(world: World) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    feed.send(world.records(500, keys=50))
+    app = world.instance("copy").start()
+    world.processed()
+    app.stop()
+    world.cluster.grow(feed.topic, 3)
+    feed.grow(3)
+    feed.send(one._replace(key=b"new-" + one.key) for one in world.records(500, keys=50))
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COPY)
+
+
+def test_an_input_deleted_under_a_running_application_stops_it_by_name(world: World) -> None:
+    app = running_count(world)
+    world.cluster.delete([world.topic("in")])
+    app.dies(BAD_TOPIC)
+    assert_says(app, world.topic("in"), "was deleted under the running application")

@@ -1,0 +1,96 @@
+"""Inputs that Kafka deleted before they were processed: the loss is named, and the reset policy says how it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World
+from compat_tests.oracles.rows import Place, Row
+
+BAD_TOPIC = 2
+LOST = 100
+"""Records of each partition that are deleted unprocessed."""
+
+
+def overtaken(world: World) -> tuple[Instance, dict[Place, int]]:
+    """An application that has ended, more inputs, and of these the first deleted: its committed offsets are older
+    than what the log has. With the first offsets that are left."""
+    world.create(out=2)
+    feed = world.input("in", 2)
+    feed.send(world.records(1_000, keys=100))
+    app = world.instance("count").start()
+    world.processed()
+    app.stop()
+    first = {place: offset + LOST for place, offset in world.committed().items()}
+    feed.send(world.records(1_000, keys=100))
+    world.cluster.truncate(first)
+    return app, first
+
+
+def forget(world: World, from_offsets: dict[Place, int], to_offsets: dict[Place, int]) -> None:
+    """These inputs can't have outputs."""
+
+    def lost(row: Row) -> bool:
+        return from_offsets[row.place] <= row.offset < to_offsets[row.place]
+
+    feed = world.feeds["in"]
+    feed.rows = [row for row in feed.rows if not lost(row)]
+
+
+def loss_lines(app: Instance) -> list[str]:
+    return [line for line in app.log().splitlines() if "ERROR" in line and "LOST" in line]
+
+
+def assert_named(app: Instance, committed: dict[Place, int], goes_on: dict[Place, int]) -> None:
+    """One error line for each partition: which, from where, to where."""
+    lines = loss_lines(app)
+    assert len(lines) == len(committed), app.log_tail()
+    for place, offset in committed.items():
+        (line,) = (line for line in lines if str(place) in line)
+        assert f"offset {offset} " in line, line
+        assert f"goes on at {goes_on[place]}" in line, line
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_with_earliest_it_goes_on_at_the_first_record_that_is_left(world: World) -> None:
+    app, first = overtaken(world)
+    committed = world.committed()
+    app.start(auto_offset_reset="earliest")
+    world.processed()
+    app.stop()
+    assert_named(app, committed, first)
+    forget(world, committed, first)
+    judge(world, COUNT)
+
+
+@pytest.mark.full
+def test_with_latest_it_goes_on_with_what_comes_next(world: World) -> None:
+    app, _ = overtaken(world)
+    committed, ends = world.committed(), world.cluster.ends(list(world.committed()))
+    app.start(auto_offset_reset="latest")
+    world.wait(lambda: len(loss_lines(app)) == len(committed), "each partition's loss is in the log")
+    world.feeds["in"].send(world.records(1_000, keys=100))
+    world.processed()
+    app.stop()
+    assert_named(app, committed, ends)
+    forget(world, committed, ends)
+    judge(world, COUNT)
+
+
+@pytest.mark.full
+def test_with_none_it_stops_before_anything_is_skipped(world: World) -> None:
+    app, first = overtaken(world)
+    committed = world.committed()
+    app.start(auto_offset_reset="none")
+    app.dies(BAD_TOPIC)
+    assert any(str(place) in app.log() and str(offset) in app.log() for place, offset in committed.items())
+    assert "auto_offset_reset" in app.log(), app.log_tail()
+    assert world.committed() == committed
+    app.start(auto_offset_reset="earliest")
+    world.processed()
+    app.stop()
+    forget(world, committed, first)
+    judge(world, COUNT)

@@ -1,0 +1,221 @@
+"""`docs/api.md`, made from signatures and docstrings: `python -m docs.api > docs/api.md`.
+
+*Guarantees*: the page says what the code says; a test compares them.
+*Assumes*: a docstring's first paragraph says what a user must know.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ForwardRef, is_typeddict
+
+import milestones as m
+from milestones.common import serdes, testing, topology
+from milestones.common.records import Output
+from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.topology import timestamps
+from milestones.common.topology.materialized import StoreOptions
+from milestones.common.topology.nodes import SinkRecord
+from milestones.common.topology.program import Cancellable
+
+SECTIONS: Mapping[str, Sequence[Any]] = {
+    "Application": [m.Streams, m.StreamsConfig, m.StreamsState, m.ThreadState, m.Exceptions],
+    "Streams and tables": [
+        m.StreamsBuilder,
+        m.KStream,
+        m.KTable,
+        topology.KGroupedStream,
+        topology.KGroupedTable,
+        topology.BranchedKStream,
+        StoreOptions,
+        SinkRecord,
+    ],
+    "Topology": [m.Topology, m.StoreSpec],
+    "Processor API": [
+        m.Processor,
+        m.ProcessorContext,
+        m.Record,
+        m.RecordMetadata,
+        m.TaskId,
+        m.TopicPartition,
+        Cancellable,
+        m.FixedKeyProcessor,
+        topology.FixedKeyProcessorContext,
+        topology.FixedKeyRecord,
+    ],
+    "State stores": [KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp],
+    "Exception handlers": [
+        m.LogAndFail,
+        m.LogAndContinue,
+        m.RetryOrFail,
+        m.send_to_dead_letter_topic,
+        m.Response,
+        m.Action,
+        m.ErrorContext,
+        Output,
+    ],
+    "Timestamp extractors": [
+        timestamps.fail_on_invalid_timestamp,
+        timestamps.log_and_skip_on_invalid_timestamp,
+        timestamps.use_partition_time_on_invalid_timestamp,
+        timestamps.wallclock_timestamp_extractor,
+        timestamps.SourceRecord,
+    ],
+    "Serdes": [serdes.Serde, serdes.list_serde],
+    "Errors": [
+        m.MilestonesError,
+        m.ConfigError,
+        m.TopologyError,
+        m.KafkaUnreachableError,
+        m.SourceTopicError,
+        m.StateError,
+        m.SerializationError,
+        m.ProcessingError,
+        m.ProductionError,
+    ],
+    "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic],
+}
+
+GIVEN = {
+    m.KStream, m.KTable, topology.KGroupedStream, topology.KGroupedTable, topology.BranchedKStream, m.Processor,
+    m.FixedKeyProcessor, m.ProcessorContext, topology.FixedKeyProcessorContext, Cancellable, KeyValueStore,
+    TimestampedKeyValueStore, testing.InputTopic, testing.OutputTopic,
+}  # fmt: skip
+"""Classes that a user subclasses, or whose objects the runtime makes."""
+
+OF_THE_RUNTIME: Mapping[type, set[str]] = {
+    m.StreamsConfig: {
+        "admin_settings", "consumer_settings", "member_settings", "passed", "producer_settings",
+        "restore_consumer_settings", "security_settings", "topic_settings",
+    },
+    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
+    KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
+    TimestampedKeyValueStore: {"open", "get_raw", "put_raw"},
+    testing.TopologyTestDriver: {"unread"},
+}  # fmt: skip
+"""Methods that user code doesn't call."""
+
+
+class _Text(str):
+    """An annotation as it was written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def markdown() -> str:
+    """The page."""
+    lines = [*_introduction()]
+    for title, entries in SECTIONS.items():
+        lines += ["", f"## {title}"]
+        for entry in entries:
+            lines += ["", f"### {entry.__name__}", "", *_entry(entry)]
+        if title == "Serdes":
+            lines += ["", "### Built-in serdes", "", *_built_in_serdes()]
+    return "\n".join(lines) + "\n"
+
+
+def _introduction() -> Iterator[str]:
+    yield "# API\n"
+    yield "Made from signatures and docstrings, of which this is the first paragraph each:"
+    yield "`python -m docs.api > docs/api.md`. Settings are in [Configuration](configuration.md).\n"
+    yield "| import | names |\n|---|---|"
+    modules: dict[str, list[str]] = {}
+    for entry in (each for entries in SECTIONS.values() for each in entries):
+        modules.setdefault(_module(entry), []).append(f"`{entry.__name__}`")
+    for module, names in modules.items():
+        yield f"| `from {module} import ...` | {', '.join(names)} |"
+
+
+def _module(entry: Any) -> str:
+    """The shortest module that exports it."""
+    for module in (m, serdes, testing, topology):
+        if entry.__name__ in module.__all__:
+            return module.__name__
+    return str(entry.__module__)
+
+
+def _entry(entry: Any) -> Iterator[str]:
+    if inspect.isfunction(entry):
+        yield f"`{entry.__name__}{_signature(entry)}`\n\n{_doc(entry)}"
+        return
+    if entry not in GIVEN and not is_typeddict(entry) and not issubclass(entry, (enum.Enum, Exception)):
+        yield f"`{entry.__name__}{_signature(entry, returns=False)}`\n"
+    listed = {each for entries in SECTIONS.values() for each in entries}
+    bases = [base for base in entry.__mro__[1:] if base in listed]
+    members = [*_members(entry, bases)]
+    yield _doc(entry) + "".join(f" Besides what `{base.__name__}` has:" for base in bases[:1] if members)
+    if members:
+        yield ""
+        yield from members
+
+
+def _members(entry: Any, bases: Sequence[type]) -> Iterator[str]:
+    if is_typeddict(entry):
+        yield from (f"- `{name}: {_written(of)}`" for name, of in entry.__annotations__.items())
+    elif issubclass(entry, enum.Enum):
+        yield ", ".join(f"`{member.name}`" for member in entry)
+    else:
+        inherited = {name for base in bases for name in _public(base)} - {*vars(entry)}
+        for name, member in _public(entry).items():
+            if name not in inherited and name not in OF_THE_RUNTIME.get(entry, ()):
+                yield f"- {_member(entry, name, member)}"
+
+
+def _public(entry: type) -> dict[str, Any]:
+    """Methods and properties by name, those of bases first."""
+    ours = [base for base in reversed(entry.__mro__) if base.__module__.startswith("milestones.")]
+    return {
+        name: member
+        for base in ours
+        for name, member in vars(base).items()
+        if not name.startswith("_") and (isinstance(member, (property, classmethod)) or inspect.isfunction(member))
+    }
+
+
+def _member(entry: type, name: str, member: Any) -> str:
+    if isinstance(member, property):
+        assert member.fget is not None
+        return f"`{name}: {_written(inspect.signature(member.fget).return_annotation)}`: {_doc(member)}"
+    if isinstance(member, classmethod):
+        return f"`{entry.__name__}.{name}{_signature(getattr(entry, name))}`: {_doc(member)}"
+    return f"`{name}{_signature(member, of_object=True)}`: {_doc(member)}"
+
+
+def _signature(function: Any, *, of_object: bool = False, returns: bool = True) -> str:
+    """As it was written, without `self`."""
+    signature = inspect.signature(function)
+    parameters = [each.replace(annotation=_written(each.annotation)) for each in signature.parameters.values()]
+    result = _written(signature.return_annotation) if returns else inspect.Signature.empty
+    return str(signature.replace(parameters=parameters[1:] if of_object else parameters, return_annotation=result))
+
+
+def _written(annotation: Any) -> Any:
+    if annotation is inspect.Signature.empty:
+        return annotation
+    if isinstance(annotation, ForwardRef):
+        return _Text(annotation.__forward_arg__)
+    return _Text(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+
+
+def _doc(documented: Any) -> str:
+    """The first paragraph, in one line."""
+    text = inspect.getdoc(documented)
+    if not text:
+        raise SystemExit(f"{getattr(documented, 'fget', documented)} needs a docstring")
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _built_in_serdes() -> Iterator[str]:
+    for name, annotation in serdes.__annotations__.items():
+        if name in serdes.__all__:
+            yield f"- `serdes.{name}: {annotation}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

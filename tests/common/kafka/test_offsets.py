@@ -1,0 +1,153 @@
+"""A group's committed offsets, asked from outside: a coordinator in memory first, then a broker that has just begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinatorResponse
+from kio.schema.offset_fetch.v8.response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kio.static.primitive import i32Timedelta
+
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.offsets import committed_offsets
+from milestones.common.kafka.topics import Cluster, InternalTopic
+from milestones.common.kafka.wire import ConnectionLostError
+from milestones.common.records import TopicPartition
+from milestones.common.testing import StepClock
+
+IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("in", 2)
+NONE, ZERO = ErrorCode.none, i32Timedelta.parse(timedelta())
+
+
+class Broker:
+    """A coordinator that first gives the `troubles`, one a request; `open`: its connections."""
+
+    def __init__(self, *troubles: ErrorCode | Exception, of_partition: ErrorCode = NONE) -> None:
+        self.troubles, self.of_partition = list(troubles), of_partition
+        self.open = 0
+        self.asked: list[Any] = []
+        self.clock = StepClock()
+
+    def connect(self, address: object) -> Any:
+        self.open += 1
+        return self
+
+    def close(self) -> None:
+        self.open -= 1
+
+    def call(self, request: Any, answer: object, timeout_ms: int) -> Any:
+        trouble = self.troubles.pop(0) if self.troubles else NONE
+        if isinstance(trouble, Exception):
+            raise trouble
+        if isinstance(request, FindCoordinatorRequest):
+            found: Any = Coordinator(key="g", node_id=1, host="c", port=1, error_code=trouble, error_message="")  # type: ignore[arg-type]
+            return FindCoordinatorResponse(throttle_time=ZERO, coordinators=(found,))
+        self.asked.append(request)
+        rows: list[Any] = [(0, 7, NONE), (1, -1, NONE), (2, -1, ErrorCode.unknown_topic_or_partition)]
+        if self.of_partition is not NONE:
+            rows.append((3, -1, self.of_partition))
+        partitions = tuple(
+            OffsetFetchResponsePartitions(partition_index=i, committed_offset=at, metadata="x", error_code=code)
+            for i, at, code in rows
+        )
+        topics: Any = (OffsetFetchResponseTopics(name="in", partitions=partitions),)  # type: ignore[arg-type]
+        group = OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=trouble)  # type: ignore[arg-type]
+        return OffsetFetchResponse(throttle_time=ZERO, groups=(group,))
+
+    def offsets(self, *partitions: TopicPartition, every: bool = False) -> dict[TopicPartition, int]:
+        return committed_offsets(
+            {"bootstrap.servers": "b:1"},
+            "g",
+            None if every else partitions,
+            timeout_ms=1_000,
+            connect=self.connect,
+            clock=self.clock,
+        )
+
+
+def test_only_partitions_with_an_offset_are_in_the_answer() -> None:
+    broker = Broker()
+    assert broker.offsets(IN, OTHER, GONE) == {IN: 7}
+    assert broker.open == 0
+    [request] = broker.asked
+    assert not request.require_stable
+    assert request.groups[0].topics[0].partition_indexes == (0, 1, 2)
+
+
+def test_without_partitions_all_of_the_group_are_asked() -> None:
+    broker = Broker()
+    assert broker.offsets(every=True) == {IN: 7}
+    assert broker.asked[0].groups[0].topics is None
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_coordinator,
+        ConnectionLostError("c:1: gone"),
+    ],
+)
+def test_a_coordinator_that_is_not_there_yet_is_asked_again(trouble: ErrorCode | Exception) -> None:
+    broker = Broker(trouble, NONE, trouble)
+    assert broker.offsets(IN) == {IN: 7}
+    assert broker.open == 0
+
+
+@pytest.mark.parametrize("trouble", [ErrorCode.coordinator_not_available, ConnectionLostError("c:1: refused")])
+def test_when_time_is_up_the_error_tells_the_last_reason(trouble: ErrorCode | Exception) -> None:
+    broker = Broker(*[trouble] * 100)
+    with pytest.raises(KafkaUnreachableError, match=r"group g .*'b:1' .*within 1 s: .*(coordinator_not|c:1: refused)"):
+        broker.offsets(IN)
+    assert (broker.open, broker.clock.monotonic_ms()) == (0, 1_000)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Broker(NONE, ErrorCode.group_authorization_failed),
+        lambda: Broker(of_partition=ErrorCode.topic_authorization_failed),
+    ],
+)
+def test_a_refusal_is_an_error_at_once(make: Callable[[], Broker]) -> None:
+    broker = make()
+    with pytest.raises(MilestonesError, match=r"authorization_failed; check that this principal may describe"):
+        broker.offsets(IN)
+    assert (broker.open, broker.clock.monotonic_ms()) == (0, 0)
+
+
+@pytest.mark.kafka
+def test_a_broker_that_has_just_begun_tells_that_nothing_is_committed(tmp_path: Path) -> None:
+    from milestones.common.kafka.embedded import EmbeddedKafka
+
+    with EmbeddedKafka(tmp_path) as broker:
+        cluster = Cluster({"bootstrap.servers": broker.bootstrap_servers})
+        assert "__consumer_offsets" not in cluster.partition_counts()
+        assert cluster.committed("new") == {}
+        assert cluster.committed("new", [IN]) == {}
+
+
+@pytest.mark.kafka
+def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    cluster.create([InternalTopic("offsets-of-another", 2, {})], 1)
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "another"})
+    consumer.commit(offsets=[Position("offsets-of-another", 1, 5, "a note")], asynchronous=False)
+    consumer.close()
+    expected = {TopicPartition("offsets-of-another", 1): 5}
+    assert cluster.committed("another") == expected
+    assert cluster.committed("another", [TopicPartition("offsets-of-another", i) for i in range(2)]) == expected

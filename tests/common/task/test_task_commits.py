@@ -1,0 +1,317 @@
+"""What a task promises about its boundaries: commits, roll-backs, its life from opening to close."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import OwnershipError, StateError
+from milestones.common.records import TopicPartition
+from milestones.common.task.metadata import OffsetMetadata
+from milestones.common.task.task import State
+from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.keeping import keep, keeping
+
+IN = TopicPartition("in", 0)
+SKIP = LogAndContinue()
+DEAD_LETTERS = LogAndContinue("dead")
+
+
+# -- commits
+
+
+def test_a_staged_boundary_has_an_offset_for_each_partition_also_an_unchanged_one(kit: Any) -> None:
+    h = kit.forwarding(topics=("in", "other"))
+    h.feed(("k", "v", 1))
+    h.task.reached_end(TopicPartition("other", 0), 0, 0)
+    h.run()
+    staged = h.task.freeze()
+    assert staged.offsets == {IN: 1, TopicPartition("other", 0): 0}
+    assert OffsetMetadata.decode(staged.metadata[IN]).stream_time == 1
+    assert OffsetMetadata.decode(staged.metadata[TopicPartition("other", 0)]).stream_time == -1
+
+
+def test_outputs_are_given_out_once_either_taken_or_staged(kit: Any) -> None:
+    h = kit.forwarding()
+    h.feed(("k", "a", 1), ("k", "b", 1))
+    h.run(1)
+    assert len(h.task.take_outputs()) == 1
+    h.run(1)
+    assert [output.value for output in h.task.freeze().outputs] == [b"b"]
+    assert h.task.take_outputs() == []
+
+
+def test_the_committed_offset_passes_trailing_control_records_once_all_before_them_is_processed(kit: Any) -> None:
+    h = kit.forwarding()
+    h.feed(("k", "a", 1), ("k", "b", 1))
+    h.task.reached_end(IN, 5, 0)
+    h.run(1)
+    assert h.commit().offsets == {IN: 1}
+    h.run()
+    assert h.commit().offsets == {IN: 5}
+    assert not h.task.commit_needed()
+    h.task.reached_end(IN, 6, 0)
+    assert h.task.commit_needed()
+    assert (h.commit().offsets, h.task.commit_needed()) == ({IN: 6}, False)
+
+
+def test_a_commit_is_needed_after_a_record_and_not_after_it_was_frozen(kit: Any) -> None:
+    h = kit.forwarding()
+    assert not h.task.commit_needed()
+    h.feed(("k", "a", 1))
+    h.run()
+    assert h.task.commit_needed()
+    staged = h.task.freeze()
+    assert not h.task.commit_needed()
+    h.task.thaw(staged)
+    assert h.task.commit_needed()
+
+
+def test_user_code_can_ask_for_a_commit_until_the_next_one(kit: Any) -> None:
+    h = kit.Harness(kit.processing(lambda context, record: context.commit())).start()
+    assert not h.task.commit_requested()
+    h.feed(("k", "a", 1))
+    h.run()
+    assert h.task.commit_requested()
+    h.commit()
+    assert not h.task.commit_requested()
+
+
+def test_a_second_commit_while_one_is_pending_is_a_bug(kit: Any) -> None:
+    h = kit.forwarding()
+    h.task.freeze()
+    with pytest.raises(OwnershipError, match=r"commit 1 is still pending. This is a bug"):
+        h.task.freeze()
+
+
+def test_records_are_processed_and_read_over_a_pending_commit(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(("a", "1", 1), ("a", "2", 2))
+    h.run(1)
+    staged = h.task.freeze()
+    h.run(1)
+    assert h.task.store("store").get("a") == "2"
+    h.task.applied(staged, {"store": 1})
+    assert (h.engine("store"), h.task.store("store").get("a")) == ({b"a": b"1"}, "2")
+
+
+def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_offset(kit: Any) -> None:
+    def many(context: Any, record: Any) -> None:
+        for index in range(4_500):
+            context.get_state_store("store").put(f"{index}", "v")
+
+    h = kit.Harness(kit.processing(many, [kit.store()])).start()
+    h.feed(("a", "1", 1))
+    h.run()
+    h.commit()
+    calls = h.state.stores["store"][0].calls
+    assert [(len(batch), offset) for batch, offset in calls] == [(2000, None), (2000, None), (500, 4500)]
+    assert h.task.changelog_offsets() == {"store": 4500}
+
+
+def test_a_store_without_changelog_is_applied_in_one_step(kit: Any) -> None:
+    def many(context: Any, record: Any) -> None:
+        for index in range(4_500):
+            context.get_state_store("store").put(f"{index}", "v")
+
+    h = kit.Harness(kit.processing(many, [kit.store(logged=False)])).start()
+    h.feed(("a", "1", 1))
+    h.run()
+    h.commit()
+    assert [len(batch) for batch, _ in h.state.stores["store"][0].calls] == [4500]
+    assert h.outputs() == []
+
+
+def test_writes_of_a_logged_store_without_an_offset_are_refused(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(("a", "1", 1))
+    h.run()
+    with pytest.raises(OwnershipError, match=r"store without an offset of its changelog"):
+        h.task.applied(h.task.freeze(), {})
+
+
+def test_a_thawed_commit_goes_with_the_next_one_under_what_came_after_it(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(("a", "1", 1), ("b", "1", 1), ("a", "2", 2))
+    h.run(2)
+    staged = h.task.freeze()
+    h.sent += staged.outputs
+    h.run(1)
+    h.task.thaw(staged)
+    assert h.engine("store") == {}
+    again = h.commit()
+    assert ([output.value for output in again.outputs], again.offsets) == ([b"2", b"2"], {IN: 3})
+    assert h.engine("store") == {b"a": b"2", b"b": b"1"}
+
+
+def test_commit_numbers_rise_and_travel_with_the_transactional_id(kit: Any) -> None:
+    h = kit.forwarding(transactional_id="app-1")
+    first, second = h.commit(), h.commit()
+    data = OffsetMetadata.decode(second.metadata[IN])
+    assert (first.number, second.number, data.commit, data.transactional_id) == (1, 2, 2, "app-1")
+
+
+def test_a_task_goes_on_with_the_stream_time_and_commit_number_that_were_committed(kit: Any) -> None:
+    metadata = {IN: OffsetMetadata(77, 41, "app-1").encode()}
+    h = kit.Harness(kit.processing(kit.forward)).start(metadata)
+    assert (h.task.stream_time, h.task.freeze().number) == (77, 42)
+
+
+def test_metadata_that_others_wrote_is_handed_on(kit: Any) -> None:
+    h = kit.Harness(kit.processing(kit.forward)).start({IN: OffsetMetadata(1, others={"theirs": 9}).encode()})
+    assert OffsetMetadata.decode(h.task.freeze().metadata[IN]).others == {"theirs": 9}
+
+
+# -- roll-back
+
+
+def test_a_roll_back_returns_to_the_last_commit_and_drops_the_rest(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(("a", "1", 5), ("a", "2", 9), ("b", "3", 12))
+    h.run(1)
+    h.commit()
+    h.run(1)
+    h.task.freeze()
+    h.run(1)
+    h.task.roll_back()
+    store = h.task.store("store")
+    assert (store.get("a"), store.get("b"), list(store.all())) == ("1", None, [("a", "1")])
+    assert (h.task.position(IN), h.task.stream_time, h.task.buffered(), h.task.epoch) == (1, 5, 0, 1)
+    assert (h.task.take_outputs(), h.task.commit_needed(), h.task.uncommitted_bytes()) == ([], False, 0)
+
+
+def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
+    h = keeping(kit)
+    staged = h.task.freeze()
+    h.task.roll_back()
+    for finish in (lambda: h.task.applied(staged, {}), lambda: h.task.thaw(staged)):
+        with pytest.raises(OwnershipError, match=r"commit 1 of epoch 0 isn't pending \(epoch 1\)"):
+            finish()
+
+
+def test_after_a_roll_back_the_records_are_processed_again_as_before(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(("a", "1", 5))
+    h.run()
+    first = h.outputs()
+    h.task.roll_back()
+    h.ends.clear()
+    h.feed(("a", "1", 5))
+    h.run()
+    assert h.outputs() == first
+
+
+def test_a_record_whose_task_is_rolled_back_meanwhile_leaves_nothing(kit: Any) -> None:
+    def unlucky(context: Any, record: Any) -> None:
+        context.get_state_store("store").get("a")
+        keep(context, record)
+        h.task.roll_back()
+        keep(context, record)
+
+    h = kit.Harness(kit.processing(unlucky, [kit.store()])).start()
+    h.feed(("a", "1", 5), ("b", "2", 6))
+    h.run()
+    assert (h.task.position(IN), h.task.take_outputs(), list(h.task.store("store").all())) == (0, [], [])
+    assert h.task.store("store").get("a") is None
+
+
+def test_a_task_can_be_started_anew_after_a_roll_back_where_kafka_says(kit: Any) -> None:
+    h = kit.forwarding()
+    h.task.roll_back()
+    h.task.start({IN: 30}, {IN: OffsetMetadata(4).encode()})
+    assert (h.task.position(IN), h.task.stream_time, h.task.state) == (30, 4, State.READY)
+
+
+# -- life
+
+
+def test_changelog_records_are_restored_straight_into_the_engine(kit: Any) -> None:
+    h = kit.Harness(kit.processing(keep, [kit.store()]))
+    h.task.open()
+    assert (h.task.needs_restoration, h.task.changelog_offsets()) == (True, {"store": None})
+    batch = [kit.message(0, b"a", b"1", 1), kit.message(1, b"b", b"2", 1), kit.message(2, b"a", None, 1)]
+    h.task.restore("store", batch, 7)
+    assert (h.engine("store"), h.task.changelog_offsets()) == ({b"b": b"2"}, {"store": 7})
+    h.task.restore("store", [], 9)
+    assert h.task.changelog_offsets() == {"store": 9}
+    h.task.clear("store", "a test says so")
+    assert (h.task.changelog_offsets(), h.task.commit_needed()) == ({"store": None}, False)
+
+
+def test_a_store_kept_in_a_source_topic_is_restored_up_to_the_committed_offset_and_writes_nothing(kit: Any) -> None:
+    h = kit.Harness(kit.processing(keep, [kit.store(source_topic="in")]))
+    h.task.open()
+    assert h.task.restoration_ends({IN: 50}, {IN: 30}) == {IN: 30}
+    assert h.task.restoration_ends({IN: 50}, {}) == {IN: 0}
+    with pytest.raises(OwnershipError, match=r"must know the committed offsets"):
+        h.task.restoration_ends({IN: 50})
+    h.task.start({IN: 0}, {})
+    h.feed(("a", "1", 1))
+    h.run()
+    assert [topic for topic, *_ in h.outputs()] == ["out"]
+    h.task.applied(h.task.freeze(), {})
+    assert (h.engine("store"), h.task.changelog_offsets()) == ({b"a": b"1"}, {"store": 1})
+
+
+def test_a_task_isnt_restored_once_it_runs_nor_processed_before(kit: Any) -> None:
+    h = kit.Harness(kit.processing(keep, [kit.store()]))
+    with pytest.raises(OwnershipError, match=r"task 0_0 is created: it can't become running. This is a bug"):
+        h.run()
+    h.start()
+    with pytest.raises(OwnershipError, match=r"is ready: it must be restoring for this"):
+        h.task.restore("store", [], 1)
+
+
+def test_a_task_needs_a_position_for_each_partition(kit: Any) -> None:
+    h = kit.Harness(kit.processing(kit.forward))
+    h.task.open()
+    with pytest.raises(OwnershipError, match=r"without positions of \['in-0'\]"):
+        h.task.start({}, {})
+
+
+def test_closing_drops_what_isnt_applied_and_shuts_processors_and_engines_once(kit: Any) -> None:
+    closed: list[str] = []
+    topology = kit.processing(keep, [kit.store()], close=lambda: closed.append("processor"))
+    h = kit.Harness(topology).start()
+    h.feed(("a", "1", 1))
+    h.run()
+    h.task.close()
+    h.task.close()
+    assert (closed, h.state.closed, h.engine("store"), h.task.state) == (["processor"], 1, {}, State.CLOSED)
+    with pytest.raises(StateError, match=r"store store of task 0_0 isn't open"):
+        h.task.store("store").get("a")
+
+
+def test_a_processor_that_fails_to_close_doesnt_keep_stores_open(kit: Any) -> None:
+    def failing() -> None:
+        raise RuntimeError("close")
+
+    h = kit.Harness(kit.processing(keep, [kit.store()], close=failing)).start()
+    with pytest.raises(RuntimeError, match=r"close"):
+        h.task.close()
+    assert (h.state.closed, h.task.state) == (1, State.CLOSED)
+
+
+def test_an_unopened_task_can_be_closed(kit: Any) -> None:
+    h = kit.Harness(kit.processing(kit.forward))
+    h.task.close()
+    assert h.state.closed == 0
+
+
+def test_stores_are_usable_from_init_on(kit: Any) -> None:
+    def fill(context: Any) -> None:
+        context.get_state_store("store").put("seed", "1")
+
+    h = kit.Harness(kit.processing(keep, [kit.store()], init=fill)).start()
+    assert h.task.store("store").get("seed") == "1"
+    assert h.outputs() == [("app-store-changelog", b"seed", b"1", 1_000_000)]
+
+
+def test_uncommitted_bytes_follow_what_is_written_and_end_with_the_commit(kit: Any) -> None:
+    h = keeping(kit)
+    h.feed(*((f"{index}", "x" * 1000, 1) for index in range(50)))
+    h.run()
+    assert 50_000 < h.task.uncommitted_bytes() < 80_000
+    h.commit()
+    assert h.task.uncommitted_bytes() == 0

@@ -1,0 +1,51 @@
+"""What an instance looks for before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milestones.application import Application
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Cluster
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.topology import Topology
+from milestones.instance import Instance
+from tests.milestones.fakes import counting
+
+
+def prepare(topology: Topology, existing: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepare an instance of an application on a Kafka that has these topics."""
+    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
+    config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder))
+    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock())
+    try:
+        instance.prepare()
+    finally:
+        instance.close()
+
+
+@pytest.mark.parametrize(
+    ("existing", "missing"),
+    [
+        ({"in"}, "output topics don't exist: out; create them, then start again"),
+        ({"out"}, "source topics don't exist: in; create them, then start again"),
+        (set(), "source topics don't exist: in; output topics don't exist: out; create them"),
+    ],
+)
+def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
+    existing: set[str], missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SourceTopicError, match=missing):
+        prepare(counting(), existing, tmp_path, monkeypatch)
+
+
+def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by(lambda _, value: value).count("counts").to_stream().to("out")
+    application = Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="a:1"))
+    assert application.repartition_topics
+    prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
