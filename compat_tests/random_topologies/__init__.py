@@ -1,0 +1,1 @@
+"""Topologies nobody thought of: small ones at random, held to the reference interpreter."""

@@ -1,0 +1,73 @@
+"""Random topologies in the `TopologyTestDriver` against the reference interpreter: no broker, some seconds.
+
+`--seed` decides what is tried; a failure shows the smallest plan and inputs that fail.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from compat_tests.oracles.flows import Flow, Interpreter, expected
+from compat_tests.oracles.rows import Row
+from compat_tests.random_topologies.plans import Plan, inputs, plans
+from milestones import serdes
+from milestones.testing import TopologyTestDriver
+
+EXAMPLES = {"short": 150, "full": 1_000, "soak": 20_000}
+CONFIGS: dict[str, st.SearchStrategy[Any]] = {
+    "processing_guarantee": st.sampled_from(["at_least_once", "exactly_once_v2"]),
+    "statestore_cache_max_bytes": st.sampled_from([0, 200, 1_000_000]),
+}
+
+Output = tuple[bytes | None, bytes | None, int]
+"""Key, value, timestamp."""
+
+
+def wanted(flow: Flow, rows: list[Row]) -> list[Output]:
+    """The flow's outputs, in their order."""
+    interpreter = Interpreter(flow)
+    return [(record.key, *interpreter.process(record)) for record in expected(flow, rows).values()]
+
+
+def found(driver: TopologyTestDriver, topic: str) -> list[Output]:
+    records = driver.create_output_topic(topic, key=serdes.BYTES, value=serdes.BYTES).read_records()
+    return [(record.key, record.value, record.timestamp) for record in records]
+
+
+def check(plan: Plan, rows: list[Row], config: dict[str, Any]) -> None:
+    with TopologyTestDriver(plan.topology().build(), **config) as driver:
+        for row in rows:
+            driver.pipe(row.topic, row.key, row.value, row.timestamp, None)
+        for flow in plan.flows():
+            have, want = found(driver, flow.output), wanted(flow, rows)
+            if config["statestore_cache_max_bytes"] and flow.step is not None:
+                assert by_key(have).keys() == by_key(want).keys(), flow.output
+                for key, its in by_key(have).items():
+                    assert is_thinned(its, by_key(want)[key]), (flow.output, key, have, want)
+            else:
+                assert have == want, flow.output
+
+
+def by_key(outputs: list[Output]) -> dict[bytes | None, list[Output]]:
+    """Each key's outputs, in order."""
+    keys = {output[0] for output in outputs}
+    return {key: [output for output in outputs if output[0] == key] for key in keys}
+
+
+def is_thinned(outputs: list[Output], complete: list[Output]) -> bool:
+    """What a cache may leave of a key's changes: some, in order, and always the last."""
+    rest = iter(complete)
+    return outputs[-1] == complete[-1] and all(output in rest for output in outputs)
+
+
+@pytest.mark.timeout(3_600)
+def test_whatever_the_topology_the_outputs_are_the_reference_interpreters(pytestconfig: pytest.Config) -> None:
+    settings = hypothesis.settings(
+        max_examples=EXAMPLES[pytestconfig.option.selection], deadline=None, database=None, print_blob=False
+    )
+    given = hypothesis.given(plans(), inputs(), st.fixed_dictionaries(CONFIGS))
+    hypothesis.seed(pytestconfig.option.seed)(settings(given(check)))()
