@@ -157,6 +157,16 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         cluster.partition_counts()
 
 
+def id_once_known(cluster: Cluster, topic: str) -> str:
+    """Its id is known a little after the topic itself is seen."""
+    deadline = SystemClock().monotonic_ms() + 20_000
+    while True:
+        try:
+            return cluster.topic_ids([topic])[topic]
+        except KafkaException:
+            assert SystemClock().monotonic_ms() < deadline
+
+
 def wait_until(cluster: Cluster, topic: str, *, there: bool) -> None:
     """A topic is seen, or no longer seen, a little after the answer that it was created or deleted."""
     deadline = SystemClock().monotonic_ms() + 20_000
@@ -171,7 +181,7 @@ def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> No
     for _ in range(2):
         cluster.create([topic], -1)
         wait_until(cluster, topic.name, there=True)
-        ids += [cluster.topic_ids([topic.name])[topic.name] for _ in range(2)]
+        ids += [id_once_known(cluster, topic.name) for _ in range(2)]
         cluster._admin.delete_topics([topic.name], operation_timeout=20)[topic.name].result()
         wait_until(cluster, topic.name, there=False)
     assert ids[0] == ids[1] != ids[2] == ids[3]
