@@ -129,7 +129,7 @@ def counted_from(world: World, start: Mapping[bytes, int], inputs: list[Row]) ->
     return outputs.exact(flow, inputs, found, world.cluster.topics()[topic])
 
 
-@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.full
 def test_a_changelog_that_ends_in_a_transaction_cut_off_by_kill_9_is_restored(world: World) -> None:
     app = counting(world)
     app.start(fault="commit.after-flush:kill:3")

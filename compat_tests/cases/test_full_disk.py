@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
@@ -66,6 +67,14 @@ def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
     world.wait(sent, what)
 
 
+def assert_says_full(app: Instance, disk: SmallDisk) -> None:
+    """The last error names what happened and where."""
+    errors = [line for line in app.log().splitlines() if " ERROR " in line]
+    assert errors, app.log_tail()
+    assert "disk full" in errors[-1], app.log_tail()
+    assert str(disk.path) in errors[-1], app.log_tail()
+
+
 def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(world: World, disk: SmallDisk) -> None:
     world.create(out=2)
     world.input("in", 2).send(world.records(1_000, keys=100))
@@ -74,12 +83,11 @@ def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(wor
     app.start()
     world.processed()
     disk.leave(ROOM_FOR_A_WHILE)
-    world.instances.remove(app)
+    world.instances.remove(app)  # it may die
     send_until(world, lambda: not app.running, "the disk is full")
     world.instances.append(app)
     app.dies(STATE_UNUSABLE)
-    assert "disk full" in app.log(), app.log_tail()
-    assert str(disk.path) in app.log(), app.log_tail()
+    assert_says_full(app, disk)
     disk.make_room()
     app.start()
     world.processed()
@@ -98,8 +106,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_processed(
     disk.leave(0)
     app.start()
     app.dies(STATE_UNUSABLE)
-    assert "disk full" in app.log(), app.log_tail()
-    assert str(disk.path) in app.log(), app.log_tail()
+    assert_says_full(app, disk)
     assert not world.committed()
     disk.make_room()
     app.start()

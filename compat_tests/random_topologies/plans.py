@@ -1,7 +1,7 @@
 """A small random topology as a plan, and the two things that it stands for: a program of ours, and flows of the
 reference interpreter. Each step is written down twice, once for each, in plain sight.
 
-*Guarantees*: a plan's text rebuilds it; hypothesis shrinks a plan to fewer and simpler steps.
+*Guarantees*: a plan's `repr` rebuilds it; hypothesis shrinks a plan to fewer paths with fewer steps.
 *Assumes*: keys and values are text, or missing.
 """
 
@@ -120,14 +120,18 @@ def _finish(stream: KStream, path: Path, number: int, output: str) -> None:
 
 
 def _flow(path: Path, number: int) -> Flow:
-    aggregates = path.end not in ("copy", "repartition")
+    needs_value, needs_key = path.end not in ("copy", "repartition"), path.end != "copy"
     steps = [STEPS[step].record for step in path.steps]
 
     def expand(row: Row) -> Iterable[Pair]:
         pairs: list[Pair] = [(row.key, row.value)]
         for step in steps:
             pairs = [out for pair in pairs for out in step(*pair)]
-        return [pair for pair in pairs if not aggregates or None not in pair]
+        return [
+            (key, value)
+            for key, value in pairs
+            if not (needs_key and key is None) and not (needs_value and value is None)
+        ]
 
     names, output = ("in",), f"out{number}"
     match path.end:
