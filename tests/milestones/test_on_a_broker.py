@@ -169,6 +169,8 @@ def test_an_application_shows_right_totals_in_code_and_to_prometheus(
             SystemClock().sleep_ms(50)
         while total("consumer-fetch-manager-metrics", "records-lag") and SystemClock().monotonic_ms() < deadline:
             SystemClock().sleep_ms(50)
+        while not total("stream-thread-metrics", "commit-total") and SystemClock().monotonic_ms() < deadline:
+            SystemClock().sleep_ms(50)
         assert total("stream-task-metrics", "process-total") == 501
         assert total("stream-thread-metrics", "process-total") == 501
         assert total("stream-task-metrics", "dropped-records-total") == 1
