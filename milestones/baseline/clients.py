@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
-from milestones.common.config.clients import member
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import Failure, classify, error_of
@@ -38,7 +37,7 @@ class ThreadClients:
             self.producer = self._new_producer()
             unfinished.callback(self.producer.close)
             leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
-            self.member = GroupMember(member(config, name, context.index), leader, context.clock)
+            self.member = GroupMember(config.member_settings(name, context.index), leader, context.clock)
             unfinished.pop_all()
 
     def _new_producer(self) -> OutputProducer:

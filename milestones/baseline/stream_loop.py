@@ -1,7 +1,7 @@
 """The loop of a stream thread, that every stage drives its parts with.
 
-*Guarantees*: `run_once` returns in time: it waits for input at most `poll_ms`, for Kafka at most a request's time-out,
-for user code as long as one record takes.
+*Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
+when it sends or commits, at most `task_timeout_ms`.
 *Assumes*: made and driven by one thread; `Parts` come from `wiring.py`: nothing here knows of which stage they are.
 """
 

@@ -81,8 +81,7 @@ class ThreadTasks:
 
     def with_other_partitions(self, partitions: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
         """Those of our tasks that have other input partitions than these."""
-        opened = {**self._positioning, **self._restoring, **self._starting, **self.processing}
-        ours = self._waiting | {id: task.partitions for id, task in opened.items()}
+        ours = self._waiting | {id: task.partitions for id, task in self.open.items()}
         return frozenset(id for id, own in ours.items() if id in partitions and set(own) != set(partitions[id]))
 
     def assign(self, tasks: Mapping[TaskId, Collection[TopicPartition]]) -> None:
