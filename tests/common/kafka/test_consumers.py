@@ -197,7 +197,8 @@ def test_a_position_that_was_deleted_and_one_beyond_the_end_are_told_and_reading
 ) -> None:
     r = Reading(kafka)
     r.transaction("a", "b", "c")
-    r.admin.delete_records([Position(r.topic, 0, 2)])
+    for deleted in r.admin.delete_records([Position(r.topic, 0, 2)]).values():
+        deleted.result(20)
     for position in (0, 99):
         r.consumer.assign({r.at(0): position})
         assert set(r.until(lambda got: got.out_of_range).out_of_range) == {r.at(0)}
