@@ -102,6 +102,11 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+Emitted = tuple[str, int, "bytes | None", "bytes | None", int, "Headers | None", str]
+"""The fields of an `Output` as a plain tuple: what programs and stores hand out by the million. A named one takes twice
+the time to make, and the garbage collector never lets go of it."""
+
+
 class Output(NamedTuple):
     """One record on its way to Kafka, already serialised.
 

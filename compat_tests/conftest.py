@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import shlex
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 SELECTIONS = ("short", "full", "soak")
 CASE_S = 400
 """More than the deadlines of a case's waits together: these say more than a time-out of the whole."""
+IN_MATRIX = ("cases", "random_topologies", "soak")
+"""Folders whose cases are in the matrix; the planted faults aren't."""
 REPORT = Path("report") / "compatibility"
 
 _results = pytest.StashKey[report.Results]()
@@ -35,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--broker", default="auto", help="auto (default), testcontainers, process, HOST:PORT")
     group.addoption("--selection", default="short", choices=SELECTIONS, help="each includes the ones before")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
+    group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
 
 
@@ -133,6 +136,17 @@ def _world(
         yield world
 
 
+@pytest.fixture
+def report_file(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path]:
+    """Where to write a file that is to lie in the report's folder when the run has ended."""
+
+    def named(name: str) -> Path:
+        request.config.stash[_results].files.append(tmp_path / name)
+        return tmp_path / name
+
+    return named
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -145,10 +159,14 @@ def pytest_runtest_makereport(
         result.sections.append(("repeat it with", _command(item)))
         for instance in world.instances:
             result.sections.append((f"instance {instance.name}", instance.log_tail()))
-    if "compat_tests/cases" in item.nodeid.replace("\\", "/"):
+    if _in_the_matrix(item):
         logs = [instance.log_file for instance in world.instances] if world is not None else []
         results.add(item.nodeid, result, _command(item), logs)
     return result
+
+
+def _in_the_matrix(item: pytest.Item) -> bool:
+    return "stage" in getattr(item, "fixturenames", ()) and item.path.parent.name in IN_MATRIX
 
 
 def _command(item: pytest.Item) -> str:
@@ -162,7 +180,8 @@ def _command(item: pytest.Item) -> str:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_results]
     if results.cases:
-        results.write(session.config.option.report or session.config.rootpath / REPORT)
+        planned = [item.nodeid for item in session.items if _in_the_matrix(item)]
+        results.write(session.config.option.report or session.config.rootpath / REPORT, planned)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

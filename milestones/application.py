@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from milestones.common.assignment.plan import fingerprint
+from milestones.common.errors import TopologyError
 from milestones.common.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -79,6 +80,29 @@ class Application:
     @cached_property
     def _by_id(self) -> dict[int, SubTopology]:
         return {sub.id: sub for sub in self.subtopologies}
+
+    def named_subtopologies(self, names: int | str | Iterable[int | str] | None) -> frozenset[int]:
+        """The sub-topologies of these names: numbers, or names of nodes or stores of theirs; None: all.
+
+        `TopologyError` for a name that there isn't; it lists those that there are.
+        """
+        if names is None:
+            return frozenset(self._by_id)
+        wanted = [names] if isinstance(names, int | str) else list(names)
+        by_name = {str(sub.id): sub.id for sub in self.subtopologies}
+        for sub in self.subtopologies:
+            by_name |= {named.name: sub.id for named in (*sub.nodes, *sub.stores)}
+        unknown = [name for name in wanted if str(name) not in by_name]
+        if unknown:
+            there_are = [
+                f"{sub.id} ({', '.join(sorted({named.name for named in (*sub.nodes, *sub.stores)}))})"
+                for sub in self.subtopologies
+            ]
+            raise TopologyError(
+                f"no sub-topology is called {', '.join(map(repr, unknown))}, nor has it a node or store of that name; "
+                f"there are {'; '.join(there_are)}"
+            )
+        return frozenset(by_name[str(name)] for name in wanted)
 
     def offset_reset(self, topic: str) -> str | None:
         """The reset policy that the topology gives a source topic, None for the config's."""

@@ -1,6 +1,6 @@
 """What one stream thread is given at birth, and what it tells the client.
 
-*Guarantees*: immutable; everything that a part needs from outside comes in through it.
+*Guarantees*: immutable, but for what `live` publishes; everything that a part needs from outside comes in through it.
 *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
 uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId, TopicPartition
+from milestones.live import Live
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -40,6 +41,7 @@ class ThreadContext:
     housekeeper: Requests
     notify: Callable[[ThreadEvent], None]
     decide: Callable[[BaseException], Exceptions]
+    live: Live = field(default_factory=Live)
 
 
 class Exceptions(enum.Enum):
@@ -77,6 +79,7 @@ class ThreadReport:
     restoring: Mapping[TaskId, int]
     records: int
     generation: int
+    standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 ThreadEvent = ThreadMoved | ThreadFailed | ThreadReport

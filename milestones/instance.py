@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
     from milestones.housekeeper import Requests
+    from milestones.live import Live
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +103,11 @@ class Instance:
         housekeeper: Requests,
         notify: Callable[[ThreadEvent], None],
         decide: Callable[[BaseException], Exceptions],
+        live: Live,
     ) -> ThreadContext:
-        """What the stream thread of this number (from 1) is given."""
+        """What the stream thread of this number (from 1) is given. Its transactional id is written down before."""
+        if self._config.exactly_once:
+            self._directory.record_transactional_ids({self._transactional_id(index)})
         return ThreadContext(
             name=thread_name(self.client_id, index),
             index=index,
@@ -118,6 +122,7 @@ class Instance:
             housekeeper=housekeeper,
             notify=notify,
             decide=decide,
+            live=live,
         )
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
-    from milestones.common.task.task import Staged, Task
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import OpenState, Staged, Task
     from milestones.context import ThreadContext
 
 
@@ -41,30 +42,62 @@ class Clients(Protocol):
 class StateOwnership(Protocol):
     """State ownership: who holds the engines of a task, and its directory's lock."""
 
-    def create(self, task: TaskId, partitions: Collection[TopicPartition]) -> Task:
-        """A task, opened. `StateLockedError` while somebody else holds its directory: ask again."""
+    def create(self, task: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+        """A task, opened; with the stores that another role of it has left open (`recycle`), or with its own.
+
+        `StateLockedError` while somebody else holds its directory: ask again. On any error `opened` is closed.
+        """
+        ...
+
+    def create_standby(self, task: TaskId, opened: OpenState | None = None) -> StandbyTask:
+        """A standby of the task, opened; else as `create`."""
+        ...
+
+    def closed_positions(self) -> Mapping[TaskId, int]:
+        """By task whose state lies on this instance's disk, open to nobody: the sum of its changelogs' offsets, as far
+        as they are known without opening it. A lower bound."""
         ...
 
 
 class Restoration(Protocol):
-    """Restoration: brings a task's stores up to the end of their changelogs."""
+    """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there."""
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
         """Take the task. `committed`: its inputs' committed offsets, which have been read stable before."""
+        ...
+
+    def add_standby(self, task: StandbyTask) -> None:
+        """Take the standby; it never completes."""
         ...
 
     def remove(self, task: TaskId) -> None:
         """Give the task back, by `take_removed`; what is restored stays restored."""
         ...
 
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Restore nothing for tasks of these sub-topologies, of all others again."""
+        ...
+
+    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+        """What the group has committed of source topics that serve as changelogs: standbys may read as far."""
+        ...
+
     def run_once(self, now_ms: int) -> bool: ...
 
     def take_restored(self) -> list[Task]: ...
 
-    def take_removed(self) -> list[Task]: ...
+    def take_removed(self) -> list[Task | StandbyTask]: ...
 
     def remaining(self) -> Mapping[TaskId, int]:
-        """Changelog records still to restore, by task in restoration."""
+        """Changelog records still to restore, by active task in restoration."""
+        ...
+
+    def lags(self) -> Mapping[TaskId, int]:
+        """Changelog records that a standby is behind, by task; without those that haven't seen the ends yet."""
+        ...
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """The sum of its changelogs' offsets, by task that is here."""
         ...
 
 
@@ -75,6 +108,10 @@ class Processing(Protocol):
 
     def remove(self, task: TaskId) -> None:
         """Give the task back, by `take_removed`, at a record's boundary."""
+        ...
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
         ...
 
     def run_once(self, now_ms: int) -> bool:

@@ -7,7 +7,7 @@ store or lock of this object is left; a listener or handler that raises is logge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from milestones import running, wiring
@@ -24,7 +24,7 @@ from milestones.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
-    from milestones.supervisor import Status
+    from milestones.supervision import Status
 
 StateListener = Callable[[StreamsState, StreamsState], None]
 UncaughtHandler = Callable[[BaseException], Exceptions]
@@ -52,9 +52,9 @@ class Streams:
         self.config = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
         self.topology = built
         flags = parse_milestones(self.config.milestones)
+        self._application = Application.of(built, self.config)
         self._supervisor = Supervisor(
-            self.config, flags, Application.of(built, self.config), wiring.parts(flags),
-            clock or SystemClock(),
+            self.config, flags, self._application, wiring.parts(flags), clock or SystemClock()
         )
 
     @property
@@ -99,6 +99,43 @@ class Streams:
 
     def _leaves(self, leave_group: bool | None) -> bool:
         return self.config.group_instance_id is None if leave_group is None else leave_group
+
+    def add_stream_thread(self) -> str:
+        """Start one more stream thread while the client runs; its name (KIP-663).
+
+        It gets the lowest number that is free, the group gives it tasks. From any thread and any callback; this only
+        asks for it: a client that ends meanwhile starts none. `MilestonesError` in any other state.
+        """
+        return self._supervisor.add_thread()
+
+    def remove_stream_thread(self, name: str | None = None, timeout_s: float = 60.0) -> str:
+        """End one stream thread while the client runs; its name (KIP-663). Without a name it is that of the highest
+        number, but not the one that calls this, unless it is the last.
+
+        It commits, closes its tasks and leaves the group, a static member too; others get its tasks. Waits for that,
+        but not in a callback of this client. The client goes on without any thread. `MilestonesError` in any other
+        state and for a name that there isn't; `TimeoutExceededError`: it is still at it, and will end.
+        """
+        return self._supervisor.remove_thread(name, timeout_s)
+
+    def pause(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
+        """Stop processing, punctuating and restoring: of all tasks, or of these sub-topologies only, each named by its
+        number or by a node or store of it (KIP-834). At any time, also before `start`; a thread that is at it ends its
+        time slice first (some 50 ms, or one record that takes longer).
+
+        What was done is committed; the group, and who has which task, stay. A pause ends with the process.
+        `TopologyError` for a name that there isn't.
+        """
+        self._supervisor.live.pause(self._application.named_subtopologies(subtopologies))
+
+    def resume(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
+        """The end of `pause`, for all or for these sub-topologies. Harmless for what isn't paused."""
+        self._supervisor.live.resume(self._application.named_subtopologies(subtopologies))
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all sub-topologies are paused."""
+        return self._supervisor.live.paused >= self._application.named_subtopologies(None)
 
     def status(self) -> Status:
         """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""

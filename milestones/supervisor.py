@@ -8,23 +8,36 @@ threads' states by one function; every thread that was started is joined.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from milestones.baseline.stream_thread import StreamThread
-from milestones.common.mailbox import Mailbox
+from milestones.common.config import thread_name
+from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics, MetricsEndpoint
-from milestones.common.records import TaskId, TopicPartition
-from milestones.context import Exceptions, ThreadEvent, ThreadFailed, ThreadMoved, ThreadReport
+from milestones.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
 from milestones.flags import stage_name
 from milestones.housekeeper import Housekeeper, NewSources
 from milestones.instance import Instance
+from milestones.live import Live
 from milestones.states import ALIVE_THREADS, StreamsState, ThreadState, moved
+from milestones.supervision import (
+    AddThread,
+    ClientFailed,
+    Close,
+    Ending,
+    Event,
+    RemoveThread,
+    Status,
+    ThreadGone,
+    client_state,
+    join,
+)
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -34,45 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SAY_S = 5
-"""Seconds between two words about a thread that is awaited."""
-
-
-@dataclass(frozen=True)
-class Close:
-    leave_group: bool
-
-
-@dataclass(frozen=True)
-class ClientFailed:
-    error: BaseException
-
-
-Event = ThreadEvent | Close | ClientFailed | NewSources
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a client ends: by itself, or of an error."""
-
-    leave_group: bool
-    error: BaseException | None
-
-
-@dataclass(frozen=True)
-class Status:
-    """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go."""
-
-    state: StreamsState
-    stage: str
-    threads: Mapping[str, ThreadState]
-    tasks: Mapping[TaskId, str]
-    lags: Mapping[TopicPartition, int]
-    restoring: Mapping[TaskId, int]
-    records: int
-    generation: int
-
-
 @dataclass
 class _Member:
     """One stream thread as the supervisor knows it."""
@@ -80,6 +54,7 @@ class _Member:
     thread: StreamThread
     state: ThreadState = ThreadState.CREATED
     report: ThreadReport | None = None
+    removal: RemoveThread | None = None
 
 
 class Supervisor:
@@ -87,8 +62,9 @@ class Supervisor:
 
     *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state, its metrics
     and their HTTP endpoint.
-    *Receives*: thread events; requests to close. *Sends*: requests to stop to its threads; state changes to the
-    user's listener. `state`, `error` and the threads' reports are published: replaced whole, read by anyone.
+    *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
+    state changes to the user's listener. `state`, `error` and the threads' reports are published: replaced whole, read
+    by anyone; so is what `live` has.
     """
 
     def __init__(
@@ -108,6 +84,8 @@ class Supervisor:
         self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
         self.stopped = threading.Event()
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
+        self.live = Live(config.num_stream_threads)
+        self._client_id = ""
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
@@ -118,6 +96,7 @@ class Supervisor:
         instance = Instance(self._config, self._application, self.stage, self._clock)
         try:
             instance.prepare()
+            self._client_id = instance.client_id
             self._client = self._client_metrics(instance.client_id)
             if self._config.metrics_port is not None:
                 self.endpoint = MetricsEndpoint(self.metrics, self._config.metrics_host, self._config.metrics_port)
@@ -159,6 +138,38 @@ class Supervisor:
         self._move(StreamsState.NOT_RUNNING)
         self.stopped.set()
 
+    def add_thread(self) -> str:
+        """Have a thread of the lowest free number started; its name."""
+        self._must_run("added")
+        number = self.live.add()
+        self._tell(AddThread(number))
+        return thread_name(self._client_id, number)
+
+    def remove_thread(self, name: str | None, timeout_s: float) -> str:
+        """Have a thread closed, and wait for that; its name. None: one that isn't the caller, if there is another."""
+        self._must_run("removed")
+        names = {thread_name(self._client_id, number): number for number in self.live.numbers()}
+        if name is not None and name not in names:
+            there_are = ", ".join(names) or "none"
+            raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
+        own = names.get(threading.current_thread().name)
+        number = self.live.remove(names[name] if name is not None else None, own=own)
+        removal = RemoveThread(number)
+        removed = thread_name(self._client_id, number)
+        if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
+            raise TimeoutExceededError(
+                f"{removed} hasn't ended within {timeout_s:g} s, it is in user code or a call to Kafka; it will end, "
+                "and its number isn't used again before"
+            )
+        return removed
+
+    def _must_run(self, what: str) -> None:
+        if self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
+            raise MilestonesError(
+                f"a stream thread can be {what} while the client runs (REBALANCING or RUNNING); it is "
+                f"{self.state.value}. Before start() set num_stream_threads"
+            )
+
     def is_inside(self) -> bool:
         """Whether the calling thread is one of ours, or in the listener: it can't wait for itself."""
         current = threading.current_thread()
@@ -180,7 +191,14 @@ class Supervisor:
         )
 
     def _tell(self, event: Event) -> None:
-        self._mailbox.try_put(event)
+        self._told(event)
+
+    def _told(self, event: Event) -> bool:
+        """False: the client has stopped, nobody will read it."""
+        try:
+            return self._mailbox.try_put(event)
+        except MailboxClosedError:
+            return False
 
     def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
         try:
@@ -191,7 +209,7 @@ class Supervisor:
         self._end(ending, instance, housekeeper)
 
     def _supervise(self, add: Callable[[int], None]) -> Ending:
-        for index in range(1, self._config.num_stream_threads + 1):
+        for index in self.live.numbers():
             add(index)
         while True:
             event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
@@ -211,23 +229,37 @@ class Supervisor:
                 return Ending(leave_group, None)
             case ClientFailed(error):
                 return self._failed(error)
-            case ThreadFailed(name, error, decision):
-                self._threads_failed += 1
-                if decision is not Exceptions.REPLACE_THREAD:
-                    return self._failed(error)
-                self._replace(name, add)
+            case ThreadFailed():
+                return self._thread_failed(event, add)
             case ThreadMoved(name, state):
                 self._thread_moved(name, ThreadState(state))
             case ThreadReport(name):
                 self._members[name].report = event
+            case AddThread(number):
+                add(number)
+            case RemoveThread():
+                self._remove(event)
+            case ThreadGone(name):
+                self._gone(name)
             case NewSources(topics):
                 alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
                 for thread in alive[:1]:
                     thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
         return None
 
+    def _thread_failed(self, failed: ThreadFailed, add: Callable[[int], None]) -> Ending | None:
+        """One that is being removed has no successor."""
+        self._threads_failed += 1
+        if failed.decision is not Exceptions.REPLACE_THREAD:
+            return self._failed(failed.error)
+        if self._members[failed.thread].removal is None:
+            self._replace(failed.thread, add)
+        return None
+
     def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:
-        context = instance.thread_context(index, self.metrics, housekeeper.requests, self._tell, self._decide)
+        context = instance.thread_context(
+            index, self.metrics, housekeeper.requests, self._tell, self._decide, self.live
+        )
         thread = StreamThread(context, self._parts)
         self._members[context.name] = _Member(thread)
         try:
@@ -237,10 +269,34 @@ class Supervisor:
             raise
 
     def _thread_moved(self, name: str, state: ThreadState) -> None:
-        self._members[name].state = state
-        wanted = client_state(member.state for member in self._members.values())
+        member = self._members[name]
+        member.state = state
+        if member.removal is not None and state is ThreadState.DEAD:
+            join(member.thread)
+            self._tell(ThreadGone(name))
+        self._follow()
+
+    def _follow(self) -> None:
+        """The client's state after a change of a thread's."""
+        wanted = client_state(member.state for member in self._members.values() if member.removal is None)
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
+
+    def _remove(self, removal: RemoveThread) -> None:
+        """The thread commits, closes its tasks and leaves the group, a static member too: it isn't expected back."""
+        name = thread_name(self._client_id, removal.number)
+        log.info("%s is removed; %d are left", name, self.live.threads)
+        member = self._members[name]
+        member.removal = removal
+        member.thread.stop(leave_group=True)
+        self._follow()
+
+    def _gone(self, name: str) -> None:
+        member = self._members.pop(name)
+        assert member.removal is not None  # else nobody says that it is gone
+        self._records_before += member.report.records if member.report is not None else 0
+        self.live.gone(member.removal.number)
+        member.removal.done.set()
 
     def _decide(self, error: BaseException) -> Exceptions:
         """What the user's handler says; called in the stream thread that dies."""
@@ -265,6 +321,8 @@ class Supervisor:
             member.thread.stop(leave_group=ending.leave_group)
         for member in self._members.values():
             join(member.thread)
+        self._mailbox.close()
+        self._give_up_removals()
         housekeeper.close()
         join(housekeeper)
         try:
@@ -275,6 +333,16 @@ class Supervisor:
             self.endpoint.close()
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self.stopped.set()
+
+    def _give_up_removals(self) -> None:
+        """Threads that were to be removed have ended with all others."""
+        with suppress(MailboxClosedError):
+            told = [event for event in self._mailbox.drain() if isinstance(event, RemoveThread)]
+            for removal in told:
+                removal.done.set()
+        for member in self._members.values():
+            if member.removal is not None:
+                member.removal.done.set()
 
     def _move(self, state: StreamsState) -> None:
         old, self.state = self.state, moved(self.state, state)
@@ -290,35 +358,8 @@ class Supervisor:
                 self._listening = None
 
 
-def join(thread: threading.Thread) -> None:
-    """Wait until the thread has ended; every few seconds say that it is awaited, and where it is."""
-    waited_s = 0
-    while True:
-        thread.join(SAY_S)
-        if not thread.is_alive():
-            return
-        waited_s += SAY_S
-        log.warning("waiting for %s to end, for %d s now; it is in %s", thread.name, waited_s, _place(thread))
-
-
-def _place(thread: threading.Thread) -> str:
-    frame = sys._current_frames().get(thread.ident or 0)
-    calls = traceback.extract_stack(frame)[-1:] if frame is not None else []
-    return "".join(f"{call.name}, {call.filename}:{call.lineno}" for call in calls) or "no Python code"
-
-
 def _version() -> str:
     try:
         return version("milestones")
     except PackageNotFoundError:  # run from a checkout that isn't installed
         return "unknown"
-
-
-def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
-    """The client's state while it runs: RUNNING once all threads are, REBALANCING when one isn't; None to stay."""
-    states = set(threads)
-    if states == {ThreadState.RUNNING}:
-        return StreamsState.RUNNING
-    if states & {ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED}:
-        return StreamsState.REBALANCING
-    return None

@@ -1,1 +1,1 @@
-"""Which member runs which task: plan, model, assignor. Pure functions of records."""
+"""Which member runs which task: plan, model, assignors, hand-over. Pure functions of records."""

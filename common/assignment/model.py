@@ -16,10 +16,10 @@ import orjson
 
 from milestones.common.records import TaskId, TopicPartition
 
-VERSION = 1
-"""The version of the user data that this code writes."""
+VERSION = 2
+"""The newest version of the user data. 2 adds `positions`, `promised` and `reason`."""
 MIN_VERSION = 1
-"""The oldest version that this code still understands."""
+"""The oldest version that this code still understands, and writes for a group in which somebody knows no newer one."""
 
 
 class UserDataError(ValueError):
@@ -30,10 +30,15 @@ class UserDataError(ValueError):
 class Subscription:
     """One member as the leader sees it.
 
-    `capacity` is its number of processing threads. `active` and `standby` are the tasks it owns *now*: nobody else
-    gets an active one before it joins without it. `lags` counts records behind the changelogs' ends, by task; 0 and
-    up for each task whose state it has. `generation` is the group's generation under which it owns them, -1 if none.
-    `shutdown`: this member asks the whole application to shut down, and why (KIP-671).
+    `capacity` is its number of processing threads. `active` and `standby` are the tasks it has *now*: nobody else
+    gets an active one before it joins without it. `generation` is the group's generation under which it owns them,
+    -1 if none.
+    `promised` echoes that of its last assignment, so that a move ends where it was to.
+    `positions`, by task: how far its process has the task's state, the sum of its changelogs' offsets. For open
+    standbys, actives that are still restoring, and what lies closed on the disk; a task that runs has none.
+    `lags`, by task, in records: what a member knows of its open tasks by itself, and what the leader finds out.
+    `reason`: why it joins. `shutdown`: it asks the whole application to shut down, and why (KIP-671).
+    `version`: the newest version of the user data that it knows, or the one in which it was read.
     `profile` is `profile_of` of what it sent: the leader echoes it.
     """
 
@@ -46,9 +51,12 @@ class Subscription:
     instance_id: str | None = None
     active: frozenset[TaskId] = frozenset()
     standby: frozenset[TaskId] = frozenset()
+    promised: frozenset[TaskId] = frozenset()
+    positions: Mapping[TaskId, int] = field(default_factory=dict)
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     client_tags: Mapping[str, str] = field(default_factory=dict)
     generation: int = -1
+    reason: str = ""
     shutdown: str | None = None
     profile: str | None = None
 
@@ -57,8 +65,10 @@ class Subscription:
 class Assignment:
     """What one member runs until the next rebalance.
 
-    `partitions` has the input partitions of each of its tasks. `followup`: this member or another must release
-    tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to every member it concerns.
+    `active`, `standby` and `warmup` are disjoint. `partitions` has the input partitions of each active task.
+    `promised`: what it will get once those who own it have released it; it says so when it joins. `followup`: this
+    member or another must release tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to
+    every member it concerns.
     `shutdown`: `error` is somebody's wish that the whole application shuts down.
     `profile`: the `Subscription.profile` for which this was made; None when unknown.
     """
@@ -71,6 +81,7 @@ class Assignment:
     error: str | None = None
     profile: str | None = None
     shutdown: bool = False
+    promised: frozenset[TaskId] = frozenset()
 
 
 def profile_of(subscription: Subscription) -> str:
@@ -81,16 +92,21 @@ def profile_of(subscription: Subscription) -> str:
     return sha256(orjson.dumps(what)).hexdigest()[:12]
 
 
-def encode_subscription(subscription: Subscription) -> bytes:
-    """The user data of a JoinGroup. Topics and generation aren't in it: Kafka has fields for them."""
+def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
+    """The user data of a JoinGroup; what `version` doesn't know is left out. Topics and generation aren't in it: Kafka
+    has fields for them."""
     s = subscription
+    if not MIN_VERSION <= version <= VERSION:
+        raise ValueError(f"user data of version {version} can't be written, only {MIN_VERSION} to {VERSION}")
     if s.capacity < 1:
         raise ValueError(f"capacity is {s.capacity}: a member has at least one thread")
     return orjson.dumps({
-        "v": s.version, "process": s.process_id, "stage": s.stage, "capacity": s.capacity,
+        "v": version, "process": s.process_id, "stage": s.stage, "capacity": s.capacity,
         "topology": s.fingerprint, "profile": profile_of(s),
         **_present(active=_group(s.active), standby=_group(s.standby), tags=dict(s.client_tags),
-                   lags=_group_lags(s.lags), instance=s.instance_id, shutdown=s.shutdown),
+                   lags=_group_counts(s.lags), instance=s.instance_id, shutdown=s.shutdown),
+        **(_present(positions=_group_counts(s.positions), promised=_group(s.promised), reason=s.reason)
+           if version >= 2 else {}),
     })  # fmt: skip
 
 
@@ -102,16 +118,17 @@ def decode_subscription(data: bytes | None, topics: Iterable[str], generation: i
             version=int(raw["v"]), process_id=str(raw["process"]), stage=str(raw["stage"]),
             capacity=max(int(raw["capacity"]), 1), topics=tuple(topics), fingerprint=str(raw["topology"]),
             instance_id=raw.get("instance"), active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
-            lags=_ungroup_lags(raw.get("lags")), client_tags=dict(raw.get("tags") or {}), generation=generation,
-            shutdown=raw.get("shutdown"),
-            profile=raw.get("profile"),
+            promised=_ungroup(raw.get("promised")), positions=_ungroup_counts(raw.get("positions")),
+            lags=_ungroup_counts(raw.get("lags")),
+            client_tags=dict(raw.get("tags") or {}), generation=generation, reason=str(raw.get("reason") or ""),
+            shutdown=raw.get("shutdown"), profile=raw.get("profile"),
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserDataError(f"its user data lacks or garbles {error}: is it a member of another program?") from error
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """The user data of a SyncGroup for one member."""
+    """The user data of a SyncGroup for one member. The versions don't differ."""
     a = assignment
     topics: dict[str, dict[str, list[int]]] = {}
     for task in sorted(a.partitions):
@@ -120,7 +137,8 @@ def encode_assignment(assignment: Assignment) -> bytes:
     return orjson.dumps({
         "v": VERSION,
         **_present(active=_group(a.active), standby=_group(a.standby), warmup=_group(a.warmup), topics=topics,
-                   followup=a.followup, error=a.error, shutdown=a.shutdown, profile=a.profile),
+                   promised=_group(a.promised), followup=a.followup, error=a.error, shutdown=a.shutdown,
+                   profile=a.profile),
     })  # fmt: skip
 
 
@@ -140,6 +158,7 @@ def decode_assignment(data: bytes | None) -> Assignment:
             active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
             warmup=_ungroup(raw.get("warmup")), partitions=partitions, followup=bool(raw.get("followup")),
             error=raw.get("error"), shutdown=bool(raw.get("shutdown")), profile=raw.get("profile"),
+            promised=_ungroup(raw.get("promised")),
         )  # fmt: skip
     except (AttributeError, TypeError, ValueError) as error:
         raise UserDataError(f"the leader's assignment is garbled: {error}") from error
@@ -180,14 +199,16 @@ def _ungroup(raw: Mapping[str, list[int]] | None) -> frozenset[TaskId]:
     return frozenset(TaskId(int(sub), int(number)) for sub, numbers in (raw or {}).items() for number in numbers)
 
 
-def _group_lags(lags: Mapping[TaskId, int]) -> dict[str, dict[str, int]]:
+def _group_counts(counts: Mapping[TaskId, int]) -> dict[str, dict[str, int]]:
     grouped: dict[str, dict[str, int]] = {}
-    for task in sorted(lags):
-        grouped.setdefault(str(task.subtopology), {})[str(task.partition)] = lags[task]
+    for task in sorted(counts):
+        grouped.setdefault(str(task.subtopology), {})[str(task.partition)] = counts[task]
     return grouped
 
 
-def _ungroup_lags(raw: Mapping[str, Mapping[str, int]] | None) -> dict[TaskId, int]:
+def _ungroup_counts(raw: Mapping[str, Mapping[str, int]] | None) -> dict[TaskId, int]:
     return {
-        TaskId(int(sub), int(number)): int(lag) for sub, lags in (raw or {}).items() for number, lag in lags.items()
+        TaskId(int(sub), int(number)): int(count)
+        for sub, counts in (raw or {}).items()
+        for number, count in counts.items()
     }

@@ -10,7 +10,7 @@ What is wrong is collected, never raised: the leader tells every member.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -39,8 +39,6 @@ class SubTopologyLike(Protocol):
     @property
     def repartition_topics(self) -> Mapping[str, RepartitionTopicLike]: ...
     @property
-    def stores(self) -> Sequence[object]: ...
-    @property
     def changelogs(self) -> Mapping[str, str]: ...
     @property
     def copartition_groups(self) -> tuple[frozenset[str], ...]: ...
@@ -51,16 +49,21 @@ class TaskPlan:
     """All tasks of an application, and the internal topics they need.
 
     `tasks` has the input partitions of each task, by topic name. `changelog_counts` leaves out source topics that
-    serve as changelogs. `missing_topics` are source topics that don't exist; `problems` everything else that is wrong.
+    serve as changelogs. `changelogs` has the changelog partitions of the stateful tasks: those whose state another
+    process can have too. `missing_topics` are source topics that don't exist; `problems` everything else that is wrong.
     """
 
     tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
-    stateful: frozenset[TaskId]
+    changelogs: Mapping[TaskId, tuple[TopicPartition, ...]]
     repartition_counts: Mapping[str, int]
     changelog_counts: Mapping[str, int]
     missing_topics: frozenset[str]
     problems: tuple[str, ...]
     fingerprint: str
+
+    @property
+    def stateful(self) -> Set[TaskId]:
+        return self.changelogs.keys()
 
     @property
     def error(self) -> str | None:
@@ -100,10 +103,9 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
         for topic in sub.changelogs.values():
             if topic not in sources[sub.id] and size:
                 changelog_counts[topic] = max(size, changelog_counts.get(topic, 0))
-    keeps_state = {sub.id for sub in subs if sub.stores}
     return TaskPlan(
         tasks=tasks,
-        stateful=frozenset(task for task in tasks if task.subtopology in keeps_state),
+        changelogs=_changelogs(subs, sources, tasks),
         repartition_counts=repartition_counts,
         changelog_counts=changelog_counts,
         missing_topics=frozenset(missing),
@@ -130,6 +132,22 @@ def _sources(sub: SubTopologyLike, external: Mapping[str, int]) -> tuple[str, ..
     patterns = [re.compile(pattern) for pattern in sub.source_patterns]
     matched = (topic for topic in external if any(pattern.fullmatch(topic) for pattern in patterns))
     return tuple(sorted({*sub.source_topics, *matched}))
+
+
+def _changelogs(
+    subs: Sequence[SubTopologyLike],
+    sources: Mapping[int, tuple[str, ...]],
+    tasks: Mapping[TaskId, tuple[TopicPartition, ...]],
+) -> dict[TaskId, tuple[TopicPartition, ...]]:
+    """The changelog partitions of each task that has some. A source topic may have fewer partitions than tasks."""
+    topics = {sub.id: sorted(set(sub.changelogs.values())) for sub in subs}
+    found: dict[TaskId, tuple[TopicPartition, ...]] = {}
+    for task, inputs in tasks.items():
+        own = [TopicPartition(topic, task.partition) for topic in topics[task.subtopology]]
+        logs = tuple(at for at in own if at.topic not in sources[task.subtopology] or at in inputs)
+        if logs:
+            found[task] = logs
+    return found
 
 
 def _repartition_counts(

@@ -18,6 +18,9 @@ CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 65_536,
 }
+RESTORE_DEFAULTS: Mapping[str, Any] = {
+    "fetch.wait.max.ms": 100,  # an end after control records is told by an empty fetch only: a takeover waits for it
+}
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "linger.ms": 5,  # as fast as Kafka Streams' 100, at half the latency; 0 costs CPU
     "queue.buffering.max.messages": 100_000,  # 10,000 would halve the rate
@@ -63,6 +66,7 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
     aborted must not come back, even after a change of the processing guarantee."""
     return {
         **CONSUMER_DEFAULTS,
+        **RESTORE_DEFAULTS,
         **config.security_settings(),
         **config.passed("consumer_", "restore_consumer_"),
         **_common(config, f"{name}-restore-consumer"),
@@ -98,10 +102,12 @@ def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
 def member(config: StreamsConfig, name: str, index: int) -> MemberSettings:
     """Settings of the group member of the thread `name`, the `index`-th (from 1); a static id carries that number."""
     from milestones.common.kafka.membership.settings import (
+        PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client
     )
 
-    static = config.group_instance_id
+    static, newest = config.group_instance_id, config.upgrade_from
+    most = max(PROTOCOLS.values()) if newest is None else PROTOCOLS[f"milestones-{newest}"]
     return MemberSettings(
         group_id=config.application_id,
         client=main_consumer(config, name),
@@ -109,6 +115,7 @@ def member(config: StreamsConfig, name: str, index: int) -> MemberSettings:
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         max_poll_interval_ms=config.max_poll_interval_ms,
+        protocols={name: version for name, version in PROTOCOLS.items() if version <= most},
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from milestones.common.config.clients import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
+from milestones.common.config.clients import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, RESTORE_DEFAULTS
 from milestones.common.config.key import ConfigKey, Derived, Required
 from milestones.common.config.keys import KEYS, ApplicationKeys, KafkaKeys, StateKeys
 from milestones.common.config.passthrough import CONTROLLED, CONTROLLED_TOPIC, SASL_MECHANISMS
@@ -74,8 +74,7 @@ def _tables() -> Iterator[str]:
         yield "| key | type | default | importance | stage | meaning |\n|---|---|---|---|---|---|"
         keys = (KEYS[name] for name, key in vars(group).items() if isinstance(key, ConfigKey))
         for key in sorted(keys, key=lambda key: ("high", "medium", "low").index(key.importance)):
-            waits = f" **Waits for {key.waits_for}: only the default is accepted.**" if key.waits_for else ""
-            cells = (f"`{key.name}`", key.kind.text, _default(key), key.importance, key.stage, key.doc + waits)
+            cells = (f"`{key.name}`", key.kind.text, _default(key), key.importance, key.stage, key.doc)
             yield "| " + " | ".join(cells) + " |"
         yield ""
 
@@ -94,7 +93,8 @@ def _default(key: ConfigKey[Any]) -> str:
 def _defaults() -> Iterator[str]:
     yield "Their defaults differ from librdkafka's, or are worth knowing, here:\n"
     yield "| setting | value |\n|---|---|"
-    for prefix, defaults in {"consumer_": CONSUMER_DEFAULTS, "producer_": PRODUCER_DEFAULTS}.items():
+    tables = {"consumer_": CONSUMER_DEFAULTS, "restore_consumer_": RESTORE_DEFAULTS, "producer_": PRODUCER_DEFAULTS}
+    for prefix, defaults in tables.items():
         for name, value in defaults.items():
             yield f"| `{prefix}{name.replace('.', '_')}` | `{value}` |"
     yield ""

@@ -44,9 +44,8 @@ class Derived(Generic[T]):
 class ConfigKey(Generic[T]):
     """A row of the table: what a key is called, what it takes, what it means.
 
-    `stage`: the first stage in which it has an effect. `waits_for`: what must be built before any value but the
-    default means something; until then other values are refused. `settle`: turns a name into what it stands for,
-    once all other values are known.
+    `stage`: the first stage in which it has an effect. `settle`: turns a name into what it stands for, once all other
+    values are known.
     """
 
     name: str
@@ -59,11 +58,10 @@ class ConfigKey(Generic[T]):
         importance: Importance,
         doc: str,
         stage: str = "baseline",
-        waits_for: str | None = None,
         settle: Callable[[T, Mapping[str, Any]], T] | None = None,
     ) -> None:
         self.kind, self.default, self.importance, self.doc = kind, default, importance, doc
-        self.stage, self.waits_for, self.settle = stage, waits_for, settle
+        self.stage, self.settle = stage, settle
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -83,10 +81,7 @@ class ConfigKey(Generic[T]):
 
     def parse(self, value: object) -> T:
         """`value` as this key's type; `ValueError` with the reason when it can't be."""
-        parsed = self.kind.parse(value)
-        if self.waits_for is not None and parsed != self.default:
-            raise ValueError(f"needs {self.waits_for}, which this version doesn't have: leave it at {self.default!r}")
-        return parsed
+        return self.kind.parse(value)
 
 
 class ConfigErrors(ConfigError):

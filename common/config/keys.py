@@ -31,7 +31,9 @@ from milestones.common.config.kinds import (
 )
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
-STANDBYS = "standby tasks and warm-ups"
+OLDER_PROTOCOLS = ("v1",)
+"""Those of the group's protocols that aren't the newest."""
+TASK_ASSIGNORS = ("high_availability", "sticky")
 MIB = 1024 * 1024
 
 
@@ -259,21 +261,26 @@ class StateKeys:
         0,
         importance="high",
         doc="Copies of each stateful task's state that other instances keep warm.",
-        waits_for=STANDBYS,
     )
     max_warmup_replicas = ConfigKey(
         integer(at_least=1),
         2,
         importance="medium",
         doc="Tasks that may warm up at once on instances that are to take them over.",
-        waits_for=STANDBYS,
     )
     acceptable_recovery_lag = ConfigKey(
         integer(at_least=0),
         10_000,
         importance="medium",
         doc="Changelog records that an instance may lag behind and still count as caught up.",
-        waits_for=STANDBYS,
+    )
+    task_assignor = ConfigKey(
+        handler("a task assignor", *TASK_ASSIGNORS),
+        TASK_ASSIGNORS[0],
+        importance="medium",
+        doc="Who gives tasks to members: `high_availability` moves a stateful task only when its new owner has caught "
+        "up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a `Placement` "
+        "(`common/assignment/rules.py`; KIP-924). That of the group's leader counts.",
     )
     client_tags = ConfigKey(
         PAIRS,
@@ -281,14 +288,12 @@ class StateKeys:
         importance="low",
         doc="Where this instance runs, such as `{zone = 'a'}`: at most 5 tags, names up to 20 and values up to 30 "
         "characters long.",
-        waits_for=STANDBYS,
     )
     rack_aware_assignment_tags = ConfigKey(
         NAMES,
         (),
         importance="medium",
         doc="Tags over whose values standbys are spread.",
-        waits_for=STANDBYS,
     )
 
 
@@ -315,6 +320,14 @@ class KafkaKeys:
         importance="medium",
         doc="Makes members static: an instance that returns within `session_timeout_ms` finds its tasks unmoved. "
         "Unique per instance; each thread adds its number.",
+    )
+    upgrade_from = ConfigKey(
+        optional(choice(*OLDER_PROTOCOLS)),
+        None,
+        importance="low",
+        doc="Speak this older version of the group protocol only. Unset, an instance offers all that it knows, and the "
+        "group takes the newest that all of its members know: an upgrade needs no setting. To go back to a release "
+        "that doesn't know the newest one, restart the instances one by one with this set, before.",
     )
     request_timeout_ms = ConfigKey(
         integer(at_least=1),

@@ -77,10 +77,11 @@ class AssignedConsumer(Owned):
         """Take partitions away; those that aren't assigned are passed over."""
         self._check_owner()
         leaving = self._assigned.intersection(partitions)
+        # librdkafka keeps a partition paused beyond its assignment: the next one would fetch nothing.
+        self.resume(leaving)
         if leaving:
             self._consumer.incremental_unassign([Position(*partition) for partition in leaving])
             self._assigned -= leaving
-            self._paused -= leaving
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching; what was prefetched is thrown away, so pause rarely."""

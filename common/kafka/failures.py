@@ -105,6 +105,12 @@ def classify(exception: BaseException) -> Failure:
     return Failure.FATAL
 
 
+def is_stale_member(exception: BaseException) -> bool:
+    """Whether a transactional call was refused because the membership or its generation is over."""
+    error = error_of(exception)
+    return error is not None and error.code() in STALE_MEMBER
+
+
 def may_succeed_later(error: KafkaError) -> bool:
     """Whether an output with this delivery error may be taken when it is produced again."""
     return error.retriable() or error.code() in UNREACHABLE | PASSING_DELIVERY

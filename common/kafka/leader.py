@@ -1,7 +1,7 @@
-"""What the group's elected leader does: look at the topics, make the internal ones, assign.
+"""What the group's elected leader does: look at the topics, make the internal ones, find out lags, assign.
 
 *Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name. A
-cluster that doesn't answer for a while makes the member join again, not fail.
+cluster that doesn't answer for a while makes the member join again, not fail; where changelogs end may stay unknown.
 *Assumes*: runs on the membership thread of the elected member, which so becomes the owner of its admin client.
 """
 
@@ -13,20 +13,28 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.assignment.assignor import assign
+from milestones.common.assignment.handover import assign
+from milestones.common.assignment.lags import with_lags
 from milestones.common.assignment.model import Assignment, Subscription, refused
 from milestones.common.assignment.plan import plan_tasks
+from milestones.common.assignment.rules import Rules
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.changelogs import task_ends
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
+    from milestones.common.assignment.rules import Assignor
     from milestones.common.config import StreamsConfig
     from milestones.common.topology.topology import SubTopology
 
 log = logging.getLogger(__name__)
+
+LAGS_TIMEOUT_MS = 5_000
+FIRST_WITH_POSITIONS = 2
+"""The first version of the user data in which a member says how far it has the state of which task."""
 
 
 class TopologyLeader:
@@ -58,8 +66,30 @@ class TopologyLeader:
             log.error("no assignment: %s", plan.error)
             return {member: refused(plan.error, subscription) for member, subscription in members.items()}
         topics = internal_topics(self._config, self._subtopologies, plan)
-        self._cluster.create(topics, self._config.replication_factor)
-        return assign(members, plan)
+        new = self._cluster.create(topics, self._config.replication_factor)
+        group, timeout_ms = self._config.application_id, self._lags_timeout_ms()
+        known = with_lags(members, task_ends(self._cluster, plan, group, new=new, timeout_ms=timeout_ms))
+        return assign(known, plan, rules_of(self._config), self._assignor(members))
+
+    def _lags_timeout_ms(self) -> int:
+        """No heartbeat is sent meanwhile."""
+        return min(LAGS_TIMEOUT_MS, self._config.session_timeout_ms // 4)
+
+    def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
+        """The configured one. Members of version 1 say no positions, so that no warm-up of theirs would ever end."""
+        configured: Assignor | str = self._config.task_assignor
+        blind = any(member.version < FIRST_WITH_POSITIONS for member in members.values())
+        return "sticky" if blind and isinstance(configured, str) else configured
+
+
+def rules_of(config: StreamsConfig) -> Rules:
+    """What an assignor sees of the configuration."""
+    return Rules(
+        acceptable_recovery_lag=config.acceptable_recovery_lag,
+        max_warmup_replicas=config.max_warmup_replicas,
+        num_standby_replicas=config.num_standby_replicas,
+        rack_aware_assignment_tags=config.rack_aware_assignment_tags,
+    )
 
 
 def internal_topics(

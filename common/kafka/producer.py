@@ -1,8 +1,16 @@
 """The one way into Kafka: a producer that sends tasks' outputs, with or without transactions.
 
+| | at least once | exactly once |
+|---|---|---|
+| an output that is lost | is reported, each one | fails the transaction |
+| the offset after a changelog's last record | the partition's end, once all is flushed | its report |
+
+A report of each output that was taken would cost a twentieth of all that is done for a record, and the client can't be
+told to report errors and some successes. The end may lie behind records of somebody who has lost the partition and
+doesn't know yet. The store is without them, as it is without those that he wrote before our last one.
+
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
-silently: under at least once each one carries a report, under exactly once a lost one fails the transaction. One that
-is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_MS`.
+silently, and one that is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_MS`.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
 """
 
@@ -20,8 +28,9 @@ from confluent_kafka import TopicPartition as Position
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
-from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of
-from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of, is_passing
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +52,9 @@ CLOSE_TIMEOUT_MS = 10_000
 GRACE_MS = 5_000
 """How long a transactional call may be late before its producer counts as dead."""
 
+ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
+"""Settings that mean nothing to the client that asks for ends, or cost it something."""
+
 Report = Callable[[KafkaError | None, Message], None]
 
 
@@ -62,22 +74,26 @@ class OutputProducer(Owned):
     """A confluent-kafka producer for the outputs of tasks.
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
-    offset after the last record that Kafka acknowledged; `refused` the outputs that weren't taken. Both are filled by
-    `send`, `poll` and `flush`, in the owner's thread.
+    offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
+    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
-        self._producer = Producer(dict(settings), logger=client_log)
-        self._caller = Caller("producer-transactions", when_late=self._let_go)
         self.transactional = "transactional.id" in settings
+        reports = {"delivery.report.only.error": not self.transactional}
+        self._producer = Producer({**settings, **reports}, logger=client_log)
+        self._caller = Caller("producer-transactions", when_late=self._let_go)
+        self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
+        self._cluster: Cluster | None = None
+        self._logged: set[TopicPartition] = set()
         self.in_transaction = self._closed = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
 
     def send(
-        self, task: TaskId, outputs: Sequence[Output], changelogs: Collection[str] = (), *, dead_letters: bool = False
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), *, dead_letters: bool = False
     ) -> None:
         """Hand `outputs` to the client, in order; begins the transaction when there is none. Waits while the client's
         queue is full. What the client refuses (too large, say) is left out and goes to `refused`. Raises as `commit`
@@ -86,11 +102,14 @@ class OutputProducer(Owned):
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
-        every = None if self.transactional else refuse
-        last = _last_of_changelogs(outputs, changelogs)
-        for index, output in enumerate(outputs):
+        reports = [None if self.transactional else refuse] * len(outputs)
+        for index in _last_of_changelogs(outputs, changelogs):
+            if self.transactional:
+                reports[index] = acknowledge
+            else:
+                self._logged.add(TopicPartition(*outputs[index][:2]))
+        for output, on_delivery in zip(outputs, reports, strict=True):
             topic, partition, key, value, timestamp, headers, _ = output
-            on_delivery = acknowledge if index in last else every
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
@@ -99,7 +118,7 @@ class OutputProducer(Owned):
                     with self._waiting():
                         self._producer.poll(0.05)
                 except KafkaException as exception:
-                    self.refused.append(Refused(task, self._refusal(exception), output, dead_letters))
+                    self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
                     break
 
     def _refusal(self, exception: KafkaException) -> KafkaError:
@@ -113,8 +132,8 @@ class OutputProducer(Owned):
         raise exception
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
-        """Two delivery reports of a task: one that also notes the offset, for a changelog's last record, and one for
-        all others. A transaction fails as a whole when a record is lost, so there the others need none."""
+        """Two delivery reports of a task: of a transaction's last record of a changelog, that notes its offset, and of
+        all outputs without one. Whatever else a transaction loses makes it fail as a whole."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message) -> None:
@@ -125,8 +144,6 @@ class OutputProducer(Owned):
                 if error is None:
                     at = TopicPartition(message.topic() or "", message.partition() or 0)
                     self.acknowledged[at] = (message.offset() or 0) + 1
-                elif not self.transactional:
-                    refuse(error, message)
 
             self._reports[task, dead_letters] = acknowledge, refuse
         return self._reports[task, dead_letters]
@@ -137,7 +154,8 @@ class OutputProducer(Owned):
         self._producer.poll(0)
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until all that was sent is acknowledged or refused. A passing `KafkaException` when time is up."""
+        """Wait until all that was sent is acknowledged or refused, and the offsets are known. A passing
+        `KafkaException` when time is up."""
         self._check_owner()
         try:
             with self._waiting():
@@ -148,6 +166,21 @@ class OutputProducer(Owned):
             left = 0 if self.transactional else len(self._producer)
         if left:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
+        if self._logged:
+            self._ask_for_ends(timeout_ms)
+
+    def _ask_for_ends(self, timeout_ms: int) -> None:
+        if self._cluster is None:
+            self._cluster = Cluster(self._settings)
+        try:
+            with self._waiting():
+                self.acknowledged.update(self._cluster.ends(self._logged, timeout_ms))
+        except KafkaException as exception:
+            if not is_passing(exception):
+                raise
+            what = f"the ends of changelogs aren't known yet: {exception}"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, what)) from exception
+        self._logged.clear()
 
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; what it left open is aborted."""
@@ -210,6 +243,7 @@ class OutputProducer(Owned):
             self.in_transaction = False
         self.acknowledged.clear()
         self.refused.clear()
+        self._logged.clear()
 
     def close(self) -> None:
         """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
@@ -218,6 +252,7 @@ class OutputProducer(Owned):
         if self._closed:
             return
         self._closed = True
+        self._cluster = None
         if self._caller.late:
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
@@ -250,7 +285,7 @@ def _output(message: Message) -> Output:
     )
 
 
-def _last_of_changelogs(outputs: Sequence[Output], changelogs: Collection[str]) -> set[int]:
+def _last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) -> set[int]:
     """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
     missing, last = set(changelogs), set()
     for index in range(len(outputs) - 1, -1, -1):

@@ -116,8 +116,8 @@ class Cluster(Owned):
         self._admin.poll(0)
         return self._reason.text or text_of(exception)
 
-    def create(self, topics: Iterable[InternalTopic], replication_factor: int) -> None:
-        """Create the topics; one that exists already is checked for its partition count."""
+    def create(self, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
+        """Create the topics; one that exists already is checked for its partition count. Those that were made."""
         self._check_owner()
         wanted = {topic.name: topic for topic in topics}
         existing = self.partition_counts()
@@ -135,6 +135,7 @@ class Cluster(Owned):
                     f"{wanted[name].partitions}: its input's partition count was changed; reset the application "
                     "(`milestones reset`), or give the input its old number of partitions in a new topic"
                 )
+        return frozenset(futures)
 
     def _created(self, name: str, future: Future[None], topic: InternalTopic) -> None:
         try:
@@ -159,8 +160,28 @@ class Cluster(Owned):
         end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
         return {partition: (first[partition], end[partition]) for partition in asked}
 
+    def ends(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition, uncommitted and control records included."""
+        self._check_owner()
+        self._admin.poll(0)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(list(partitions), latest, committed=False, timeout_s=timeout_ms / 1000)
+
+    def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
+        """Like `ends`, but partitions of which the brokers don't tell are left out."""
+        self._check_owner()
+        asked = {Position(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
+        futures = self._admin.list_offsets(asked, request_timeout=timeout_ms / 1000) if asked else {}
+        found: dict[TopicPartition, int] = {}
+        for at, future in futures.items():
+            try:
+                found[TopicPartition(at.topic, at.partition)] = future.result().offset
+            except KafkaException as exception:
+                log.debug("no end of %s-%d: %s", at.topic, at.partition, text_of(exception))
+        return found
+
     def _offsets(
-        self, partitions: list[TopicPartition], spec: OffsetSpec, *, committed: bool
+        self, partitions: list[TopicPartition], spec: OffsetSpec, *, committed: bool, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
@@ -168,7 +189,7 @@ class Cluster(Owned):
         futures = self._admin.list_offsets(
             {Position(*partition): spec for partition in partitions},
             isolation_level=isolation,
-            request_timeout=self._timeout,
+            request_timeout=self._timeout if timeout_s is None else timeout_s,
         )
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
 

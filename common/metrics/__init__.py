@@ -14,6 +14,7 @@ from milestones.common.metrics.scopes import (
     NodeMetrics,
     PartitionMetrics,
     Scope,
+    StandbyMetrics,
     TaskMetrics,
     ThreadMetrics,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "PartitionMetrics",
     "PrometheusCollector",
     "Scope",
+    "StandbyMetrics",
     "TaskMetrics",
     "ThreadMetrics",
     "summed",

@@ -150,6 +150,7 @@ class ThreadMetrics(Scope):
     thread_state = text("state of the thread")
     active_tasks = gauge("active tasks of the thread, those that wait or restore included", own=True)
     restoring_tasks = gauge("active tasks that are restoring their state", own=True)
+    standby_updating_tasks = gauge("standby tasks that follow their changelogs, warm-ups included", own=True)
     rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
 
 
@@ -165,6 +166,16 @@ class TaskMetrics(Scope):
     restore = count("changelog records restored")
     restore_remaining_records_total = gauge("changelog records still to restore")
     uncommitted_bytes = gauge("bytes of state written since the last commit", own=True)
+
+
+class StandbyMetrics(Scope):
+    """One standby task. Owner: the thread that has the task."""
+
+    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
+    update = count("changelog records that the standby task has taken")
+    standby_records_lag = gauge(
+        "changelog records that the standby task is behind, as of the last fetch; -1 while it isn't known", own=True
+    )
 
 
 class NodeMetrics(Scope):
@@ -195,6 +206,7 @@ SCOPES: tuple[type[Scope], ...] = (
     ClientMetrics,
     ThreadMetrics,
     TaskMetrics,
+    StandbyMetrics,
     NodeMetrics,
     GroupMetrics,
     PartitionMetrics,

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from milestones.common.records import Headers, Output
+from milestones.common.records import Emitted, Headers
 from milestones.common.state.spec import StoreKind
 
 Log = Callable[[bytes, "bytes | None", int], None]
@@ -28,8 +28,6 @@ TIMESTAMP: Final = struct.Struct(">q")
 
 TIMESTAMP_BYTES: Final = TIMESTAMP.size
 
-_new_output = tuple.__new__
-
 
 class ChangelogRecord(Protocol):
     """A record as Kafka's client hands it out (`confluent_kafka.Message`)."""
@@ -39,12 +37,12 @@ class ChangelogRecord(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
 
 
-def changelog(topic: str, partition: int, store: str, append: Callable[[Output], None]) -> Log:
+def changelog(topic: str, partition: int, store: str, append: Callable[[Emitted], None]) -> Log:
     """A function that puts one changelog record per write into the scope of the record in work."""
     headers: Headers | None = None
 
     def log(key: bytes, value: bytes | None, timestamp: int) -> None:
-        append(_new_output(Output, (topic, partition, key, value, timestamp, headers, store)))
+        append((topic, partition, key, value, timestamp, headers, store))
 
     return log
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError
 from milestones.common.records import TaskId
+from milestones.common.state import positions
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, names, remove_tree, some
 from milestones.common.state.engine import Engine, Engines, Namespace
@@ -55,10 +56,21 @@ class LocalState:
                 state.manifest = self._agree(held, persistent, transactional_id)
             for spec in specs:
                 state.open(spec)
+            state.complete = True
         except BaseException:
             state.close()
             raise
         return state
+
+    def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
+        """By task whose state lies here, open to nobody: its persistent stores' changelog offsets, at least. One that
+        nothing is known of has none. `StateError`."""
+        locked = self.directory.locked()
+        return {
+            task: positions.read(self.directory.task_path(task))
+            for task in self.directory.tasks()
+            if task not in locked
+        }
 
     def close(self) -> None:
         """Give the directory back. Harmless when repeated."""
@@ -107,6 +119,7 @@ class LocalState:
                 "store %r in %s was written by the engine %r, which %r can't read: it is restored from its changelog",
                 store, path, written.stores[store].engine, self.engines.name,
             )  # fmt: skip
+            positions.forget(path)
             # Before the manifest says otherwise: after a crash in between it is done again.
             remove_tree(path / ROCKSDB / store)
         return dict(written.stores)
@@ -122,6 +135,8 @@ class TaskState:
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
         self._specs: dict[str, StoreSpec] = {}
         self.manifest: TaskManifest | None = None
+        self.complete = False
+        """All stores are open."""
 
     def open(self, spec: StoreSpec) -> None:
         """Open one more store; a damaged one is set aside first."""
@@ -171,6 +186,7 @@ class TaskState:
         """Close every engine, then unlock. Harmless when repeated."""
         stores, self.stores = self.stores, {}
         try:
+            self._keep_positions(stores)
             for name, (engine, _) in stores.items():
                 try:
                     engine.close()
@@ -178,6 +194,18 @@ class TaskState:
                     log.exception("closing store %r of task %s", name, self.task)
         finally:
             self._held.unlock()
+
+    def _keep_positions(self, stores: Mapping[str, tuple[Engine, Namespace]]) -> None:
+        """What the group wants to know of the state while nobody has it open."""
+        if self.manifest is None or not self.complete:
+            return
+        self.complete = False
+        persistent = {name: namespace for name, (_, namespace) in stores.items() if self._specs[name].persistent}
+        try:
+            known = {name: at for name, namespace in persistent.items() if (at := namespace.offset()) is not None}
+            positions.write(self.path, known)
+        except StateError as error:
+            log.warning("how far task %s is can't be written down: %s", self.task, error)
 
     def _path(self, spec: StoreSpec) -> Path:
         return self.path / ROCKSDB / spec.name
@@ -205,6 +233,7 @@ class TaskState:
         path = self._path(spec)
         if not (spec.persistent and path.exists()):
             return
+        positions.forget(self.path)
         kept = self.path / CORRUPT / spec.name
         log.error("store %r of task %s starts empty, its files are kept in %s: %s", spec.name, self.task, kept, reason)
         remove_tree(kept)

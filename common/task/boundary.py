@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task.punctuation import Punctuation
 
 
@@ -26,10 +26,10 @@ class Boundary:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.epoch = 0
-        self.outputs: list[Output] = []
+        self.outputs: list[Emitted] = []
         self.changed = False
 
-    def take_outputs(self) -> list[Output]:
+    def take_outputs(self) -> list[Emitted]:
         """Outputs of finished records, in order; they are the caller's now."""
         with self.lock:
             taken, self.outputs = self.outputs, []
@@ -60,7 +60,7 @@ class Staged:
     epoch: int
     number: int
     """Of this task's commits; also in the metadata."""
-    outputs: list[Output]
+    outputs: list[Emitted]
     """Those not yet taken."""
     offsets: Mapping[TopicPartition, int]
     """Next offset to read: one for each input partition, always."""

@@ -27,7 +27,7 @@ from milestones.common.task.punctuation import Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.services import TaskSettings
 from milestones.common.task.work import Work
-from milestones.common.topology.compiled import failing_node
+from milestones.common.topology.compiled import Source, failing_node
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
 
@@ -52,6 +52,7 @@ class Runner:
         self.forget: Callable[[], None]
         self._task, self._settings = task, settings
         self._buffers, self._boundary, self._work = buffers, boundary, work
+        self._lock = boundary.lock
         self._epoch = 0
 
     # -- records
@@ -68,15 +69,17 @@ class Runner:
     def _process_one(self, buffer: InputBuffer, limit: int) -> int:
         """The only partition: its records, in order."""
         messages, extract, step = buffer.messages, buffer.extract, self._step
-        decode_key, decode_value = buffer.source.key, buffer.source.value
+        read_key, read_value = buffer.source.read_key, buffer.source.read_value
         done, go_on = 0, True
         try:
             while go_on and done < limit and messages:
                 message = messages.popleft()
-                headers = message.headers()
+                headers, key, value = message.headers(), message.key(), message.value()
                 try:
-                    key = decode_key(message.key(), headers)
-                    value = decode_value(message.value(), headers)
+                    if key is not None:
+                        key = read_key(key)
+                    if value is not None:
+                        value = read_value(value)
                 except Exception as error:
                     go_on = self._skip_unreadable(buffer, message, error)
                 else:
@@ -165,20 +168,30 @@ class Runner:
         return not self.cached or self._flush_if_full()
 
     def _advance(self, buffer: InputBuffer, offset: int, timestamp: int) -> bool:
-        """Merge the scope with the record's offset and time; False when the task was rolled back meanwhile."""
-        boundary = self._boundary
-        boundary.lock.acquire()
+        """Merge the scope with the record's offset and time; False when the task was rolled back meanwhile.
+
+        What `RecordScope.merge` does stands here once more: the calls would cost as much as the work.
+        """
+        boundary, scope, lock = self._boundary, self.scope, self._lock
+        lock.acquire()
         try:
             if boundary.epoch != self._epoch:
                 self._void()
                 return False
-            self.scope.merge(boundary.outputs)
+            touched, outputs = scope.touched, scope.outputs
+            if touched:
+                for staging in touched:
+                    staging.merge()
+                touched.clear()
+            if outputs:
+                boundary.outputs += outputs
+                outputs.clear()
             buffer.position = offset + 1
             if timestamp > buffer.stream_time:
                 buffer.stream_time = timestamp
             boundary.changed = True
         finally:
-            boundary.lock.release()
+            lock.release()
         return True
 
     def _merge(self) -> bool:
@@ -215,15 +228,16 @@ class Runner:
         self._skipped(node, letters)
 
     def _skip_unreadable(self, buffer: InputBuffer, message: InputRecord, error: Exception) -> bool:
-        node, key = buffer.source.node, "deserialization_exception_handler"
+        """A deserialiser raised: tell the handler in words that name serde and topic, as the source's own do."""
+        source, key = buffer.source, "deserialization_exception_handler"
         self.record.partition, self.record.offset = buffer.partition, message.offset()
         try:
-            context = self._context(message, message.timestamp()[1], node)
-            letters = decide(self._settings.deserialization_handler, key, context, error)
+            context = self._context(message, message.timestamp()[1], source.node)
+            letters = decide(self._settings.deserialization_handler, key, context, _explained(source, message, error))
         except BaseException:
             self._put_back(buffer, message)
             raise
-        self._skipped(node, letters)
+        self._skipped(source.node, letters)
         return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
 
     def _skip_timeless(self, buffer: InputBuffer, message: InputRecord) -> bool:
@@ -357,3 +371,14 @@ class Runner:
             buffer.log(key, update)  # downstream did without it, the changelog can't
             self._merge()
         buffer.done(key)
+
+
+def _explained(source: Source, message: InputRecord, error: Exception) -> Exception:
+    """`error` of a serde's own function, in the words of the source's deserialisers."""
+    headers = message.headers()
+    try:
+        source.key(message.key(), headers)
+        source.value(message.value(), headers)
+    except Exception as explained:
+        return explained
+    return error

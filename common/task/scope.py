@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from milestones.common.records import Headers, Output, RecordMetadata, TopicPartition
+from milestones.common.records import Emitted, Headers, RecordMetadata, TopicPartition
 from milestones.common.state.layers import Staging
 
 _NOWHERE: Final = TopicPartition("", -1)
@@ -49,14 +49,14 @@ class RecordScope:
     __slots__ = ("outputs", "touched")
 
     def __init__(self) -> None:
-        self.outputs: list[Output] = []
+        self.outputs: list[Emitted] = []
         self.touched: list[Staging] = []
 
     def __bool__(self) -> bool:
         """Whether there is anything in it."""
         return bool(self.touched or self.outputs)
 
-    def merge(self, outputs: list[Output]) -> None:
+    def merge(self, outputs: list[Emitted]) -> None:
         """The record is done: stores keep its writes, `outputs` gets what it emitted. Under the task's lock."""
         if self.touched:
             for staging in self.touched:

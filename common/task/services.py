@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.clock import Clock
-from milestones.common.records import Headers, Output, TaskId
+from milestones.common.records import Emitted, TaskId
 from milestones.common.task.punctuation import Punctuation
 from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAIL: Final = LogAndFail()
-
-_new_output = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -66,20 +64,7 @@ class Services:
         self.commit_requested = False
         self.store = store
         self._runner = runner
-        append = runner.scope.outputs.append
-
-        def emit(
-            topic: str,
-            partition: int,
-            key: bytes | None,
-            value: bytes | None,
-            timestamp: int,
-            headers: Headers | None,
-            node: str,
-        ) -> None:
-            append(_new_output(Output, (topic, partition, key, value, timestamp, headers, node)))
-
-        self.emit = emit
+        self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
 
     def schedule(
         self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str

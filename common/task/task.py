@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError, StateCorruptError
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task import buffers
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
 from milestones.common.task.buffers import InputBuffer, InputRecord
@@ -29,7 +29,7 @@ from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
-from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
+from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores, source_changelogs
 from milestones.common.task.work import Work
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
@@ -137,15 +137,13 @@ class Task:
         """Where restoration ends, by changelog partition. `ends`: their ends in Kafka. A source topic that serves as
         changelog ends at its committed input offset (`committed`), as what follows is input."""
         limits = dict(ends)
-        for spec in self.subtopology.stores:
-            if spec.source_topic is not None and spec.name in self.subtopology.changelogs:
-                if committed is None:
-                    raise OwnershipError(
-                        f"task {self.id} restores store {spec.name} from its source topic {spec.source_topic} and must "
-                        "know the committed offsets: this is a bug"
-                    )
-                partition = TopicPartition(spec.source_topic, self.id.partition)
-                limits[partition] = min(ends[partition], committed.get(partition, 0))
+        for partition in source_changelogs(self.subtopology, self.id):
+            if committed is None:
+                raise OwnershipError(
+                    f"task {self.id} restores from its source topic {partition.topic} and must know the committed "
+                    "offsets: this is a bug"
+                )
+            limits[partition] = min(ends[partition], committed.get(partition, 0))
         return limits
 
     def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
@@ -303,7 +301,7 @@ class Task:
         """Memory of what waits in the caches of its stores, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
-    def take_outputs(self) -> list[Output]:
+    def take_outputs(self) -> list[Emitted]:
         """Outputs of finished boundaries, in order; the caller sends them."""
         return self._boundary.take_outputs()
 
@@ -386,24 +384,41 @@ class Task:
                 self._seek(self._committed.positions)
                 self._runner.rewind(self._committed.punctuations)
 
-    def close(self) -> None:
-        """Close processors, stores, engines; what isn't applied is dropped. Harmless when repeated.
+    def recycle(self) -> OpenState:
+        """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.
 
-        A processor's error is raised once all is closed.
+        A processor's error is raised once all is closed, the stores too.
         """
+        self.lifecycle.move(State.CLOSING)
+        try:
+            self._end_program()
+        except BaseException:
+            self._stores.close()
+            raise
+        finally:
+            self.lifecycle.move(State.CLOSED)
+        return self._stores.release()
+
+    def close(self) -> None:
+        """Close all; what isn't applied is dropped. Harmless when repeated. Errors as in `recycle`."""
         if self.state is State.CLOSED:
             return
         self.lifecycle.move(State.CLOSING)
+        try:
+            self._end_program()
+        finally:
+            try:
+                self._stores.close()
+            finally:
+                self.lifecycle.move(State.CLOSED)
+
+    def _end_program(self) -> None:
         try:
             if self._started and self._program is not None:
                 self._program.close()
         finally:
             self._runner.scope.drop()
-            try:
-                self._stores.close()
-            finally:
-                self._clear_buffers()
-                self.lifecycle.move(State.CLOSED)
+            self._clear_buffers()
 
     # -- below
 

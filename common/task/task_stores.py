@@ -3,7 +3,7 @@
 *Guarantees*: only committed data reaches an engine, in chunks of at most `CHUNK` entries (a write holds the GIL), the
 last chunk of each store together with its changelog offset; a torn apply is repaired by replay. A store without
 changelog gets one chunk.
-*Assumes*: one owner at a time. Restoring needs nothing but this class, so that a standby task can be made of it.
+*Assumes*: one owner at a time. Restoring needs nothing but this class: a standby task is made of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from milestones.common.errors import OwnershipError, TopologyError
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged, restored
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Batch, Engine, Namespace
@@ -58,6 +58,15 @@ class OpenState(Protocol):
 
 OpenStores = Callable[[], OpenState]
 """Opens the stores of a task: `StateLockedError` (ask again), `StateError`."""
+
+
+def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
+    """The input partitions of a task that serve as changelogs. What the group hasn't committed of them is input."""
+    return frozenset(
+        TopicPartition(spec.source_topic, task.partition)
+        for spec in sub.stores
+        if spec.source_topic is not None and spec.name in sub.changelogs
+    )
 
 
 class OpenedStore:
@@ -218,6 +227,12 @@ class TaskStores:
     def memory_bytes(self) -> int:
         """Memory of the engines; what they share with other tasks isn't in it."""
         return 0 if self._state is None else self._state.memory_bytes()
+
+    def release(self) -> OpenState:
+        """Give the engines away, open, with what is applied; what isn't is dropped."""
+        self.keep_out()
+        state, self._state, self._stores = self.state, None, {}
+        return state
 
     def close(self) -> None:
         """Close the engines; what isn't applied is dropped. Harmless when repeated."""

@@ -241,7 +241,7 @@ class TopologyTestDriver:
 
     def _commit(self, task: Task) -> None:
         staged = task.freeze()
-        for output in staged.outputs:
+        for output in map(Output._make, staged.outputs):
             self._produced.setdefault(output.topic, deque()).append(output)
             if output.topic in self._readers:
                 reader = self._readers[output.topic]

@@ -19,7 +19,7 @@ from typing import Any
 
 from milestones.common.errors import TopologyError
 from milestones.common.records import Headers
-from milestones.common.serdes import Serde, unreadable
+from milestones.common.serdes import Serde
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
 from milestones.common.topology.program import Process, TaskServices
 from milestones.common.topology.sink import bind_sink
@@ -32,7 +32,8 @@ Observe = Callable[[str, Process], Process]
 
 @dataclass(frozen=True)
 class Source:
-    """One source topic of a task. `key` and `value` deserialise (data, headers), None gives None.
+    """One source topic of a task. `key` and `value` deserialise (data, headers), None gives None; `read_key` and
+    `read_value` are the serdes' own functions: never given None, and the errors are theirs.
 
     `timestamp` None: the record's own, an error when that is negative.
     """
@@ -40,6 +41,8 @@ class Source:
     node: str
     key: Callable[[bytes | None, Headers | None], Any]
     value: Callable[[bytes | None, Headers | None], Any]
+    read_key: Callable[[bytes], Any]
+    read_value: Callable[[bytes], Any]
     timestamp: TimestampExtractor | None
     process: Process
 
@@ -180,10 +183,15 @@ class _Compiler:
         return {topic: self._source(_source_of(topic, nodes), topic) for topic in topics}
 
     def _source(self, node: SourceNode, topic: str) -> Source:
+        key, value = node.key, node.value
+        assert isinstance(key, Serde)  # settled by `resolve`
+        assert isinstance(value, Serde)
         return Source(
             node=node.name,
-            key=_decoder(node.key, topic),
-            value=_decoder(node.value, topic),
+            key=_decoder(key, topic),
+            value=_decoder(value, topic),
+            read_key=key.deserializer(topic),
+            read_value=value.deserializer(topic),
             timestamp=self._extractor(node),
             process=self._bound[node.name],
         )
@@ -214,17 +222,9 @@ def _source_of(topic: str, nodes: Iterable[SourceNode]) -> SourceNode:
     return matching[0]
 
 
-def _decoder(serde: Any, topic: str) -> Callable[[bytes | None, Headers | None], Any]:
-    assert isinstance(serde, Serde)  # settled by `resolve`
-    read = serde.deserializer(topic)
-
+def _decoder(serde: Serde[Any], topic: str) -> Callable[[bytes | None, Headers | None], Any]:
     def decode(data: bytes | None, _headers: Headers | None = None) -> Any:
-        if data is None:
-            return None
-        try:
-            return read(data)
-        except Exception as error:
-            raise unreadable(serde, topic, data, error) from error
+        return serde.deserialize(topic, data)
 
     return decode
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from milestones.common.records import Headers, RecordMetadata, TaskId
+from milestones.common.records import Emitted, Headers, RecordMetadata, TaskId
 
 Process = Callable[[Any, Any, int], None]
 """A bound node: takes key, value and timestamp (ms) of one record, returns when all below it is done."""
@@ -59,16 +59,7 @@ class TaskServices(Protocol):
         """The state store of that name, ready to use from `Program.init` on."""
         ...
 
-    def emit(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers | None,
-        node: str,
-    ) -> None:
+    def emit(self, output: Emitted, /) -> None:
         """Put one output into the scope of the record being processed. Partition -1: murmur2 of the key."""
         ...
 

@@ -5,3 +5,5 @@ A topology's topics are named after the application: `<application_id>-in`, `-ou
 
 STATE = "client is "
 """What the log says before each new state of the client."""
+STATUS = "status on demand: "
+"""What the log says before the client's status, when SIGUSR1 has asked for it."""

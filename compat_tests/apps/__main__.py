@@ -1,7 +1,7 @@
 """Runs one instance of an application under test.
 
-*Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes the stacks of all threads into the log;
-with `--census` a file says what the process had before and after.
+*Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
+the log; with `--census` a file says what the process had before and after.
 *Assumes*: nothing.
 """
 
@@ -15,13 +15,15 @@ import logging
 import signal
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from compat_tests.apps import STATE
-from compat_tests.apps.topologies import TOPOLOGIES
+from compat_tests.apps import STATE, STATUS
+from compat_tests.apps.topologies import named
+from compat_tests.oracles.leftovers import keeps_memory
 from milestones import Streams, StreamsConfig
 from milestones.common.errors import MilestonesError
 
@@ -34,8 +36,13 @@ def native_threads() -> list[str]:
     return sorted((task / "comm").read_text().strip() for task in tasks.iterdir()) if tasks.exists() else []
 
 
+def name_of(kind: type) -> str:
+    """A class's full name."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def census() -> dict[str, Any]:
-    """Threads, open files and connections of this process."""
+    """Threads, open files, connections and objects of the runtime of this process."""
     gc.collect()
     process = psutil.Process()
     return {
@@ -43,6 +50,7 @@ def census() -> dict[str, Any]:
         "native_threads": native_threads(),
         "files": sorted(file.path for file in process.open_files()),
         "connections": len(process.net_connections()),
+        "objects": Counter(name for kind in map(type, gc.get_objects()) if keeps_memory(name := name_of(kind))),
     }
 
 
@@ -50,27 +58,34 @@ def run(topology: str, config_file: str) -> int:
     """The process's exit code."""
     try:
         config = StreamsConfig.from_toml(config_file)
-        streams = Streams(TOPOLOGIES[topology](config.application_id), config)
+        streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
+        signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, streams.status()))
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
         return streams.run()
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)
         return error.exit_code
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the handler holds the client
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("topology", choices=sorted(TOPOLOGIES))
+    parser.add_argument("topology", help="a name of topologies.py, or plan:JSON, or plan:FILE")
     parser.add_argument("--config", required=True)
     parser.add_argument("--census", type=Path)
     arguments = parser.parse_args()
+    try:
+        named(arguments.topology)
+    except ValueError as error:
+        parser.error(str(error))
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
         format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     before = census()
     code = run(arguments.topology, arguments.config)
     if arguments.census:

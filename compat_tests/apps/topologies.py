@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compat_tests.oracles.rows import ORDINAL
+from compat_tests.random_topologies.plans import Plan
+from compat_tests.random_topologies.program import topology
 from milestones import Processor, Record, StreamsBuilder, Topology, serdes
 
 TEXT, LONG = serdes.STRING, serdes.LONG
@@ -123,3 +125,16 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "fragile": fragile,
     "unwritable": unwritable,
 }
+
+PLAN = "plan:"
+"""What the name of a random topology begins with; a plan in text, or a file of it, follows."""
+
+
+def named(name: str) -> Callable[[str], StreamsBuilder | Topology]:
+    """The topology of that name, by application id; `ValueError` says what there is."""
+    if name.startswith(PLAN):
+        plan = Plan.parse(name.removeprefix(PLAN))
+        return lambda app: topology(plan, f"{app}-")
+    if name not in TOPOLOGIES:
+        raise ValueError(f"no topology {name!r}; there are {', '.join(sorted(TOPOLOGIES))}, {PLAN}JSON, {PLAN}FILE")
+    return TOPOLOGIES[name]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
+from compat_tests.harness.zombies import Asleep
+from compat_tests.oracles.rows import Place
 
 
 def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
@@ -20,6 +25,20 @@ def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
 
     world.wait(fed_to_death, "the fault strikes")
     instance.dies(-9)
+
+
+@contextmanager
+def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
+    """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
+    once nobody asks."""
+    members = world.cluster.members(world.application_id)
+    its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
+    sleeper.pause()  # before anything else is asked, so that it stops at work
+    committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
+    woke: dict[Place, int] = {}
+    yield Asleep(committed, world.cluster.ends(its), woke)
+    woke.update(world.cluster.ends(its))
+    sleeper.resume()
 
 
 def await_outputs(world: World, tail: Tail, count: int) -> None:

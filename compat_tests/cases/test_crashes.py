@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 
@@ -84,7 +83,7 @@ def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) ->
     world.create(out=3)
     feed = world.input("in", 4)
     group = [world.instance("count-by-value", name).start() for name in ("one", "two")]
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.outputs() as outputs:
         for _ in range(3):
             sent = len(feed.rows)
             feed.send(world.records(3_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))

@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
@@ -36,7 +35,7 @@ def endure(world: World) -> None:
     world.rng.shuffle(events)
     for one in group:
         one.start()
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.outputs() as outputs:
         for event in events:
             sent, batch = len(feed.rows), RECORDS // EVENTS
             feed.send(world.records(batch, keys=5_000, value=lambda _: f"g{world.rng.randrange(1_000)}"))

@@ -60,7 +60,7 @@ def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
     """Inputs with long keys, so that state grows, until `condition` holds."""
 
     def sent() -> object:
-        records = [one._replace(key=one.key * 20) for one in world.records(500, keys=100_000)]
+        records = [one._replace(key=(one.key or b"") * 20) for one in world.records(500, keys=100_000)]
         world.feeds["in"].send(records)
         return condition() or Not(f"after {len(world.feeds['in'].rows)} inputs")
 

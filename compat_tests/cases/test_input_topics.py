@@ -56,7 +56,7 @@ def test_new_partitions_while_it_was_stopped_are_read_by_an_application_without_
     app.stop()
     world.cluster.grow(feed.topic, 3)
     feed.grow(3)
-    feed.send(one._replace(key=b"new-" + one.key) for one in world.records(500, keys=50))
+    feed.send(one._replace(key=b"new-" + (one.key or b"")) for one in world.records(500, keys=50))
     app.start()
     world.processed()
     app.stop()

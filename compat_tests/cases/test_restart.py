@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
@@ -34,7 +33,7 @@ def test_a_stop_in_the_middle_of_the_work_loses_and_repeats_nothing(world: World
     feed = world.input("in", 3)
     feed.send(world.records(20_000, keys=100))
     app = world.instance("count")
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.outputs() as outputs:
         for part in (0.1, 0.4):
             app.start()
             await_outputs(world, outputs, int(part * len(feed.rows)))

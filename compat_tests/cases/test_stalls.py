@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.cluster import Tail
+from compat_tests.cases.steps import asleep, await_outputs
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
+
+MISSED_HEARTBEATS_S = 3.0
+"""Several heartbeats of the suite's applications, far less than the session of the case that stands still so long."""
 
 
 def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
@@ -18,19 +22,19 @@ def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(worl
     sleeper.start()
     other.start()
     world.group_is(sleeper, other)
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.outputs() as outputs:
         feed.send(world.records(10_000, keys=500))
         await_outputs(world, outputs, 1_000)
-        sleeper.pause()
-        feed.send(world.records(1_000, keys=500))
-        world.group_is(other)
-        world.inputs_processed()
-        sleeper.resume()
+        with asleep(world, sleeper) as nap:
+            feed.send(world.records(1_000, keys=500))
+            world.group_is(other)
+            world.inputs_processed()
         feed.send(world.records(1_000, keys=500))
         world.group_is(sleeper, other)
+        feed.send(world.records(1_000, keys=500))
         world.processed()
     stop_all([sleeper, other])
-    judge(world, COUNT, crashed=True, zombies=True)
+    judge(world, COUNT, crashed=True, asleep=[nap])
 
 
 @pytest.mark.full
@@ -42,6 +46,8 @@ def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: Worl
     feed.send(world.records(1_000, keys=100))
     app.pause()
     feed.send(world.records(1_000, keys=100))
+    missed = time.monotonic() + MISSED_HEARTBEATS_S
+    world.wait(lambda: time.monotonic() > missed, "heartbeats were missed")
     app.resume()
     world.processed()
     app.stop()
@@ -55,7 +61,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(world: World) -> N
     world.create(out=3)
     feed = world.input("in", 3)
     app = world.instance("count-by-value", num_stream_threads=2).start()
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.outputs() as outputs:
         feed.send(world.records(5_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
         await_outputs(world, outputs, 500)
         world.broker.kill()

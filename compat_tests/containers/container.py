@@ -6,8 +6,8 @@ clients, and for itself when it sends transaction markers. The port is ours to c
 would change with each restart.
 
 *Guarantees*: published on the loopback interface only. `start` returns when clients are served. After `kill` or `stop`,
-`start` brings the same data back on the same ports. The container never outlives its owner, even one that dies by
-`kill -9`.
+`start` brings the same data back on the same ports, transactions in the middle of their completion included. The
+container never outlives its owner, even one that dies by `kill -9`.
 *Assumes*: the Docker engine runs on this machine. One thread uses a `KafkaContainer` at a time.
 """
 
@@ -43,9 +43,13 @@ from milestones.common.kafka.embedded import BrokerDiedError, EmbeddedKafkaError
 from milestones.common.kafka.embedded.broker import JVM_OPTIONS, accepts, answers, cluster_id
 from milestones.common.kafka.embedded.ports import free_port, is_free
 from milestones.common.kafka.embedded.properties import (
+    CLEAN_SHUTDOWN,
     CLIENT_LISTENER,
     CONTROLLER_LISTENER,
+    FENCED,
+    FENCING_S,
     HOST,
+    controller_properties,
     properties_text,
     server_properties,
 )
@@ -75,7 +79,17 @@ _START = """#!/bin/sh
 set -eu
 cd {home}
 run() {{ exec java -Dlog4j2.configurationFile=file:{home}/log4j2.properties {jvm} -cp '{jars}/*' "$@"; }}
-[ -e data/meta.properties ] || (run kafka.tools.StorageTool format -t {cluster} -c server.properties)
+if [ ! -e data/meta.properties ]; then
+    (run kafka.tools.StorageTool format -t {cluster} -c server.properties)
+elif [ ! -e data/{clean} ]; then
+    (run kafka.Kafka controller.properties) > fencing.log 2>&1 &
+    controller=$!
+    for _ in $(seq {fencing_tenths}); do
+        if grep -q '{fenced}' fencing.log || ! kill -0 $controller; then break; fi
+        sleep 0.1
+    done
+    kill $controller && wait $controller || true
+fi
 run kafka.Kafka server.properties
 """
 
@@ -320,9 +334,13 @@ class KafkaContainer:
         settings = {"listeners": listeners, **self._properties}
         data = Path(str(_HOME / "data"))
         properties = server_properties(data, self._ports, self._protocols, settings, self._advertised)
-        script = _START.format(home=_HOME, jars=JARS, jvm=" ".join(self._jvm_options), cluster=cluster_id())
+        script = _START.format(
+            home=_HOME, jars=JARS, jvm=" ".join(self._jvm_options), cluster=cluster_id(), clean=CLEAN_SHUTDOWN,
+            fenced=FENCED, fencing_tenths=10 * FENCING_S,
+        )  # fmt: skip
         return {
             "server.properties": properties_text(properties),
+            "controller.properties": properties_text(controller_properties(properties)),
             "log4j2.properties": properties_text(_LOGGING),
             "start.sh": script,
         }

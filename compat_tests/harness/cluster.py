@@ -1,7 +1,7 @@
 """Kafka as the suite sees it: topics, records, committed offsets, groups.
 
 *Guarantees*: `read` returns everything up to the partitions' read-uncommitted ends, control records passed over, or
-raises; nothing is cached.
+raises; nothing is cached; a topic that isn't there is an error, never one without partitions.
 *Assumes*: one thread.
 """
 
@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from compat_tests.harness.waiting import DeadlineError
+from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
 
@@ -56,6 +56,18 @@ class Cluster:
         new = [NewTopic(name, count, 1, config=settings) for name, count in topics.items()]
         for future in self.admin.create_topics(new, request_timeout=CALL_S).values():
             future.result(CALL_S)
+        self._await_known(topics)
+
+    def _await_known(self, topics: Mapping[str, int]) -> None:
+        """Kafka's controller says that a topic is made before its broker knows of it: a broker that is still deleting
+        the topics of the case before learns of new ones up to a second later."""
+
+        def known() -> object:
+            found = self.topics()
+            lacking = {name: found.get(name, 0) for name, count in topics.items() if found.get(name, 0) < count}
+            return Not(f"partitions with a leader: {lacking}") if lacking else True
+
+        until(known, f"the broker knows {', '.join(topics)}", CALL_S)
 
     def set_topic(self, topic: str, config: Mapping[str, str]) -> None:
         """Change settings of a topic."""
@@ -68,6 +80,7 @@ class Cluster:
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         self.admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=CALL_S)[topic].result(CALL_S)
+        self._await_known({topic: partitions})
 
     def truncate(self, before: Mapping[Place, int]) -> None:
         """Delete all records before these offsets. Kafka refuses it for a topic that is only compacted."""
@@ -82,14 +95,21 @@ class Cluster:
                 future.result(CALL_S)
 
     def topics(self) -> dict[str, int]:
-        """Partition counts of all topics."""
+        """Partition counts of all topics: of partitions that have a leader."""
         found = self.admin.list_topics(timeout=CALL_S).topics
-        return {name: len(topic.partitions) for name, topic in found.items()}
+        return {name: sum(one.leader >= 0 for one in topic.partitions.values()) for name, topic in found.items()}
 
     def places(self, topics: Iterable[str]) -> list[Place]:
-        """All partitions of these topics, as far as they exist."""
+        """All partitions of these topics. `KafkaException` when the broker doesn't know one of them: a check over no
+        partitions would hold whatever is wrong."""
         counts = self.topics()
-        return [Place(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        places = []
+        for topic in topics:
+            if not counts.get(topic):
+                unknown = KafkaError.UNKNOWN_TOPIC_OR_PART
+                raise KafkaException(KafkaError(unknown, f"the broker knows no topic {topic}"))
+            places += [Place(topic, number) for number in range(counts[topic])]
+        return places
 
     def ends(
         self, places: Collection[Place], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -116,7 +136,8 @@ class Cluster:
         By a consumer that never joins: the admin client's own call crashes the process while the group's coordinator
         is being found (confluent-kafka-python's issue 1982).
         """
-        asked = [TopicPartition(*place) for place in self.places(name for name in self.topics() if name[:2] != "__")]
+        counts = {name: count for name, count in self.topics().items() if name[:2] != "__"}
+        asked = [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
         if not asked:
             return {}
         consumer = Consumer(
@@ -153,9 +174,9 @@ class Cluster:
         """Kafka's description of one topic."""
         return self.admin.describe_topics(TopicCollection([topic]))[topic].result(CALL_S)
 
-    def read(self, topics: Iterable[str], timeout_s: float = 60.0) -> list[Row]:
-        """All committed records of these topics, by topic and partition, in order."""
-        with Tail(self, topics) as tail:
+    def read(self, topics: Iterable[str], timeout_s: float = 60.0, *, uncommitted: bool = False) -> list[Row]:
+        """All committed records of these topics, by topic and partition, in order; `uncommitted`: the others too."""
+        with Tail(self, topics, uncommitted=uncommitted) as tail:
             tail.to_the_end(timeout_s)
             return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
 
@@ -176,6 +197,8 @@ class Tail(AbstractContextManager["Tail"]):
         topics: Iterable[str],
         places: Collection[Place] = (),
         from_offsets: Mapping[Place, int] | None = None,
+        *,
+        uncommitted: bool = False,
     ) -> None:
         self._cluster, self._places = cluster, [*places, *cluster.places(topics)]
         self._reached = dict.fromkeys(self._places, 0)
@@ -184,7 +207,7 @@ class Tail(AbstractContextManager["Tail"]):
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "group.id": "compat-suite-never-committed",
-                "isolation.level": "read_committed",
+                "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
@@ -198,6 +221,13 @@ class Tail(AbstractContextManager["Tail"]):
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
+
+    def __str__(self) -> str:
+        at = {str(Place(one.topic, one.partition)): one.offset for one in self._consumer.position(self._assigned())}
+        return f"{len(self.rows)} rows; positions {at}, ends reached { {str(p): o for p, o in self._reached.items()} }"
+
+    def _assigned(self) -> list[TopicPartition]:
+        return [TopicPartition(*place) for place in self._places]
 
     def poll(self, wait_s: float = 0.0) -> int:
         """Take what is there; the number of rows so far."""

@@ -20,9 +20,9 @@ FIRST_TIMESTAMP = 1_700_000_000_000
 
 
 class Sent(NamedTuple):
-    """A record to be sent. `partition` None: the key's."""
+    """A record to be sent. `partition` None: the key's; a record without a key needs one."""
 
-    key: bytes
+    key: bytes | None
     value: bytes | None
     timestamp: int
     partition: int | None = None
@@ -65,6 +65,7 @@ class Feed:
         for record in records:
             partition = record.partition
             if partition is None:
+                assert record.key is not None, f"{record} has neither a key nor a partition"
                 partition = partition_of(record.key, len(self._ends))
             offset, self._ends[partition] = self._ends[partition], self._ends[partition] + 1
             header = origin_header(self.topic, partition, offset)

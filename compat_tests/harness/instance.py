@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from compat_tests.apps import STATE
+from compat_tests.apps import STATE, STATUS
 from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -33,6 +33,9 @@ class DiedError(AssertionError):
 class Instance:
     """A process that may be started again and again, on the same state directory."""
 
+    entry: tuple[str, ...] = ("compat_tests.apps",)
+    """The module that is run, and what its command line has before the topology's name."""
+
     def __init__(self, name: str, topology: str, config: Mapping[str, Any], directory: Path) -> None:
         self.name, self._topology, self._directory = name, topology, directory
         self.state_dir = directory / f"{name}-state"
@@ -41,6 +44,8 @@ class Instance:
         self._census_file = directory / f"{name}-census.json"
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self.may_end = False
+        """Whether the case has ended the current process, told it to end, or armed a fault in it."""
 
     def __repr__(self) -> str:
         return f"<instance {self.name}: {'runs' if self.running else f'ended with {self.exit_code}'}>"
@@ -48,6 +53,12 @@ class Instance:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the last process."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -59,9 +70,10 @@ class Instance:
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         config_file.write_text(as_toml({**self.config, **changes}))
-        command = [sys.executable, "-m", "compat_tests.apps", self._topology, "--config", str(config_file)]
+        command = [sys.executable, "-m", *self.entry, self._topology, "--config", str(config_file)]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1
+        self.may_end = fault is not None
         with self.log_file.open("ab") as log:
             log.write(f"---- start {self.starts}: {' '.join(command)} (fault {fault})\n".encode())
             log.flush()
@@ -83,6 +95,7 @@ class Instance:
 
     def kill(self) -> None:
         """`kill -9`; returns when it is dead."""
+        self.may_end = True
         self.signal(signal.SIGKILL)
         self.wait()
 
@@ -109,14 +122,15 @@ class Instance:
     def ask_to_stop(self) -> None:
         """SIGTERM; to a process that is still being born, once it listens."""
         self.says(STATE)
+        self.may_end = True
         self.signal(signal.SIGTERM)
 
     def write_stacks(self) -> None:
-        """Have a process that hangs write the stacks of its threads into its log."""
+        """Have a process that hangs write the stacks of its threads and its status into its log."""
         if self.running and STATE in self.log():
             self.signal(signal.SIGUSR1)
             with suppress(AssertionError):
-                self.says("most recent call first", timeout_s=5)
+                self.says(STATUS, timeout_s=5)
 
     def must_live(self) -> None:
         """Raise `DiedError` when the process has ended."""
@@ -125,6 +139,7 @@ class Instance:
 
     def dies(self, expected: int, timeout_s: float = EXIT_S) -> None:
         """Wait until the process ends by itself, with this exit code."""
+        self.may_end = True
         code = self.wait(timeout_s)
         assert code == expected, f"{self.name}: exit code {code}, expected {expected}\n{self.log_tail()}"
 

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
-from compat_tests.oracles import changelog, group, offsets, outputs
+from compat_tests.harness.zombies import Asleep, fallen, judge_outputs, without
+from compat_tests.oracles import changelog, group, offsets, outputs, thinned
 from compat_tests.oracles.findings import Finding, Findings, hold
 from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Place, Row
@@ -24,56 +25,110 @@ def judge(
     zombies: bool = False,
     repartitions: Sequence[str] = (),
     poisoned: frozenset[bytes] = frozenset(),
+    asleep: Collection[Asleep] = (),
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
-    into a changelog is in no other's store. `poisoned`: values of inputs that a handler was to skip."""
+    into a changelog is in no other's store; `asleep` says what it had in work, so that counts are judged all the same
+    (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
-        findings += judge_flow(world, flow, exact=exact, zombies=zombies, poisoned=poisoned)
+        findings += judge_flow(world, flow, exact=exact, zombies=zombies, poisoned=poisoned, asleep=asleep)
     findings += judge_offsets(world, repartitions)
-    past = world.history()
-    findings += offsets.never_back(past.commits)
-    findings += group.one_owner(past.generations)
+    findings += judge_history(world)
     hold(findings)
 
 
-def judge_flow(world: World, flow: Flow, *, exact: bool, zombies: bool, poisoned: frozenset[bytes]) -> Findings:
+def judge_history(world: World) -> Findings:
+    """What the broker wrote down about the group; nothing at all is no history of an application that did anything."""
+    past = world.history()
+    findings = [] if past.generations else [Finding("no-history", f"no generation of {world.application_id} is known")]
+    if not past.commits and any(feed.rows for feed in world.feeds.values()):
+        findings.append(Finding("no-history", f"no commit of {world.application_id} is known"))
+    return findings + offsets.never_back(past.commits) + group.one_owner(past.generations)
+
+
+def judge_flow(
+    world: World,
+    flow: Flow,
+    *,
+    exact: bool,
+    zombies: bool,
+    poisoned: frozenset[bytes],
+    asleep: Collection[Asleep] = (),
+) -> Findings:
     """Outputs, then the changelog and the stores behind them."""
     inputs = [row for source in flow.sources for row in world.feeds[source].rows if row.value not in poisoned]
     topic = world.topic(flow.output)
     found, partitions = world.cluster.read([topic]), world.cluster.topics()[topic]
-    if exact:
+    if asleep and not exact:
+        return judge_after_sleep(world, flow, inputs, found, partitions, asleep)
+    if flow.thinned:
+        findings = thinned.thinned(flow, inputs, found, partitions, exact=exact, zombies=zombies)
+    elif exact:
         findings = outputs.exact(flow, inputs, found, partitions)
     else:
         findings = outputs.at_least_once(flow, inputs, found, partitions, zombies=zombies)
     if flow.store is not None and not findings and (exact or not zombies):
-        table = outputs.table(flow, inputs, found) if exact else None
-        findings += judge_store(world, flow.store, table)
+        findings += judge_store(world, flow.store, table_of(flow, inputs, found) if exact else None)
     return findings
 
 
-def judge_store(world: World, store: str, table: Mapping[bytes, Entry] | None) -> Findings:
+def judge_after_sleep(
+    world: World, flow: Flow, inputs: Sequence[Row], found: Sequence[Row], partitions: int, asleep: Collection[Asleep]
+) -> Findings:
+    """At least once, a count whose owner was given up and came back: see `zombies.py`."""
+    assert flow.store is not None
+    spoilt = frozenset(fallen(found) | fallen(world.cluster.read([world.topic(f"{flow.store}-changelog")])))
+    findings = judge_outputs(flow, inputs, found, partitions, asleep, spoilt)
+    return findings or judge_store(world, flow.store, None, spoilt)
+
+
+def table_of(flow: Flow, inputs: Sequence[Row], found: Sequence[Row]) -> Mapping[bytes, Entry] | None:
+    """What the state must end as, where that is known; `found`: the outputs, which are exact."""
+    return thinned.table(flow, inputs) if flow.thinned else outputs.table(flow, inputs, found)
+
+
+def judge_store(
+    world: World, store: str, table: Mapping[bytes, Entry] | None, spoilt: frozenset[bytes] = frozenset()
+) -> Findings:
     """The changelog against the table (when it is known), every store on every disk against the changelog, and for
-    each task at least one store that has all of it."""
-    topic = world.topic(f"{store}-changelog")
-    rows = world.cluster.read([topic])
-    places = world.cluster.places([topic])
-    ends = world.cluster.ends(places)
-    findings = changelog.changelog_equals_table(rows, table) if table is not None else []
-    by_partition = {place: [row for row in rows if row.place == place] for place in places}
-    lacking: dict[Place, Findings] = {}
+    each task at least one store that has all of it. `spoilt`: keys that nothing is said about."""
+    found, rows = judge_disks(world, store, spoilt), _logged(world, store, spoilt)
+    if table is not None:
+        found += changelog.changelog_equals_table(rows, table)
+    by_task: defaultdict[int, list[changelog.StoreDump]] = defaultdict(list)
     for dump in _dumps(world, store):
-        place = Place(topic, int(dump.task.partition("_")[2]))
-        findings += changelog.store_equals_changelog(dump, by_partition[place], ends[place])
-        behind = changelog.store_is_complete(dump, by_partition[place])
-        if lacking.get(place) != []:
-            lacking[place] = behind
-    for place, its_rows in by_partition.items():
-        nowhere = [Finding("missing", f"no instance has store {store} of {place}")] if its_rows else []
-        findings += lacking.get(place, nowhere)
+        by_task[_partition(dump)].append(dump)
+    for place in world.cluster.places([world.topic(f"{store}-changelog")]):
+        own = [row for row in rows if row.place == place]
+        found += changelog.somebody_has_it_all(place, by_task[place.partition], own)
+    return found
+
+
+def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()) -> Findings:
+    """Every store on every disk, of active tasks, of standbys or left behind, against its changelog: after any crash
+    too."""
+    topic = world.topic(f"{store}-changelog")
+    rows, ends = _logged(world, store, spoilt), world.cluster.ends(world.cluster.places([topic]))
+    committed = {(row.place, row.offset) for row in rows}
+    everything = world.cluster.read([topic], uncommitted=True) if world.exactly_once else []
+    aborted = [row for row in everything if (row.place, row.offset) not in committed]
+    findings: Findings = []
+    for dump in _dumps(world, store):
+        place = Place(topic, _partition(dump))
+        own, dropped = ([row for row in some if row.place == place] for some in (rows, aborted))
+        findings += changelog.store_equals_changelog(without(spoilt, dump), own, ends[place], dropped)
     return findings
+
+
+def _logged(world: World, store: str, spoilt: frozenset[bytes]) -> list[Row]:
+    return [row for row in world.cluster.read([world.topic(f"{store}-changelog")]) if row.key not in spoilt]
+
+
+def _partition(dump: changelog.StoreDump) -> int:
+    return int(dump.task.partition("_")[2])
 
 
 def _dumps(world: World, store: str) -> Iterable[changelog.StoreDump]:

@@ -24,6 +24,7 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.cluster import Cluster, Tail
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.instance import Instance
+from compat_tests.harness.situation import situation
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
@@ -55,6 +56,7 @@ class World:
     rng: random.Random
     feeds: dict[str, Feed] = field(default_factory=dict)
     instances: list[Instance] = field(default_factory=list)
+    tails: list[Tail] = field(default_factory=list)
 
     @property
     def exactly_once(self) -> bool:
@@ -74,6 +76,14 @@ class World:
         self.create(**{suffix: partitions})
         self.feeds[suffix] = Feed(self.cluster, self.topic(suffix), partitions)
         return self.feeds[suffix]
+
+    @contextmanager
+    def outputs(self, suffix: str = "out") -> Iterator[Tail]:
+        """Reads what is committed to a topic, as it comes."""
+        with Tail(self.cluster, [self.topic(suffix)]) as tail:
+            self.tails.append(tail)
+            yield tail
+            self.tails.remove(tail)
 
     def records(self, count: int, keys: int, value: Callable[[int], str] | None = None) -> list[Sent]:
         """Records of `keys` keys by seed, one millisecond apart."""
@@ -103,9 +113,9 @@ class World:
         return made
 
     def must_live(self) -> None:
-        """Every process that was started and not ended by the case still runs."""
+        """Every process that was started, and that the case neither ended nor told to end, still runs."""
         for instance in self.instances:
-            if instance.exit_code not in (None, 0, -9):
+            if instance.starts and not instance.may_end:
                 instance.must_live()
 
     # ---- conditions
@@ -167,9 +177,7 @@ class World:
         except DeadlineError as error:
             for instance in self.instances:
                 instance.write_stacks()
-            own = [topic for topic in self.cluster.topics() if topic.startswith(self.application_id)]
-            still_open = {str(place): at for place, at in self.cluster.open_transactions(own).items()}
-            raise DeadlineError(f"{error}; open transactions (last stable offset, end): {still_open}") from error
+            raise DeadlineError(f"{error}\n{situation(self.cluster, self.application_id, self.tails)}") from error
 
     def group_is(self, *instances: Instance, timeout_s: float = PROGRESS_S) -> None:
         """Wait until these instances, and only they, have all partitions of the inputs, each something."""

@@ -4,10 +4,14 @@
 |---|---|
 | stale | a key has another value than the changelog gives at the store's offset |
 | missing | a key isn't in the store, or not in the table |
-| extra | a key is in the store, or in the table, and shouldn't be: an uncommitted write, a lost deletion |
+| extra | a key is in the store, or in the table, and shouldn't be: a lost deletion, a write that wasn't logged |
+| uncommitted | a key has the value of a changelog record that was aborted, or isn't committed |
 | ahead | the store says that it holds more than the changelog has |
 | behind | a store that was closed cleanly doesn't have all of its changelog |
 | no-offset | a store has entries but doesn't say up to where |
+| nowhere | no disk has a store of a task whose changelog has records |
+
+A standby's store is judged as an active one's: neither may have what isn't committed.
 
 *Guarantees*: pure; the byte formats are written down here once more, apart from the runtime's.
 *Assumes*: the changelog partition was read from its beginning to its end, under read committed, in order.
@@ -16,12 +20,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.flows import Entry
-from compat_tests.oracles.rows import Row
+from compat_tests.oracles.rows import Place, Row
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,19 @@ def fold(rows: Iterable[Row], below: int | None = None) -> dict[bytes, Entry]:
     return table
 
 
-def store_equals_changelog(dump: StoreDump, rows: Sequence[Row], end: int, *, timestamped: bool = True) -> Findings:
-    """`end`: the changelog's read-uncommitted end offset."""
+def store_equals_changelog(
+    dump: StoreDump, rows: Sequence[Row], end: int, aborted: Iterable[Row] = (), *, timestamped: bool = True
+) -> Findings:
+    """`end`: the changelog's read-uncommitted end offset. `aborted`: what lies in it and isn't among the committed
+    `rows`; it only serves to name what a store has and shouldn't."""
     if dump.offset is None:
         return [Finding("no-offset", f"{dump} has {len(dump.entries)} entries")] if dump.entries else []
     if dump.offset > end:
         return [Finding("ahead", f"{dump} is at offset {dump.offset}, its changelog ends at {end}")]
     table = fold(rows, dump.offset)
     right = {key: _stored(entry, timestamped) for key, entry in table.items()}
-    return _compare(f"{dump} at offset {dump.offset}", right, dump.entries)
+    uncommitted = {(row.key, _stored(Entry(row.timestamp, row.value), timestamped)) for row in aborted if row.value}
+    return _compare(f"{dump} at offset {dump.offset}", right, dump.entries, uncommitted)
 
 
 def store_is_complete(dump: StoreDump, rows: Sequence[Row]) -> Findings:
@@ -67,6 +75,14 @@ def store_is_complete(dump: StoreDump, rows: Sequence[Row]) -> Findings:
     left = [row for row in rows if row.offset >= offset and row.key is not None]
     text = f"{dump} is at {offset}; {len(left)} records follow"
     return [Finding("behind", f"{text}, the first {left[0]}")] if left else []
+
+
+def somebody_has_it_all(place: Place, dumps: Iterable[StoreDump], rows: Sequence[Row]) -> Findings:
+    """After a clean close: of the stores of one task on all disks, at least one is complete."""
+    found = [store_is_complete(dump, rows) for dump in dumps]
+    if not found:
+        return [Finding("nowhere", f"no disk has a store of {place}, which has {len(rows)} records")] if rows else []
+    return min(found, key=len)
 
 
 def changelog_equals_table(rows: Iterable[Row], table: Mapping[bytes, Entry]) -> Findings:
@@ -79,14 +95,21 @@ def _stored(entry: Entry, timestamped: bool) -> bytes:
     return struct.pack(">q", entry.timestamp) + entry.value if timestamped else entry.value
 
 
-def _compare(what: str, right: Mapping[bytes, bytes], found: Mapping[bytes, bytes]) -> Findings:
+def _compare(
+    what: str,
+    right: Mapping[bytes, bytes],
+    found: Mapping[bytes, bytes],
+    uncommitted: Container[tuple[bytes | None, bytes]] = frozenset(),
+) -> Findings:
     findings = [Finding("missing", f"{what} lacks key {key!r:.60}") for key in right.keys() - found.keys()]
-    findings += [
-        Finding("extra", f"{what} has key {key!r:.60} = {found[key]!r:.60}") for key in found.keys() - right.keys()
-    ]
-    findings += [
-        Finding("stale", f"{what} has {key!r:.60} = {found[key]!r:.60}, should be {right[key]!r:.60}")
-        for key in right.keys() & found.keys()
-        if right[key] != found[key]
-    ]
+    for key, value in found.items():
+        if right.get(key) == value:
+            continue
+        text = f"{what} has {key!r:.60} = {value!r:.60}"
+        if (key, value) in uncommitted:
+            findings.append(Finding("uncommitted", f"{text}, which was never committed"))
+        elif key in right:
+            findings.append(Finding("stale", f"{text}, should be {right[key]!r:.60}"))
+        else:
+            findings.append(Finding("extra", text))
     return sorted(findings)

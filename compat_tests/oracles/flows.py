@@ -21,14 +21,20 @@ class Flow:
     """One path from topics to a topic. `sources` and `output` are names without the application's prefix.
 
     `step` None: no state, `encode` is given the payload itself. `store`: the name of the store that keeps the state.
+    Payloads of one input are numbered as they come, unless `expand` gives each its ordinal. `later`: the timestamp of
+    a state out of its own and the next payload's. `counts`: the state may be too high after a repetition, never too
+    low. `thinned`: a cache leaves only some of a key's outputs, always the last.
     """
 
     sources: tuple[str, ...]
     output: str
-    expand: Callable[[Row], Iterable[tuple[bytes | None, Any]]]
+    expand: Callable[[Row], Iterable[tuple[bytes | None, Any] | tuple[bytes | None, Any, int]]]
     encode: Callable[[Any], bytes | None] = lambda payload: payload
     step: Callable[[Any, Any], Any] | None = None
     store: str | None = None
+    later: Callable[[int, int], int] = max
+    counts: bool = True
+    thinned: bool = False
 
 
 class Expected(NamedTuple):
@@ -49,9 +55,9 @@ class Entry(NamedTuple):
 def expected(flow: Flow, inputs: Iterable[Row]) -> dict[Origin, Expected]:
     """Every output that these inputs must give, by origin."""
     return {
-        Origin(row.topic, row.partition, row.offset, ordinal): Expected(key, payload, row.timestamp)
+        Origin(row.topic, row.partition, row.offset, *(its or [at])): Expected(key, payload, row.timestamp)
         for row in inputs
-        for ordinal, (key, payload) in enumerate(flow.expand(row))
+        for at, (key, payload, *its) in enumerate(flow.expand(row))
     }
 
 
@@ -63,11 +69,11 @@ class Interpreter:
         self._states: dict[bytes | None, tuple[Any, int]] = {}
 
     def process(self, record: Expected) -> tuple[bytes | None, int]:
-        """Value and timestamp of the output. A state's timestamp is the highest of its payloads'."""
+        """Value and timestamp of the output. A state's timestamp is what `later` says: the highest."""
         if self._flow.step is None:
             return self._flow.encode(record.payload), record.timestamp
         state, latest = self._states.get(record.key, (None, record.timestamp))
-        state, latest = self._flow.step(state, record.payload), max(latest, record.timestamp)
+        state, latest = self._flow.step(state, record.payload), self._flow.later(latest, record.timestamp)
         self._states[record.key] = state, latest
         return self._flow.encode(state), latest
 

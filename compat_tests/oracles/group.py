@@ -34,8 +34,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Generation:
+    """`protocol`: the one that the broker chose."""
+
     number: int
     members: tuple[Member, ...]
+    protocol: str = ""
 
 
 @dataclass
@@ -98,11 +101,10 @@ def _generation(reader: Reader) -> Generation:
     if not 2 <= version <= 3:
         raise ValueError(f"GroupMetadataValue has version {version}; this reader knows 2 and 3")
     reader.text()
-    number = reader.number(">i")
-    reader.text()
+    number, protocol = reader.number(">i"), reader.text()
     reader.text()
     reader.number(">q")
-    return Generation(number, tuple(_member(reader, version) for _ in range(reader.number(">i"))))
+    return Generation(number, tuple(_member(reader, version) for _ in range(reader.number(">i"))), protocol)
 
 
 def _member(reader: Reader, version: int) -> Member:

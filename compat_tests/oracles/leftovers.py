@@ -5,6 +5,7 @@
 | thread | a thread that lives on |
 | file | an open file below the state directory |
 | connection | an open connection |
+| memory | an object of the runtime that somebody still holds, with all that it holds |
 
 *Guarantees*: pure.
 *Assumes*: both censuses were taken by the process itself, garbage collected.
@@ -14,13 +15,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compat_tests.oracles.findings import Finding, Findings
 
 PROCESS_WIDE = "rocksdb:"
 """RocksDB's background threads belong to the process: they come with the first store and stay."""
+
+RUNTIME = ("milestones.", "confluent_kafka.", "cimpl.Consumer", "cimpl.Message", "cimpl.Producer")
+"""Whose objects hold clients, stores and buffers."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,22 @@ class Census:
     native_threads: tuple[str, ...]
     files: tuple[str, ...]
     connections: int
+    objects: Mapping[str, int] = field(default_factory=dict)
+    """How many of each class there are, of those that `keeps_memory` names."""
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> Census:
-        return cls(
-            tuple(written["threads"]), tuple(written["native_threads"]), tuple(written["files"]), written["connections"]
-        )
+        threads, native_threads, files = (tuple(written[name]) for name in ("threads", "native_threads", "files"))
+        return cls(threads, native_threads, files, written["connections"], written["objects"])
+
+
+def keeps_memory(name: str) -> bool:
+    """Whether objects of the class with this full name are what a running client is made of."""
+    return name.startswith(RUNTIME)
 
 
 def nothing_left(before: Census, after: Census, state_dir: str) -> Findings:
-    """Threads, files of the state directory and connections are back to what they were."""
+    """Threads, files of the state directory, connections and objects are back to what they were."""
     new = sorted(set(after.threads) - set(before.threads))
     findings = [Finding("thread", f"thread {name} lives on") for name in new]
     native = Counter(after.native_threads) - Counter(before.native_threads)
@@ -52,4 +62,6 @@ def nothing_left(before: Census, after: Census, state_dir: str) -> Findings:
     if after.connections > before.connections:
         text = f"{after.connections} connections after close, {before.connections} before start"
         findings.append(Finding("connection", text))
+    for name, count in sorted((Counter(after.objects) - Counter(before.objects)).items()):
+        findings.append(Finding("memory", f"{count} {name} are still held"))
     return findings

@@ -41,11 +41,13 @@ def at_the_end(committed: Mapping[Place, int | None], ends: Mapping[Place, int],
 
 def exactly_the_end(committed: Mapping[Place, int | None], ends: Mapping[Place, int]) -> Findings:
     """For topics without control records, where the next offset to read is the end itself."""
-    return [
-        Finding("unprocessed", f"{place} is committed at {committed.get(place)}, its end is {end}")
-        for place, end in sorted(ends.items())
-        if end > 0 and committed.get(place) != end
-    ]
+    findings = []
+    for place, end in sorted(ends.items()):
+        offset = committed.get(place)
+        if end > 0 and offset != end:
+            kind = "not-committed" if offset is None else "beyond-end" if offset > end else "unprocessed"
+            findings.append(Finding(kind, f"{place} is committed at {offset}, its end is {end}"))
+    return findings
 
 
 def never_back(commits: Iterable[tuple[Place, int]]) -> Findings:

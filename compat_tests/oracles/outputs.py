@@ -58,7 +58,7 @@ def at_least_once(
     findings += _order(wanted, known, _must_not_skip)
     if not findings and flow.step is None:
         findings += _values(flow, wanted, known)
-    elif not findings and not zombies:
+    elif not findings and not zombies and flow.counts:
         findings += _not_too_low(flow, wanted, known)
     return findings
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 from compat_tests.oracles.changelog import (
     changelog_equals_table,
     fold,
+    somebody_has_it_all,
     store_equals_changelog,
     store_is_complete,
 )
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.outputs import table
+from compat_tests.oracles.rows import Place
 from compat_tests.planted.samples import COUNT, changelog, counts, dump, inputs
 
 LOG = changelog()
@@ -33,6 +35,27 @@ def test_a_stale_value_is_found() -> None:
 def test_an_uncommitted_write_in_a_store_is_found() -> None:
     early = replace(dump(LOG, len(LOG) - 1), offset=4)
     assert kinds(store_equals_changelog(early, LOG, END)) & {"stale", "extra"}
+
+
+def test_an_aborted_write_in_a_store_active_or_standby_is_named_as_such() -> None:
+    committed, aborted = [row for row in LOG if row.offset != 5], [LOG[5]]
+    for below in (6, len(LOG)):
+        read_uncommitted, right = dump(LOG[:6]), dump([*LOG[:5]])
+        standby = replace(right, offset=below, entries=read_uncommitted.entries)
+        upto = [row for row in committed if row.offset < 6]
+        assert kinds(store_equals_changelog(standby, upto, END, aborted)) == {"uncommitted"}
+        assert store_equals_changelog(replace(right, offset=below), upto, END, aborted) == []
+    new = LOG[0]._replace(key=b"new", offset=END)
+    added = replace(dump(LOG), entries={**dump(LOG).entries, **dump([new]).entries})
+    assert kinds(store_equals_changelog(added, LOG, END + 1, [new])) == {"uncommitted"}
+
+
+def test_a_task_whose_store_no_disk_has_whole_is_found() -> None:
+    place, half = Place("log", 0), dump(LOG, 5)
+    assert somebody_has_it_all(place, [half, dump(LOG)], LOG) == []
+    assert somebody_has_it_all(place, [], []) == []
+    assert kinds(somebody_has_it_all(place, [half, half], LOG)) == {"behind"}
+    assert kinds(somebody_has_it_all(place, [], LOG)) == {"nowhere"}
 
 
 def test_a_lost_deletion_is_found() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.oracles.findings import Finding, PromiseBrokenError, hold, kinds
 from compat_tests.oracles.group import Generation, Member, all_owned, at_most_generations, history, one_owner
-from compat_tests.oracles.leftovers import Census, nothing_left
+from compat_tests.oracles.leftovers import Census, keeps_memory, nothing_left
 from compat_tests.oracles.offsets import at_the_end, exactly_the_end, never_back
 from compat_tests.oracles.placement import java_hash, murmur2, partition_of
 from compat_tests.oracles.rows import Place, Row
@@ -34,11 +34,15 @@ def test_an_offset_short_of_the_end_is_found() -> None:
 
 
 def test_an_offset_beyond_the_end_is_found() -> None:
-    assert kinds(at_the_end({**ENDS, P0: ENDS[P0] + 1}, ENDS, ROWS)) == {"beyond-end"}
+    beyond = {**ENDS, P0: ENDS[P0] + 1}
+    assert kinds(at_the_end(beyond, ENDS, ROWS)) == {"beyond-end"}
+    assert kinds(exactly_the_end(beyond, ENDS)) == {"beyond-end"}
 
 
 def test_a_partition_without_a_committed_offset_is_found() -> None:
-    assert kinds(at_the_end({P0: ENDS[P0], P1: None}, ENDS, ROWS)) == {"not-committed"}
+    without = {P0: ENDS[P0], P1: None}
+    assert kinds(at_the_end(without, ENDS, ROWS)) == {"not-committed"}
+    assert kinds(exactly_the_end(without, ENDS)) == {"not-committed"}
 
 
 def test_a_commit_that_goes_back_is_found() -> None:
@@ -112,7 +116,8 @@ def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() 
         offsets_row(struct.pack(">h", 2) + text("other"), metadata),
     ]
     found = history("g", rows)
-    assert found.generations == [Generation(7, (Member("m-1", "client", frozenset({P0, P1}), frozenset({P1})),))]
+    member_read = Member("m-1", "client", frozenset({P0, P1}), frozenset({P1}))
+    assert found.generations == [Generation(7, (member_read,), protocol="v1")]
     assert found.commits == [(P1, 42)]
 
 
@@ -132,10 +137,16 @@ def test_a_clean_process_passes() -> None:
         (replace(BEFORE, native_threads=("python", "rdk:main")), "thread"),
         (replace(BEFORE, files=(*BEFORE.files, "/state/app/0_0/LOCK")), "file"),
         (replace(BEFORE, connections=1), "connection"),
+        (replace(BEFORE, objects={"milestones.common.task.task.Task": 2}), "memory"),
     ],
 )
 def test_what_a_process_leaves_behind_is_found(after: Census, kind: str) -> None:
     assert kinds(nothing_left(BEFORE, after, "/state")) == {kind}
+
+
+def test_a_census_counts_what_a_client_is_made_of_and_nothing_that_belongs_to_the_process() -> None:
+    assert all(map(keeps_memory, ["milestones.common.task.task.Task", "milestones.streams.Streams", "cimpl.Message"]))
+    assert not any(map(keeps_memory, ["builtins.dict", "cimpl.Uuid", "compat_tests.apps.Words"]))
 
 
 def test_murmur2_gives_the_values_of_kafkas_own_test() -> None:

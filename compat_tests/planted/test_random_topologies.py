@@ -8,27 +8,26 @@ import hypothesis
 import pytest
 
 from compat_tests.oracles.rows import Row
-from compat_tests.random_topologies import plans
-from compat_tests.random_topologies.plans import Plan, Step
+from compat_tests.random_topologies import interpretation, strategies
+from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.test_in_the_driver import check, is_thinned
 
-WRONG = Step(plans.STEPS["tag"].stream, lambda key, value: [(key, value)])
 NO_CACHE: dict[str, Any] = {"statestore_cache_max_bytes": 0}
 
 
 def test_a_wrong_operator_is_found_in_the_smallest_topology(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plans.STEPS, "tag", WRONG)
+    monkeypatch.setitem(interpretation.STEPS, "tag", lambda key, value: [(key, value)])
 
     def differs(plan: Plan) -> bool:
         try:
-            check(plan, [Row("in", 0, 0, b"a", b"b", 1)], NO_CACHE)
+            check(plan, [Row("in0", 0, 0, b"a", b"b", 1)], NO_CACHE)
         except AssertionError:
             return True
         return False
 
     settings = hypothesis.settings(max_examples=500, database=None, derandomize=True, deadline=None)
-    found = hypothesis.find(plans.plans(), differs, settings=settings)
-    assert [path.steps for path in found.paths] == [("tag",)]
+    found = hypothesis.find(strategies.plans(), differs, settings=settings)
+    assert [(*path.steps, *path.more) for path in found.paths] == [("tag",)]
 
 
 def test_a_cache_may_thin_changes_out_but_not_swap_or_drop_the_last() -> None:
@@ -37,3 +36,10 @@ def test_a_cache_may_thin_changes_out_but_not_swap_or_drop_the_last() -> None:
     assert not is_thinned([two, one, three], [one, two, three])
     assert not is_thinned([one, two], [one, two, three])
     assert not is_thinned([one, three, three], [one, two, three])
+
+
+def test_only_a_deletion_of_what_nobody_saw_may_stay_unseen() -> None:
+    put, deleted = (b"k", b"v", 1), (b"k", None, 2)
+    assert is_thinned([], [put, deleted])
+    assert not is_thinned([put], [put, deleted])
+    assert not is_thinned([], [deleted, put])

@@ -1,161 +1,160 @@
-"""A small random topology as a plan, and the two things that it stands for: a program of ours, and flows of the
-reference interpreter. Each step is written down twice, once for each, in plain sight.
+"""Small topologies as data: what `program.py` makes into a topology and `interpretation.py` into reference flows.
 
-*Guarantees*: a plan's `repr` rebuilds it; hypothesis shrinks a plan to fewer paths with fewer steps.
+In text a plan is JSON, so that it can be printed, kept, and handed to a process:
+
+    {"sources": [3], "paths": [{"steps": ["swap"], "end": "count", "partitions": 2}]}
+
+*Guarantees*: `Plan.parse(plan.text()) == plan`; a plan that can't work is refused with what is wrong in it.
 *Assumes*: keys and values are text, or missing.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import reduce
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path as File
+from typing import Any
 
-from hypothesis import strategies as st
+VALUE_STEPS = ("drop-keyless", "erase-empty", "keep-short", "letters", "tag")
+KEY_STEPS = ("by-value", "swap")
+"""Steps that change keys: what keeps state by key behind them goes through a repartition topic."""
+STEPS = (*VALUE_STEPS, *KEY_STEPS)
+STATEFUL = ("count", "join-texts", "latest", "table")
+ENDS = ("copy", *STATEFUL)
 
-from compat_tests.oracles.flows import Flow
-from compat_tests.oracles.rows import Row
-from milestones import StreamsBuilder, serdes
-from milestones.common.topology.stream import KStream
-
-TEXT, LONG = serdes.STRING, serdes.LONG
-Pair = tuple[bytes | None, bytes | None]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One operator: on a stream of ours, and on one record of the interpreter."""
-
-    stream: Callable[[KStream], KStream]
-    record: Callable[[bytes | None, bytes | None], Iterable[Pair]]
+FAN_OUT = 16
+"""More than the outputs that any one step makes of a record: ordinals are numbers to this base."""
 
 
-def _tag(value: str | None) -> str:
-    return f"{value or ''}!"
-
-
-STEPS = {
-    "keep-short": Step(
-        lambda stream: stream.filter(lambda _, value: len(value or "") < 3),
-        lambda key, value: [(key, value)] if len(value or b"") < 3 else [],
-    ),
-    "drop-keyless": Step(
-        lambda stream: stream.filter_not(lambda key, _: key is None),
-        lambda key, value: [(key, value)] if key is not None else [],
-    ),
-    "tag": Step(
-        lambda stream: stream.map_values(_tag),
-        lambda key, value: [(key, (value or b"") + b"!")],
-    ),
-    "by-value": Step(
-        lambda stream: stream.select_key(lambda _, value: value),
-        lambda key, value: [(value, value)],
-    ),
-    "swap": Step(
-        lambda stream: stream.map(lambda key, value: (value, key)),
-        lambda key, value: [(value, key)],
-    ),
-    "letters": Step(
-        lambda stream: stream.flat_map_values(lambda value: list(value or "")),
-        lambda key, value: [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))],
-    ),
-    "erase-empty": Step(
-        lambda stream: stream.map_values(lambda value: value or None),
-        lambda key, value: [(key, value or None)],
-    ),
-}
-ENDS = ("copy", "repartition", "count", "join-texts", "latest")
+class PlanError(ValueError):
+    """A plan that can't work, or text that isn't one."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """From the input through `steps` to an output of its own. `end`: what it does with the records there."""
+    """From some sources, merged, through `steps` to an output topic of its own, of `partitions` partitions.
+
+    `again`: behind the steps through a repartition topic of so many partitions; 0: not. `more`: steps behind it.
+    `end`: what is done with the records there. `in_memory`: the store of an end that has one.
+    """
 
     steps: tuple[str, ...]
     end: str
-    in_memory: bool = True
+    sources: tuple[int, ...] = (0,)
+    again: int = 0
+    more: tuple[str, ...] = ()
+    in_memory: bool = False
+    partitions: int = 1
+
+    @property
+    def stateful(self) -> bool:
+        return self.end in STATEFUL
+
+    @property
+    def rekeyed(self) -> bool:
+        """Whether it needs a repartition topic that the plan doesn't name: that of the group, if it groups."""
+        return self.stateful and not self.again and any(step in KEY_STEPS for step in self.steps)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Paths side by side, all from the topic `in`, the n-th to `out<n>`."""
+    """Paths side by side. The n-th reads topics of `in0`, `in1`, ..., of as many partitions as `sources` says, writes
+    `out<n>` and keeps its state in `store<n>`."""
 
     paths: tuple[Path, ...]
+    sources: tuple[int, ...] = (1,)
 
-    def topology(self, prefix: str = "") -> StreamsBuilder:
-        """The program. Topics' names begin with `prefix`."""
-        builder = StreamsBuilder()
-        source = builder.stream(f"{prefix}in", key=TEXT, value=TEXT)
+    def __post_init__(self) -> None:
+        need(bool(self.paths), "a plan needs a path")
+        need(bool(self.sources) and min(self.sources) > 0, f"sources have partitions, not {self.sources}")
         for number, path in enumerate(self.paths):
-            stream = reduce(lambda stream, step: STEPS[step].stream(stream), path.steps, source)
-            _finish(stream, path, number, f"{prefix}out{number}")
-        return builder
+            _check(path, f"path {number}", self.sources)
 
-    def flows(self) -> list[Flow]:
-        """What it must do, path by path."""
-        return [_flow(path, number) for number, path in enumerate(self.paths)]
+    @property
+    def used(self) -> tuple[int, ...]:
+        """The sources that any path reads."""
+        return tuple(sorted({source for path in self.paths for source in path.sources}))
 
-
-def _finish(stream: KStream, path: Path, number: int, output: str) -> None:
-    store = f"store{number}"
-    match path.end:
-        case "copy":
-            stream.to(output, key=TEXT, value=TEXT)
-        case "repartition":
-            stream.repartition(name=f"again{number}", key=TEXT, value=TEXT).to(output, key=TEXT, value=TEXT)
-        case "count":
-            grouped = stream.group_by_key(name=f"group{number}", key=TEXT, value=TEXT)
-            grouped.count(store, in_memory=path.in_memory).to_stream().to(output, key=TEXT, value=LONG)
-        case "join-texts":
-            grouped = stream.group_by_key(name=f"group{number}", key=TEXT, value=TEXT)
-            joined = grouped.aggregate(
-                str, lambda _, value, text: text[-9:] + value, store, value=TEXT, in_memory=path.in_memory
-            )
-            joined.to_stream().to(output, key=TEXT, value=TEXT)
-        case "latest":
-            grouped = stream.group_by_key(name=f"group{number}", key=TEXT, value=TEXT)
-            latest = grouped.reduce(lambda _, value: value, store, in_memory=path.in_memory)
-            latest.to_stream().to(output, key=TEXT, value=TEXT)
-
-
-def _flow(path: Path, number: int) -> Flow:
-    needs_value, needs_key = path.end not in ("copy", "repartition"), path.end != "copy"
-    steps = [STEPS[step].record for step in path.steps]
-
-    def expand(row: Row) -> Iterable[Pair]:
-        pairs: list[Pair] = [(row.key, row.value)]
-        for step in steps:
-            pairs = [out for pair in pairs for out in step(*pair)]
+    def repartitions(self) -> list[str]:
+        """The repartition topics, without the application's name."""
+        named = {number: "again" if path.again else "group" for number, path in enumerate(self.paths)}
         return [
-            (key, value)
-            for key, value in pairs
-            if not (needs_key and key is None) and not (needs_value and value is None)
+            f"{named[number]}{number}-repartition"
+            for number, path in enumerate(self.paths)
+            if path.again or path.rekeyed
         ]
 
-    names, output = ("in",), f"out{number}"
-    match path.end:
-        case "count":
-            return Flow(names, output, expand, struct.Struct(">q").pack, lambda n, _: (n or 0) + 1, f"store{number}")
-        case "join-texts":
-            return Flow(names, output, expand, step=lambda text, value: (text or b"")[-9:] + value)
-        case "latest":
-            return Flow(names, output, expand, step=lambda _, value: value)
-        case _:
-            return Flow(names, output, expand)
+    def text(self) -> str:
+        """As JSON, in one line; what is as always is left out."""
+        return json.dumps(as_data(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """Of JSON, or of a file of it."""
+        return cls.of(_load(text))
+
+    @classmethod
+    def of(cls, data: Any) -> Plan:
+        """Of JSON's own types."""
+        given = known_fields(cls, data)
+        need(isinstance(given.get("paths"), (list, tuple)), f"a plan has a list of paths, not {given.get('paths')!r}")
+        paths = [Path(**_tuples(known_fields(Path, path))) for path in given["paths"]]
+        return cls(**{**_tuples(given), "paths": tuple(paths)})
 
 
-def plans() -> st.SearchStrategy[Plan]:
-    """Up to three paths of up to four steps."""
-    steps = st.lists(st.sampled_from(sorted(STEPS)), max_size=4).map(tuple)
-    paths = st.builds(Path, steps, st.sampled_from(ENDS), st.booleans())
-    return st.lists(paths, min_size=1, max_size=3).map(lambda some: Plan(tuple(some)))
+def need(right: bool, otherwise: str) -> None:
+    """Raise `PlanError` unless `right`."""
+    if not right:
+        raise PlanError(otherwise)
 
 
-def inputs(topic: str = "in") -> st.SearchStrategy[list[Row]]:
-    """Up to thirty records of a few keys, some keyless, some without a value, some late."""
-    text = st.none() | st.text("ab", max_size=4).map(str.encode)
-    record = st.tuples(text, text, st.integers(1, 50))
-    return st.lists(record, max_size=30).map(
-        lambda records: [Row(topic, 0, offset, *record) for offset, record in enumerate(records)]
-    )
+def as_data(part: Any) -> dict[str, Any]:
+    """A frozen dataclass of plans as JSON's own types, without fields that have their defaults."""
+    defaults = {field.name: field.default for field in fields(part) if field.default is not MISSING}
+    kept = {name: getattr(part, name) for name in asdict(part)}
+    return {name: _plain(value) for name, value in kept.items() if name not in defaults or value != defaults[name]}
+
+
+def known_fields(kind: Any, data: Any) -> dict[str, Any]:
+    """`data` as arguments of the dataclass `kind`; `PlanError` for what it doesn't have or lacks."""
+    need(isinstance(data, Mapping), f"a {kind.__name__} is an object, not {data!r:.80}")
+    names = {field.name for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    unknown, missing = sorted(data.keys() - names), sorted(needed - data.keys())
+    need(not unknown, f"a {kind.__name__} has no {', '.join(unknown)}; it has {', '.join(sorted(names))}")
+    need(not missing, f"a {kind.__name__} needs {', '.join(missing)}")
+    return dict(data)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return as_data(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def _tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text if text.lstrip().startswith("{") else File(text).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise PlanError(f"no JSON, and no file of it: {text!r:.80}: {error}") from error
+
+
+def _check(path: Path, where: str, sources: tuple[int, ...]) -> None:
+    for step in (*path.steps, *path.more):
+        need(step in STEPS, f"{where}: no step {step!r}; there are {', '.join(STEPS)}")
+    need(path.end in ENDS, f"{where}: no end {path.end!r}; there are {', '.join(ENDS)}")
+    need(len(set(path.sources)) == len(path.sources) > 0, f"{where}: sources {path.sources}: some, none twice")
+    need(all(0 <= source < len(sources) for source in path.sources), f"{where}: there are {len(sources)} sources")
+    need(path.partitions > 0, f"{where}: its output has {path.partitions} partitions")
+    need(path.again >= 0, f"{where}: a repartition topic of {path.again} partitions")
+    need(bool(path.again) or not path.more, f"{where}: steps behind a repartition that isn't there")
+    # One key's records of one input partition would take two ways, and the order of two ways is chance.
+    need(not set(path.more) & set(KEY_STEPS), f"{where}: keys can't be changed again behind a repartition")
+    counts = {sources[source] for source in path.sources}
+    co_partitioned = len(counts) == 1 or bool(path.again) or path.rekeyed or not path.stateful
+    need(co_partitioned, f"{where}: state by key over topics of {sorted(counts)} partitions")

@@ -11,8 +11,9 @@
 The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
 processed again.
 
-*Guarantees*: only outputs of finished boundaries are sent; each knows its task; one that is refused takes no other
-with it. Dead letters are sent as part of the same commit as what they stand for.
+*Guarantees*: only outputs of finished boundaries are sent, and none that a transaction doesn't fence once the group may
+have given this thread up; each knows its task; one that is refused takes no other with it. Dead letters are sent as
+part of the same commit as what they stand for.
 *Assumes*: driven by the thread that owns the producer and the tasks.
 """
 
@@ -27,6 +28,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import ProductionError, TaskCorruptedError
 from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, Failure, classify, may_succeed_later
+from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.records import Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
@@ -58,6 +60,7 @@ class DirectCollection:
         for task in tasks:
             outputs = task.take_outputs()
             if outputs:
+                self._must_be_in_session()
                 sent = True
                 self._clients.producer.send(task.id, outputs, task.changelog_topics)
         if sent:
@@ -67,7 +70,14 @@ class DirectCollection:
 
     def send(self, task: Task, staged: Staged) -> None:
         if staged.outputs:
+            self._must_be_in_session()
             self._clients.producer.send(task.id, staged.outputs, task.changelog_topics)
+
+    def _must_be_in_session(self) -> None:
+        """Nothing fences a producer without transactions: a thread that stood still for longer than its session, while
+        others took its tasks over, must not write behind them."""
+        if not self._config.exactly_once and self._clients.member.session_over():
+            raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
 
     def flush(self) -> None:
         self._flush()

@@ -43,6 +43,7 @@ class Inputs:
         self._lost: dict[TopicPartition, int] = {}
         self._failing_since: dict[TaskId, int] = {}
         self._started: list[Task] = []
+        self._paused: frozenset[int] = frozenset()
         self.polls = self.poll_ns = self.fetched = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -165,16 +166,26 @@ class Inputs:
 
     def throttle(self) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart. An empty one that keeps its task from what others have buffered goes on always."""
+        the two marks are far apart. An empty one that keeps its task from what others have buffered goes on always.
+        Those of paused tasks stay paused; what they have buffered takes no room from the others."""
         most = self._config.buffered_records_per_partition
-        most_bytes = self._config.input_buffer_max_bytes // self._config.num_stream_threads
-        total = sum(task.buffered_bytes() for task in set(self._tasks.values()))
-        full = [p for p, task in self._tasks.items() if task.buffered_of(p) >= 2 * most]
+        most_bytes = self._config.input_buffer_max_bytes // max(1, self._context.live.threads)
+        going = self._tasks
+        if self._paused:
+            going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}
+            self._consumer.pause(self._tasks.keys() - going.keys())
+        total = sum(task.buffered_bytes() for task in set(going.values()))
+        full = [p for p, task in going.items() if task.buffered_of(p) >= 2 * most]
         if total >= most_bytes:
-            full = [p for p, task in self._tasks.items() if task.buffered_of(p)]
+            full = [p for p, task in going.items() if task.buffered_of(p)]
         self._consumer.pause(full)
         room = total < most_bytes // 2
-        self._consumer.resume([p for p in self._consumer.paused if self._may_resume(p, most // 2 if room else -1)])
+        stopped = self._consumer.paused & going.keys()
+        self._consumer.resume([p for p in stopped if self._may_resume(p, most // 2 if room else -1)])
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
+        self._paused = subtopologies
 
     def _may_resume(self, partition: TopicPartition, most: int) -> bool:
         task = self._tasks[partition]

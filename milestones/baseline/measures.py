@@ -18,6 +18,7 @@ from milestones.common.metrics import (
     Metrics,
     NodeMetrics,
     PartitionMetrics,
+    StandbyMetrics,
     TaskMetrics,
     ThreadMetrics,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from milestones.baseline.inputs import Inputs
     from milestones.baseline.rebalance import Rebalance
     from milestones.baseline.tasks import ThreadTasks
+    from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext, ThreadReport
     from milestones.parts import Clients, Commit, OutputCollection
@@ -118,6 +120,22 @@ class TaskMeasures:
             self._metrics.remove(scope)
 
 
+class StandbyMeasures:
+    """One standby's metrics."""
+
+    def __init__(self, task: StandbyTask, metrics: Metrics, thread: str) -> None:
+        self.task, self._metrics = task, metrics
+        self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
+
+    def publish(self, now_ms: int, lag: int) -> None:
+        self.scope.update.total = self.task.work.restored
+        self.scope.standby_records_lag.value = lag
+        self.scope.publish(now_ms)
+
+    def close(self) -> None:
+        self._metrics.remove(self.scope)
+
+
 class ThreadMeasures:
     """*Owns*: the metrics of the thread, its member, its tasks, its input partitions; it publishes them."""
 
@@ -128,6 +146,7 @@ class ThreadMeasures:
         self._thread = self._metrics.add(ThreadMetrics, thread_id=self._name)
         self._group = self._metrics.add(GroupMetrics, client_id=self._client)
         self._tasks: dict[TaskId, TaskMeasures] = {}
+        self._standbys: dict[TaskId, StandbyMeasures] = {}
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._polls, self._poll_ns, self._fetched = Growth(), Growth(), Growth()
         self._commits, self._commit_ns = Growth(), Growth()
@@ -144,7 +163,7 @@ class ThreadMeasures:
     def turn(self) -> None:
         """Note what happened in a turn of the loop."""
         thread, parts = self._thread, self._measured
-        self._follow(parts.tasks.open)
+        self._follow(parts.tasks.open, parts.tasks.standbys)
         thread.poll.add(self._poll_ns.to(parts.inputs.poll_ns), self._polls.to(parts.inputs.polls))
         fetched = self._fetched.to(parts.inputs.fetched)
         if fetched:
@@ -162,14 +181,17 @@ class ThreadMeasures:
         rebalance = parts.rebalance
         self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
 
-    def _follow(self, tasks: Mapping[TaskId, Task]) -> None:
+    def _follow(self, tasks: Mapping[TaskId, Task], standbys: Mapping[TaskId, StandbyTask]) -> None:
         """Metrics for the tasks there are, and for no others; a task that was closed and is back begins anew."""
-        gone = [id for id, measures in self._tasks.items() if tasks.get(id) is not measures.task]
-        for id in gone:
+        for id in [id for id, measures in self._tasks.items() if tasks.get(id) is not measures.task]:
             self._tasks.pop(id).close()
+        for id in [id for id, follower in self._standbys.items() if standbys.get(id) is not follower.task]:
+            self._standbys.pop(id).close()
         for id in tasks.keys() - self._tasks.keys():
             dropped = self._measured.collection.dropped.get(id, 0)
             self._tasks[id] = TaskMeasures(tasks[id], self._metrics, self._name, dropped)
+        for id in standbys.keys() - self._standbys.keys():
+            self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
 
     def publish(self, now_ms: int, report: ThreadReport) -> None:
         """About once a second: let everybody see. `report` is the thread's newest."""
@@ -181,13 +203,16 @@ class ThreadMeasures:
         dropped = self._measured.collection.dropped
         for id, measures in self._tasks.items():
             measures.publish(now_ms, dropped.get(id, 0), report.restoring.get(id, 0))
+        for id, follower in self._standbys.items():
+            follower.publish(now_ms, report.standby_lags.get(id, -1))
         self._publish_partitions(now_ms, report.lags)
 
     def _publish_thread(self, now_ms: int, report: ThreadReport) -> None:
         thread, clients, tasks = self._thread, self._measured.clients, self._measured.tasks
         thread.task_created.total, thread.task_closed.total = tasks.created, tasks.closed
         thread.rolled_back.total = tasks.roll_backs
-        thread.active_tasks.value, thread.restoring_tasks.value = len(report.tasks), len(report.restoring)
+        thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
+        thread.standby_updating_tasks.value = len(tasks.standbys)
         waits = (
             clients.consumer.blocked_ns,
             clients.restore_consumer.blocked_ns,
@@ -222,7 +247,7 @@ class ThreadMeasures:
 
     def close(self) -> None:
         """Remove everything."""
-        self._follow({})
+        self._follow({}, {})
         for scope in (*self._partitions.values(), self._group, self._thread):
             self._metrics.remove(scope)
         self._partitions.clear()

@@ -1,6 +1,7 @@
 """Processing of the baseline: the stream thread calls the topology itself.
 
-*Guarantees*: each ready task gets its turn in every round; turns shrink until a round fits its time slice.
+*Guarantees*: each ready task gets its turn in every round; turns shrink until a round fits its time slice; nothing of
+a paused task is called.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -30,15 +31,28 @@ class InlineProcessing:
     def __init__(self, context: ThreadContext) -> None:
         self._clock = context.clock
         self._tasks: dict[TaskId, Task] = {}
+        self._paused: frozenset[int] = frozenset()
+        self._going: list[Task] = []
         self._removed: list[Task] = []
         self._turn = 1
         self.processed = 0
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
+        self._choose()
 
     def remove(self, task: TaskId) -> None:
         self._removed.append(self._tasks.pop(task))
+        self._choose()
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Leave the tasks of these sub-topologies, and only of these, alone (KIP-834)."""
+        self._paused = subtopologies
+        self._choose()
+
+    def _choose(self) -> None:
+        """A list of its own: a task may be taken away by what a round calls."""
+        self._going = [task for task in self._tasks.values() if task.id.subtopology not in self._paused]
 
     def take_removed(self) -> list[Task]:
         removed, self._removed = self._removed, []
@@ -58,13 +72,13 @@ class InlineProcessing:
                 break
             begun_ms = ended_ms
         wall_ms = self._clock.wall_ms()
-        punctuated = [task.punctuate(wall_ms) for task in list(self._tasks.values())]
+        punctuated = [task.punctuate(wall_ms) for task in self._going]
         return self.processed > before or any(punctuated)
 
     def _round(self) -> int:
         """One turn for each task; how many records it were. Slow records make the next turns shorter."""
         wall_ms, before = self._clock.wall_ms(), self.processed
-        for task in list(self._tasks.values()):
+        for task in self._going:
             self.processed += task.process(self._turn, wall_ms)
         return self.processed - before
 
@@ -75,5 +89,5 @@ class InlineProcessing:
             self._turn = min(MOST_RECORDS, self._turn * 2)
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        due = [at for task in self._tasks.values() if (at := task.next_punctuation_ms()) is not None]
+        due = [at for task in self._going if (at := task.next_punctuation_ms()) is not None]
         return max(0, min(due) - self._clock.wall_ms()) if due else None

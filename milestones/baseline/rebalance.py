@@ -1,7 +1,7 @@
 """The stream thread's answers to its group.
 
-*Guarantees*: what is given away has been committed and closed before anybody else may have it; tasks that stay go on
-processing all the while.
+*Guarantees*: what is given away has been committed, then closed or made a standby, before anybody else may have it;
+tasks that stay go on processing all the while. A warm-up that has caught up has the group assign anew.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from milestones.baseline.warmups import WarmUps
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
 from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost
@@ -21,6 +22,7 @@ from milestones.states import ThreadState
 
 if TYPE_CHECKING:
     from milestones.baseline.tasks import ThreadTasks
+    from milestones.common.records import TaskId
     from milestones.context import ThreadContext
     from milestones.parts import Clients
 
@@ -48,6 +50,9 @@ class Rebalance:
         """`commit` commits all tasks, and recovers by itself when that fails; `abandon` drops all tasks uncommitted."""
         self._context, self._member, self._tasks = context, clients.member, tasks
         self._commit, self._abandon = commit, abandon
+        self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
+        self._reason = ""
+        self._promised: frozenset[TaskId] = frozenset()
         self.generation = -1
         self.joining = True
         self.completed = self.elapsed_ns = self.failed = 0
@@ -73,12 +78,19 @@ class Rebalance:
                     states.append(ThreadState.PARTITIONS_REVOKED)
                 case Failed(error):
                     raise error
+        if self._warm_ups.waiting and not self.joining:
+            self._look_after_warm_ups()
         return states
+
+    def _look_after_warm_ups(self) -> None:
+        caught_up = self._warm_ups.due(self._tasks.lags(), self._context.clock.monotonic_ms())
+        if caught_up:
+            self._member.request_rejoin(f"warm-up {', '.join(map(str, caught_up))} has caught up")
 
     def _join(self, reason: str) -> ThreadState:
         """Commit, then join with what we have: from JoinGroup on, commits wait for the new generation."""
         log.info("%s: joins the group: %s", self._context.name, reason)
-        self.joining = True
+        self.joining, self._reason = True, reason
         self._failed()
         self._commit()
         reach("rebalance.before-join")
@@ -128,33 +140,33 @@ class Rebalance:
             topics=application.source_topics,
             fingerprint=application.fingerprint,
             active=self._tasks.owned,
+            standby=frozenset(self._tasks.standbys),
+            promised=self._promised,
+            positions=self._tasks.positions(),
+            lags=self._tasks.lags(),
             generation=self.generation,
             client_tags=context.config.client_tags,
+            reason=self._reason,
         )
-
-    def _reopen(self, assignment: Assignment) -> None:
-        """Tasks that stay but have other input partitions than before (a new topic matches a pattern) begin anew."""
-        changed = self._tasks.with_other_partitions(assignment.partitions)
-        if changed:
-            log.info("%s: tasks with new input partitions: %s", self._context.name, sorted(map(str, changed)))
-            self._commit()
-            self._tasks.close(changed)
 
     def _assigned(self, assignment: Assignment) -> list[ThreadState]:
         reach("rebalance.assigned")
         if assignment.error is not None:
             raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
+        active = {id: assignment.partitions[id] for id in assignment.active}
+        standbys = assignment.standby | assignment.warmup
         revoked = self._tasks.owned - assignment.active
-        if revoked:
+        if self._tasks.changed(active):
             self._commit()
-            self._tasks.close(revoked)
-            reach("rebalance.revoked")
-        self._reopen(assignment)
-        self._tasks.assign({id: assignment.partitions[id] for id in assignment.active})
+        self._tasks.assign(active, standbys)
+        self._warm_ups.assigned(assignment.warmup)
+        self._promised = assignment.promised
         if revoked:
+            reach("rebalance.revoked")
             self._member.request_rejoin("tasks were released to their new owners")
         log.info(
-            "%s: generation %d, tasks %s, revoked %s",
-            self._context.name, self.generation, sorted(map(str, assignment.active)), sorted(map(str, revoked)),
-        )
+            "%s: generation %d, tasks %s, standbys %s, warm-ups %s, revoked %s",
+            self._context.name, self.generation,
+            *(sorted(map(str, tasks)) for tasks in (active, assignment.standby, assignment.warmup, revoked)),
+        )  # fmt: skip
         return [ThreadState.PARTITIONS_ASSIGNED]

@@ -1,8 +1,8 @@
 """Transaction recovery of the baseline: as Kafka Streams does it.
 
 *Guarantees*: after an abortable error, a stale generation among them, the tasks go on in place from the last commit
-(whether the member is still one, the group itself tells); after a fatal one a new producer has fenced the old one, and
-the thread's tasks are lost: it rejoins.
+(whether the member is still one, the group itself tells), and nothing of what was queued is sent any more; after a
+fatal one a new producer has fenced the old one, and the thread's tasks are lost: it rejoins.
 *Assumes*: no store is ever behind Kafka by more than the uncommitted tail, so a lost task loses no state.
 """
 
@@ -44,6 +44,10 @@ class RejoinRecovery:
                 raise error
 
     def _abort(self) -> bool:
+        if not self._clients.producer.transactional:
+            # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
+            self._clients.renew_producer()
+            return True
         try:
             self._clients.producer.abort(self._context.config.request_timeout_ms)
             return True

@@ -1,8 +1,7 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
-*Guarantees*: a task is complete when its position has reached the changelog's end as it was, uncommitted and control
-records included, when its restoration began; a store whose changelog is gone from under its offset, or is another
-topic of the same name, is rebuilt; the task's other stores stay.
+*Guarantees*: active tasks are completed, standbys kept up (`changelogs.py` says what that means), by one consumer.
+While an active task has much to restore standbys get a share of the time, so that it comes first and they don't starve.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -11,53 +10,45 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Message
-
-from milestones.common.errors import MilestonesError, StateCorruptError, TimeoutExceededError
+from milestones.baseline.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
+from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
 from milestones.housekeeper import AskBounds, Bounds
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
 
+C = TypeVar("C", bound=Changelogs)
+
 BATCH = 1_000
 """Changelog records per round."""
 
+MUCH = 10 * BATCH
+"""Changelog records of active tasks from which on standbys have to stand back."""
 
-@dataclass
-class Progress:
-    """One task in restoration. `stores` by changelog partition; `ends` None until the housekeeper has answered.
+TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
+"""So much of each turn is the standbys' too. Long turns: whoever stands back loses what was prefetched for it."""
 
-    `answers` is this restoration's alone: the answer to an earlier one of the same task would name an end that the
-    changelog has outgrown.
-    """
+CHECK_INTERVAL_MS = 60_000
+"""How often it is asked whether a standby's changelogs are still the same topics."""
 
-    task: Task
-    stores: dict[TopicPartition, str]
-    committed: Mapping[TopicPartition, int]
-    asked_at_ms: int
-    answers: Mailbox[Bounds]
-    ends: Mapping[TopicPartition, int] | None = None
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
-
-    def missing(self) -> dict[TopicPartition, int]:
-        """Records still to come, by changelog partition that isn't complete."""
-        if self.ends is None:
-            return {}
-        return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
+ASK_AGAIN_MS = 1_000
+"""After a question about a standby that had no answer."""
 
 
 class InlineRestoration:
-    """The tasks in restoration.
+    """The tasks in restoration, and the standbys.
 
     *Owns*: those tasks between `add` and `take_restored` / `take_removed`, the restore consumer's assignment.
     *Sends*: `AskBounds`. *Receives*: `Bounds`.
@@ -65,144 +56,178 @@ class InlineRestoration:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._consumer = context, clients.restore_consumer
-        self._tasks: dict[TaskId, Progress] = {}
-        self._by_partition: dict[TopicPartition, Progress] = {}
+        self._active: dict[TaskId, ActiveChangelogs] = {}
+        self._standbys: dict[TaskId, StandbyChangelogs] = {}
+        self._by_partition: dict[TopicPartition, Changelogs] = {}
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._paused: frozenset[int] = frozenset()
+        self._active_since_ms: int | None = None
         self._restored: list[Task] = []
-        self._removed: list[Task] = []
+        self._removed: list[Task | StandbyTask] = []
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        stores = {
-            TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
-        }
-        answers: Mailbox[Bounds] = Mailbox(1, f"{self._context.name} bounds of {task.id}'s changelogs")
-        progress = Progress(task, stores, committed, self._context.clock.monotonic_ms(), answers)
-        self._tasks[task.id] = progress
-        self._by_partition.update(dict.fromkeys(stores, progress))
-        self._ask(progress)
+        now_ms = self._context.clock.monotonic_ms()
+        changelogs = self._active[task.id] = ActiveChangelogs(task, self._answers(task.id), now_ms, committed)
+        self._enter(changelogs)
 
-    def _ask(self, progress: Progress) -> None:
-        question = AskBounds(progress.task.id, frozenset(progress.stores), progress.answers, topic_ids=True)
+    def add_standby(self, task: StandbyTask) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        changelogs = StandbyChangelogs(task, self._answers(task.id), now_ms, self._committed)
+        self._standbys[task.id] = changelogs
+        self._enter(changelogs)
+
+    def _answers(self, id: TaskId) -> Mailbox[Bounds]:
+        return Mailbox(1, f"{self._context.name} bounds of {id}'s changelogs")
+
+    def _enter(self, changelogs: Changelogs) -> None:
+        self._by_partition.update(dict.fromkeys(changelogs.stores, changelogs))
+        self._ask(changelogs)
+
+    def _ask(self, changelogs: Changelogs) -> None:
+        changelogs.asked = True
+        question = AskBounds(changelogs.task.id, frozenset(changelogs.stores), changelogs.answers, topic_ids=True)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
     def remove(self, task: TaskId) -> None:
         complete = [restored for restored in self._restored if restored.id == task]
         self._restored = [restored for restored in self._restored if restored.id != task]
-        self._removed += complete or [self._forget(task)]
+        if complete:
+            self._removed += complete
+        elif task in self._active:
+            self._removed.append(self._leave(self._active.pop(task)).task)
+        else:
+            self._removed.append(self._leave(self._standbys.pop(task)).task)
 
-    def _forget(self, id: TaskId) -> Task:
-        progress = self._tasks[id]
-        self._consumer.unassign(progress.stores)
-        for partition in progress.stores:
+    def _leave(self, changelogs: C) -> C:
+        self._consumer.unassign(changelogs.stores)
+        for partition in changelogs.stores:
             del self._by_partition[partition]
-        del self._tasks[id]
-        return progress.task
+        return changelogs
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        self._paused = subtopologies
+
+    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+        self._committed = dict(committed)
+        for standby in self._standbys.values():
+            standby.committed = self._committed
 
     def take_restored(self) -> list[Task]:
         restored, self._restored = self._restored, []
         return restored
 
-    def take_removed(self) -> list[Task]:
+    def take_removed(self) -> list[Task | StandbyTask]:
         removed, self._removed = self._removed, []
         return removed
 
     def remaining(self) -> Mapping[TaskId, int]:
-        return {task: sum(progress.missing().values()) for task, progress in self._tasks.items()}
+        return {task: sum(changelogs.missing().values()) for task, changelogs in self._active.items()}
+
+    def lags(self) -> Mapping[TaskId, int]:
+        found = {task: standby.lag(self._consumer.known_end) for task, standby in self._standbys.items()}
+        return {task: lag for task, lag in found.items() if lag is not None}
+
+    def positions(self) -> Mapping[TaskId, int]:
+        everything: dict[TaskId, Changelogs] = {**self._active, **self._standbys}
+        return {task: changelogs.position() for task, changelogs in everything.items()}
 
     def run_once(self, now_ms: int) -> bool:
-        """1. note the ends that came; 2. fetch a batch and apply it; 3. hand out what is complete."""
-        if not self._tasks:
+        """1. note the answers that came; 2. choose what is read now; 3. apply a batch; 4. hand out what is complete."""
+        if not self._active and not self._standbys:
             return False
-        for waiting in [progress for progress in self._tasks.values() if progress.ends is None]:
-            for answer in waiting.answers.drain():
-                self._begin(waiting, answer, now_ms)
+        self._hear(now_ms)
+        self._choose(now_ms)
         fetched = self._consumer.fetch(BATCH, timeout_ms=0)
-        for partition, messages in fetched.records.items():
-            self._apply(self._by_partition[partition], partition, messages, (messages[-1].offset() or 0) + 1)
-        for partition, end in fetched.ends.items():
-            self._apply(self._by_partition[partition], partition, [], end)
+        for partition in fetched.records.keys() | fetched.ends.keys():
+            self._apply(partition, fetched.records.get(partition, []), fetched.ends.get(partition))
         for partition in fetched.out_of_range:
-            progress = self._by_partition[partition]
-            self._rebuild(progress, partition, f"{partition} no longer has offset {progress.positions[partition]}")
+            log.warning("%s no longer has the offset that is next", partition)
+            self._begin_again(self._by_partition[partition])
         for partition in fetched.gone:
+            self._gone(partition)
+        self._complete()
+        return bool(fetched.records)
+
+    def _hear(self, now_ms: int) -> None:
+        for changelogs in [*self._active.values(), *self._standbys.values()]:
+            for answer in changelogs.answers.drain() if changelogs.asked else ():
+                changelogs.asked, changelogs.heard_ms = False, now_ms
+                if answer.error is not None:
+                    self._unanswered(changelogs, answer.error, now_ms)
+                else:
+                    changelogs.failing_since_ms = None
+                    self._answered(changelogs, answer)
+        for standby in self._standbys.values():
+            pause_ms = CHECK_INTERVAL_MS if standby.failing_since_ms is None else ASK_AGAIN_MS
+            if not standby.asked and now_ms - standby.heard_ms >= pause_ms:
+                self._ask(standby)
+
+    def _answered(self, changelogs: Changelogs, answer: Bounds) -> None:
+        if changelogs.ends is None:
+            changelogs.begin(answer)
+        elif changelogs.other_topics(answer.topic_ids):
+            self._begin_again(changelogs)
+
+    def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
+        """An active task asks again at once, until its time is up; nobody waits for a standby: it has time."""
+        if changelogs.failing_since_ms is None:
+            changelogs.failing_since_ms = now_ms
+            log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
+        if changelogs.task.id in self._standbys:
+            return
+        if now_ms - changelogs.failing_since_ms > self._context.config.task_timeout_ms:
+            raise TimeoutExceededError(
+                f"task {changelogs.task.id} can't learn the ends of its changelogs: {error}"
+            ) from error
+        self._ask(changelogs)
+
+    def _begin_again(self, changelogs: Changelogs) -> None:
+        """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
+        under way doesn't count: it may name an end that the task has passed since."""
+        self._consumer.unassign(changelogs.stores)
+        changelogs.ends, changelogs.answers = None, self._answers(changelogs.task.id)
+        self._ask(changelogs)
+
+    def _gone(self, partition: TopicPartition) -> None:
+        if self._by_partition[partition].task.id not in self._standbys:
             raise MilestonesError(
                 f"changelog {partition} is gone: the topic was deleted under the running application; reset the "
                 "application (`milestones reset`) to start over"
             )
-        self._complete()
-        return bool(fetched.records)
+        log.warning("changelog %s is gone; its standby waits for a new one", partition)
+        self._begin_again(self._by_partition[partition])
 
-    def _begin(self, progress: Progress, answer: Bounds, now_ms: int) -> None:
-        if answer.error is not None:
-            if now_ms - progress.asked_at_ms > self._context.config.task_timeout_ms:
-                raise TimeoutExceededError(
-                    f"task {answer.task} can't learn the ends of its changelogs: {answer.error}"
-                ) from answer.error
-            self._ask(progress)
-            return
-        ends = {partition: end for partition, (_, end) in answer.bounds.items()}
-        progress.ends = progress.task.restoration_ends(ends, progress.committed)
-        self._leave_other_topics(progress, answer.topic_ids)
-        offsets = progress.task.changelog_offsets()
-        for partition, store in progress.stores.items():
-            offset = offsets[store]
-            first, end = answer.bounds[partition]
-            if offset is not None and not first <= offset <= end:
-                self._clear(progress, partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
-                offset = None
-            progress.positions[partition] = OFFSET_BEGINNING if offset is None else offset
-        missing = progress.missing()
-        if missing:
-            log.info("task %s restores %s", answer.task, {str(p): count for p, count in missing.items()})
-        self._consumer.assign({partition: progress.positions[partition] for partition in missing})
+    def _choose(self, now_ms: int) -> None:
+        """Assign what is to be read now, from where its task is; take away what isn't."""
+        chosen: list[Changelogs] = list(self._active.values())
+        if not self._standing_back(now_ms):
+            chosen += self._standbys.values()
+        reading: dict[TopicPartition, int] = {}
+        for changelogs in chosen:
+            if changelogs.task.id.subtopology not in self._paused:
+                reading.update(changelogs.reading())
+        assigned = self._consumer.assigned
+        if reading.keys() != assigned:
+            self._consumer.unassign(assigned - reading.keys())
+            self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
 
-    def _leave_other_topics(self, progress: Progress, topic_ids: Mapping[str, str]) -> None:
-        """Clear the stores whose offset is one of a topic that was deleted since, be there another of its name; then
-        write down which topics are restored from: in this order, a crash in between does no harm."""
-        task = progress.task
-        known, offsets, ids = task.changelog_ids(), task.changelog_offsets(), dict[str, str]()
-        for partition, store in progress.stores.items():
-            id = topic_ids.get(partition.topic)
-            if id is None:
-                continue
-            ids[store] = id
-            if known.get(store, id) != id and offsets[store] is not None:
-                why = f"topic {partition.topic} was deleted and made anew (topic id {known[store]} then, {id} now)"
-                self._clear(progress, partition, why)
-        task.keep_changelog_ids(ids)
+    def _standing_back(self, now_ms: int) -> bool:
+        """Whether it is the active tasks' part of the turn."""
+        going = [active for id, active in self._active.items() if id.subtopology not in self._paused]
+        if sum(sum(changelogs.missing().values()) for changelogs in going) < MUCH:
+            self._active_since_ms = None
+            return False
+        if self._active_since_ms is None:
+            self._active_since_ms = now_ms
+        return (now_ms - self._active_since_ms) % TURN_MS < TURN_MS - STANDBYS_SHARE_MS
 
-    def _apply(
-        self, progress: Progress, partition: TopicPartition, messages: list[Message], position: int
-    ) -> None:
-        """Apply what comes before the end; what a source topic that serves as changelog has after it is input."""
-        assert progress.ends is not None  # else nothing is assigned
-        end = progress.ends[partition]
-        if position > end:
-            messages, position = [message for message in messages if (message.offset() or 0) < end], end
-        if position <= progress.positions[partition]:
-            return
-        try:
-            progress.task.restore(progress.stores[partition], messages, position)
-        except StateCorruptError as error:
-            self._rebuild(progress, partition, str(error))
-            return
-        progress.positions[partition] = position
-        if position >= end:
+    def _apply(self, partition: TopicPartition, messages: list[Message], end: int | None) -> None:
+        """`end`: of the partition, where it was reached, control records included."""
+        position = (messages[-1].offset() or 0) + 1 if end is None else end
+        if not self._by_partition[partition].apply(partition, messages, position):
             self._consumer.unassign([partition])
-        if messages:
-            reach("restore.batch")
-
-    def _rebuild(self, progress: Progress, partition: TopicPartition, why: str) -> None:
-        self._clear(progress, partition, why)
-        progress.positions[partition] = OFFSET_BEGINNING
-        self._consumer.assign({partition: OFFSET_BEGINNING})
-
-    def _clear(self, progress: Progress, partition: TopicPartition, why: str) -> None:
-        store = progress.stores[partition]
-        log.warning("task %s: store %s is rebuilt from its changelog: %s", progress.task.id, store, why)
-        progress.task.clear(store, why)
 
     def _complete(self) -> None:
-        done = [id for id, p in self._tasks.items() if p.ends is not None and not p.missing()]
-        for task in done:
+        for task in [id for id, changelogs in self._active.items() if changelogs.complete()]:
             reach("restore.complete")
-            self._restored.append(self._forget(task))
+            self._restored.append(self._leave(self._active.pop(task)).task)

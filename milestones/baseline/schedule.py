@@ -51,12 +51,16 @@ class CommitSchedule:
         """Milliseconds until the next commit by the clock."""
         return max(0, self._last_commit + self._context.config.commit_interval_ms - now_ms)
 
+    def hasten(self) -> None:
+        """Have the next commit due now, however long ago the last one was."""
+        self._last_commit = self._context.clock.monotonic_ms() - self._context.config.commit_interval_ms
+
     def _due(self, now_ms: int) -> bool:
         tasks = self._tasks.processing.values()
         if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
             return True
         limit = self._context.config.statestore_uncommitted_max_bytes
-        return 0 <= limit <= sum(task.uncommitted_bytes() for task in tasks) * self._context.config.num_stream_threads
+        return 0 <= limit <= sum(task.uncommitted_bytes() for task in tasks) * max(1, self._context.live.threads)
 
     def _held(self, now_ms: int) -> bool:
         """The gate: a commit that races with a rebalance would be refused, so it waits for the new generation."""

@@ -6,16 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.task.task import Task, TaskSettings
+from milestones.common.task.standby import StandbyTask
+from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
 
 if TYPE_CHECKING:
     from milestones.context import ThreadContext
     from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
 
 class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
@@ -30,19 +36,43 @@ class TaskOwnedState:
             config=config.as_dict(),
             transactional_id=context.transactional_id if config.exactly_once else "",
             max_task_idle_ms=config.max_task_idle_ms,
-            cache_max_bytes=config.statestore_cache_max_bytes // config.num_stream_threads,
             deserialization_handler=config.deserialization_exception_handler,
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
             count_nodes=context.metrics.debug,
         )
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:
-        context = self._context
-        subtopology = context.application.subtopology(id.subtopology)
-        open_stores = partial(
-            context.state.open, id, subtopology.stores, self._settings.transactional_id or None, context.name
-        )
-        task = Task(id, subtopology, partitions, self._settings, open_stores)
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+        subtopology = self._context.application.subtopology(id.subtopology)
+        # The share of as many threads as there are now: a task keeps it until it moves.
+        share = self._context.config.statestore_cache_max_bytes // max(1, self._context.live.threads)
+        settings = replace(self._settings, cache_max_bytes=share)
+        task = Task(id, subtopology, partitions, settings, self._stores(id, opened))
         task.open()
         return task
+
+    def create_standby(self, id: TaskId, opened: OpenState | None = None) -> StandbyTask:
+        subtopology = self._context.application.subtopology(id.subtopology)
+        task = StandbyTask(id, subtopology, self._stores(id, opened))
+        task.open()
+        return task
+
+    def _stores(self, id: TaskId, opened: OpenState | None) -> OpenStores:
+        if opened is not None:
+            return lambda: opened
+        context = self._context
+        specs = context.application.subtopology(id.subtopology).stores
+        return partial(context.state.open, id, specs, self._settings.transactional_id or None, context.name)
+
+    def closed_positions(self) -> Mapping[TaskId, int]:
+        changelogs = {sub.id: sub.changelogs.keys() for sub in self._context.application.subtopologies}
+        try:
+            closed = self._context.state.closed_offsets()
+        except StateError as error:
+            log.warning("what state lies on the disk can't be told to the group: %s", error)
+            return {}
+        return {
+            task: sum(offset for store, offset in offsets.items() if store in changelogs[task.subtopology])
+            for task, offsets in closed.items()
+            if changelogs.get(task.subtopology)
+        }

@@ -50,6 +50,7 @@ class StreamLoop:
         self._commits = CommitSchedule(context, clients, commit, self._tasks)
         self._rebalance = Rebalance(context, clients, self._tasks, self._commit_or_recover, self._abandon)
         self._trouble = Trouble(context.config.task_timeout_ms)
+        self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
         self._next_report_ms = 0
@@ -66,6 +67,7 @@ class StreamLoop:
             restored = self._restoration.run_once(now_ms)
             self._settle()
             fetched = self._inputs.fetch(0 if self._busy or restored else self._idle_ms(now_ms))
+            self.pause(self._context.live.paused)
             self._inputs.throttle()
             processed = self._processing.run_once(self._clock.monotonic_ms())
             self._collection.collect(self._tasks.processing.values())
@@ -76,6 +78,14 @@ class StreamLoop:
         self._measures.turn()
         self._report(now_ms)
         return self._busy
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
+        if subtopologies != self._paused:
+            self._paused = subtopologies
+            for part in (self._inputs, self._processing, self._restoration):
+                part.pause(subtopologies)
+            self._commits.hasten()
 
     def _answer_group(self) -> None:
         for state in self._rebalance.run_once():
@@ -101,7 +111,8 @@ class StreamLoop:
         return min(wait for wait in waits if wait is not None)
 
     def _recover(self, error: Exception) -> None:
-        """Roll back in place where that is enough, else drop all tasks and rejoin. Other errors are raised again."""
+        """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
+        nothing uncommitted. Other errors are raised again."""
         self._trouble.note(error, self._commits.commits, self._clock.monotonic_ms())
         if self._recovery.recover(error, list(self._tasks.processing.values())):
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
@@ -123,7 +134,7 @@ class StreamLoop:
         self._commits.commit_now(self._clock.monotonic_ms())
 
     def _abandon(self, reason: str) -> None:
-        """Somebody else may have the tasks by now: abort, close them."""
+        """Somebody else may have the active tasks by now: abort, close them. Anybody may have a standby."""
         self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
         self._tasks.close(self._tasks.owned)
 
@@ -138,13 +149,13 @@ class StreamLoop:
                 "processed again after the next start", self._context.name, error,
             )  # fmt: skip
         finally:
-            self._tasks.close(self._tasks.owned)
+            self._tasks.close(self._tasks.everything)
             self._measures.close()
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
         try:
-            self._tasks.close(self._tasks.owned)
+            self._tasks.close(self._tasks.everything)
         finally:
             self._measures.close()
             if shut_application_down is not None:
@@ -157,11 +168,13 @@ class StreamLoop:
         running = self._tasks.processing.keys()
         report = ThreadReport(
             thread=self._context.name,
-            tasks={id: "running" if id in running else "restoring" for id in self._tasks.owned},
+            tasks=dict.fromkeys(self._tasks.standbys, "standby")
+            | {id: "running" if id in running else "restoring" for id in self._tasks.owned},
             lags=self._inputs.lags(),
             restoring=self._restoration.remaining(),
             records=self._processing.processed,
             generation=self._rebalance.generation,
+            standby_lags=self._tasks.lags(),
         )
         self._context.notify(report)
         self._measures.publish(now_ms, report)

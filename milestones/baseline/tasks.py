@@ -3,30 +3,48 @@
     assigned ---> waiting ---> positioning ---> restoring ---> starting ---> processing ---> closed
                  (directory    (committed  ^   (Restoration)   (Inputs)     (Processing)
                   locked)       offsets)   |                                     |
-                                           +------------ rolled back ------------+
+                   |   ^                   +------------ rolled back ------------+
+                   v   |
+                  standby (Restoration)
+
+A task that changes its role is *recycled*: it is taken from wherever it is, gives its open stores away, and waits, with
+them, for its other role.
 
 *Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka.
-*Assumes*: driven by the thread that owns the tasks.
+*Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from milestones.baseline.limits import CommittedLimits
 from milestones.common.errors import StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
     from milestones.baseline.inputs import Inputs
-    from milestones.common.task.task import Task
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import OpenState, Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients, Processing, Restoration, StateOwnership
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Wish:
+    """A task that is to be opened: its input partitions, None for a standby; and the stores that its other role has
+    left open."""
+
+    partitions: frozenset[TopicPartition] | None
+    opened: OpenState | None = None
 
 
 class ThreadTasks:
@@ -45,10 +63,13 @@ class ThreadTasks:
     ) -> None:
         self._context, self._clients, self._state, self._inputs = context, clients, state, inputs
         self._restoration, self._processing = restoration, processing
-        self._waiting: dict[TaskId, Collection[TopicPartition]] = {}
+        self._limits = CommittedLimits(context, clients)
+        self._waiting: dict[TaskId, Wish] = {}
         self._positioning: dict[TaskId, Task] = {}
         self._restoring: dict[TaskId, Task] = {}
         self._starting: dict[TaskId, Task] = {}
+        self._standbys: dict[TaskId, StandbyTask] = {}
+        self._leaving: set[TaskId] = set()
         self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         self._answers: Mailbox[Committed] = Mailbox(1_000, f"{context.name} committed offsets")
         self._asked: dict[TaskId, tuple[int, int]] = {}
@@ -58,40 +79,126 @@ class ThreadTasks:
         self.processing: dict[TaskId, Task] = {}
         self.created = self.closed = self.roll_backs = 0
 
+    # -- what there is
+
     @property
     def owned(self) -> frozenset[TaskId]:
-        """All tasks of this thread, wherever they are."""
-        return frozenset().union(
-            self._waiting, self._positioning, self._restoring, self._starting, self.processing
-        )
+        """All active tasks of this thread, wherever they are."""
+        waiting = {id for id, wish in self._waiting.items() if wish.partitions is not None}
+        return frozenset().union(waiting, self._positioning, self._restoring, self._starting, self.processing)
 
     @property
     def open(self) -> dict[TaskId, Task]:
-        """All tasks that have been opened."""
+        """All active tasks that have been opened."""
         return {**self._positioning, **self._restoring, **self._starting, **self.processing}
+
+    @property
+    def standbys(self) -> Mapping[TaskId, StandbyTask]:
+        """All standbys that have been opened."""
+        return self._standbys
+
+    @property
+    def everything(self) -> frozenset[TaskId]:
+        """All tasks of this thread, whatever their role."""
+        return self.owned | self._standbys.keys() | self._waiting.keys()
 
     @property
     def assigned_partitions(self) -> int:
         """Input partitions of all tasks of this thread."""
-        return sum(map(len, self._waiting.values())) + sum(len(task.partitions) for task in self.open.values())
+        waiting = sum(len(wish.partitions or ()) for wish in self._waiting.values())
+        return waiting + sum(len(task.partitions) for task in self.open.values())
 
     @property
     def all_running(self) -> bool:
-        return not (self._waiting or self._positioning or self._restoring or self._starting)
+        """All active tasks process."""
+        waiting = any(wish.partitions is not None for wish in self._waiting.values())
+        return not (waiting or self._positioning or self._restoring or self._starting)
 
-    def with_other_partitions(self, partitions: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
-        """Those of our tasks that have other input partitions than these."""
-        ours = self._waiting | {id: task.partitions for id, task in self.open.items()}
-        return frozenset(id for id, own in ours.items() if id in partitions and set(own) != set(partitions[id]))
+    def lags(self) -> Mapping[TaskId, int]:
+        """Changelog records that standbys are behind, as far as it is known."""
+        return self._restoration.lags()
 
-    def assign(self, tasks: Mapping[TaskId, Collection[TopicPartition]]) -> None:
-        """Take what is new of an assignment; what went away has been closed before."""
-        self._waiting.update({id: partitions for id, partitions in tasks.items() if id not in self.owned})
+    def positions(self) -> dict[TaskId, int]:
+        """How far the state of our tasks is: of standbys, and of active tasks that don't have all of theirs yet. The
+        thread with the lowest number adds what lies closed on the instance's disk. A task whose directory another
+        thread of this instance holds is that one's to tell."""
+        speaks = self._context.live.numbers()[:1] == [self._context.index]
+        closed = self._state.closed_positions() if speaks or self._waiting else {}
+        found = dict(closed) if speaks else {}
+        found |= self._restoration.positions()
+        for id, task in self._positioning.items():
+            if task.needs_restoration:
+                found[id] = sum(offset or 0 for offset in task.changelog_offsets().values())
+        for id, wish in self._waiting.items():
+            changelogs = self._context.application.subtopology(id.subtopology).changelogs
+            if wish.opened is not None:
+                found[id] = sum(wish.opened.stores[store][1].offset() or 0 for store in changelogs)
+            elif wish.partitions is not None and changelogs and id not in self._locked_out:
+                found[id] = closed.get(id, 0)
+        return found
+
+    # -- what comes and goes
+
+    def assign(
+        self, active: Mapping[TaskId, Collection[TopicPartition]], standbys: Collection[TaskId] = frozenset()
+    ) -> None:
+        """Have these tasks from now on, and no others: what stays as it is isn't touched, what changes its role is
+        recycled, what went away is closed. Every one is tried, the first error is raised then."""
+        wishes = {id: Wish(frozenset(partitions)) for id, partitions in active.items()}
+        wishes |= {id: Wish(None) for id in standbys}
+        kept = {id: task.partitions for id, task in self.open.items()}
+        ours = {id: Wish(frozenset(partitions)) for id, partitions in kept.items()}
+        ours |= {id: Wish(None) for id in self._standbys} | self._waiting
+        stay = {id for id, own in ours.items() if id in wishes and wishes[id].partitions == own.partitions}
+        taken = self._take(ours.keys() - stay)
+        self._waiting |= {id: wish for id, wish in wishes.items() if id not in self.everything}
+        for id, own in ours.items():
+            if own.opened is not None and id not in self._waiting:
+                own.opened.close()
+            elif own.opened is not None:
+                self._waiting[id].opened = own.opened
+        self._part_with(taken)
+
+    def changed(self, active: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
+        """Our active tasks that aren't among these, or with other input partitions."""
+        ours = {id: frozenset(task.partitions) for id, task in self.open.items()}
+        ours |= {id: wish.partitions for id, wish in self._waiting.items() if wish.partitions is not None}
+        return frozenset(id for id, own in ours.items() if id not in active or set(active[id]) != own)
+
+    def close(self, ids: Collection[TaskId]) -> None:
+        """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
+        is raised then."""
+        waiting = [self._waiting.pop(id) for id in ids if id in self._waiting]
+        for wish in waiting:
+            if wish.opened is not None:
+                wish.opened.close()
+        self._part_with(self._take(ids))
+
+    def roll_back(self) -> None:
+        """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
+        self.roll_backs += 1
+        for task in self._take(list(self.processing)):
+            task.roll_back()
+            self._positioning[task.id] = task
+            self._rolled_back.add(task.id)
+
+    def rebuild(self, id: TaskId, store: str, reason: object) -> None:
+        """A store of this task, which was rolled back, is damaged: open the task anew, with that store empty."""
+        log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
+        task = self._positioning.pop(id)
+        task.set_aside(store, reason)
+        self._forget(id)
+        self._part_with([task])
+        self._waiting[id] = Wish(frozenset(task.partitions))
+
+    # -- on and on
 
     def run_once(self, now_ms: int) -> None:
         """1. open what waits; 2. read committed offsets; 3. start what is restored; 4. process what is started."""
+        self._part_with([])
         self._open()
         self._position(now_ms)
+        self._let_standbys_read(now_ms)
         restored = self._restoration.take_restored()
         self._starting.update({task.id: self._restoring.pop(task.id) for task in restored})
         for task in restored:
@@ -103,16 +210,30 @@ class ThreadTasks:
             self._processing.add(task)
 
     def _open(self) -> None:
-        for id, partitions in list(self._waiting.items()):
+        for id, wish in [(id, wish) for id, wish in self._waiting.items() if id not in self._leaving]:
             try:
-                self._positioning[id] = self._state.create(id, partitions)
-                del self._waiting[id]
+                self._open_one(id, wish)
                 self.created += 1
                 self._locked_out.discard(id)
             except StateLockedError as error:
                 if id not in self._locked_out:
                     log.info("task %s waits for its directory: %s", id, error)
                 self._locked_out.add(id)
+
+    def _open_one(self, id: TaskId, wish: Wish) -> None:
+        opened, wish.opened = wish.opened, None  # the task's from here on, also when it can't be opened
+        if wish.partitions is not None:
+            self._positioning[id] = self._state.create(id, wish.partitions, opened)
+            del self._waiting[id]
+        else:
+            standby = self._standbys[id] = self._state.create_standby(id, opened)
+            del self._waiting[id]
+            self._restoration.add_standby(standby)
+
+    def _let_standbys_read(self, now_ms: int) -> None:
+        limits = self._limits.run_once(self._standbys.values(), now_ms)
+        if limits is not None:
+            self._restoration.limit(limits)
 
     def _position(self, now_ms: int) -> None:
         for answer in self._answers.drain():
@@ -155,56 +276,57 @@ class ThreadTasks:
         self._starting[task.id] = task
         self._inputs.start(task, self._committed.pop(task.id))
 
-    def roll_back(self) -> None:
-        """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
-        self.roll_backs += 1
-        for task in self._take(list(self.processing)):
-            task.roll_back()
-            self._positioning[task.id] = task
-            self._rolled_back.add(task.id)
+    # -- taking away
 
-    def rebuild(self, id: TaskId, store: str, reason: object) -> None:
-        """A store of this task, which was rolled back, is damaged: open the task anew, with that store empty."""
-        log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
-        task = self._positioning.pop(id)
-        task.set_aside(store, reason)
-        self.close([id])
-        task.close()
-        self._waiting[id] = task.partitions
-
-    def close(self, ids: Collection[TaskId]) -> None:
-        """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
-        is raised then."""
+    def _take(self, ids: Iterable[TaskId]) -> list[Task]:
+        """Take tasks from where they are. What restoration has comes back by itself (`_part_with`)."""
+        taken: list[Task] = []
         for id in ids:
-            self._waiting.pop(id, None)
-            self._committed.pop(id, None)
-            self._asked.pop(id, None)
-            self._rolled_back.discard(id)
+            self._forget(id)
+            fed = self._starting.get(id) or self.processing.get(id)
+            if fed is not None:
+                self._inputs.stop(fed)
+            for place in (self._positioning, self._starting):
+                if id in place:
+                    taken.append(place.pop(id))
+            if id in self.processing:
+                self._processing.remove(id)
+                del self.processing[id]
+            if id in self._restoring or id in self._standbys:
+                self._restoring.pop(id, None)
+                self._standbys.pop(id, None)
+                self._leaving.add(id)
+                self._restoration.remove(id)
+        return taken + self._processing.take_removed()
+
+    def _forget(self, id: TaskId) -> None:
+        self._waiting.pop(id, None)
+        self._committed.pop(id, None)
+        self._asked.pop(id, None)
+        self._rolled_back.discard(id)
+        self._locked_out.discard(id)
+
+    def _part_with(self, taken: Iterable[Task]) -> None:
+        """Recycle those that are wanted in their other role, close the others."""
         errors: list[BaseException] = []
-        for task in self._take(ids):
+        for task in [*taken, *self._restoration.take_removed()]:
+            self._leaving.discard(task.id)
             self.closed += 1
+            wish = self._waiting.get(task.id)
             try:
-                task.close()
+                if wish is None:
+                    task.close()
+                else:
+                    self._recycle(task, wish)
             except BaseException as error:
                 log.error("task %s didn't close cleanly", task.id, exc_info=error)
                 errors.append(error)
         if errors:
             raise errors[0]
 
-    def _take(self, ids: Collection[TaskId]) -> list[Task]:
-        """Take tasks from restoration, processing, or between."""
-        for id in ids:
-            fed = self._starting.get(id) or self.processing.get(id)
-            if fed is not None:
-                self._inputs.stop(fed)
-        taken = [task for id in ids if (task := self._positioning.pop(id, None)) is not None]
-        for id in ids:
-            if id in self._restoring:
-                self._restoration.remove(id)
-                del self._restoring[id]
-            elif id in self._starting:
-                taken.append(self._starting.pop(id))
-            elif id in self.processing:
-                self._processing.remove(id)
-                del self.processing[id]
-        return taken + self._restoration.take_removed() + self._processing.take_removed()
+    def _recycle(self, task: Task | StandbyTask, wish: Wish) -> None:
+        wish.opened = task.recycle()
+        if wish.partitions is None:
+            reach("recycle.to-standby")
+        else:
+            reach("recycle.to-active")

@@ -1,15 +1,21 @@
 """How long a stream thread recovers from one error after the other before it gives up.
 
-*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`.
+*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. That the group has gone on
+without us isn't one of Kafka's failures: what follows it is a series of its own.
 *Assumes*: one owner.
 """
 
 from __future__ import annotations
 
 from milestones.common.errors import TimeoutExceededError
+from milestones.common.kafka.failures import is_stale_member
+from milestones.common.kafka.membership import StaleGenerationError
 
 CALM_MS = 60_000
 """Errors this far apart have nothing to do with each other, even if there was nothing to commit in between."""
+
+NONE = -1
+"""Number of commits that no series has begun at."""
 
 
 class Trouble:
@@ -17,11 +23,14 @@ class Trouble:
 
     def __init__(self, task_timeout_ms: int) -> None:
         self._limit_ms = task_timeout_ms
-        self._commits = -1
+        self._commits = NONE
         self._began_ms = self._last_ms = 0
 
     def note(self, error: Exception, commits: int, now_ms: int) -> None:
         """One more error, `commits` having succeeded so far. `TimeoutExceededError` when the series is too long."""
+        if isinstance(error, StaleGenerationError) or is_stale_member(error):
+            self._commits = NONE
+            return
         if commits != self._commits or now_ms - self._last_ms > CALM_MS:
             self._commits, self._began_ms = commits, now_ms
         self._last_ms = now_ms

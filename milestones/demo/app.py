@@ -23,7 +23,7 @@ from milestones.demo.counting import add_word, no_words, words
 
 if TYPE_CHECKING:
     from milestones.common.topology.topology import Topology
-    from milestones.supervisor import Status
+    from milestones.supervision import Status
 
 LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"

@@ -123,7 +123,9 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str | None, w
         ("processing_exception_handler", "os:no_such_attribute", "AttributeError"),
         ("state_dir", "", "path"),
         ("client_tags", "zone", "name=value"),
-        ("num_standby_replicas", 1, "doesn't have"),
+        ("num_standby_replicas", -1, "at least 0"),
+        ("task_assignor", "stick", "high_availability, sticky"),
+        ("task_assignor", "no_such_module:x", "ModuleNotFoundError"),
         ("errors_dead_letter_queue_topic_name", "words-x-changelog", "internal topic"),
     ],
 )

@@ -11,7 +11,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from milestones.common.config import StreamsConfig, thread_name
+from milestones.common.config.keys import OLDER_PROTOCOLS
 from milestones.common.errors import ConfigError
+from milestones.common.kafka.membership.settings import PROTOCOLS
 
 WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "localhost:9092", "variables": {}}
 NAME = thread_name("words-1", 2)
@@ -91,6 +93,18 @@ def test_security_goes_to_every_client_and_to_the_group_member() -> None:
     ):
         assert settings["sasl.mechanism"] == "SCRAM-SHA-256"
     assert (member.group_id, member.instance_id, member.session_timeout_ms) == ("words", "one-2", 12_000)
+
+
+def test_a_member_offers_every_protocol_or_only_those_up_to_upgrade_from() -> None:
+    assert config().member_settings(NAME, 1).protocols == PROTOCOLS
+    old = {from_: config(upgrade_from=from_).member_settings(NAME, 1).protocols for from_ in OLDER_PROTOCOLS}
+    newest = next(iter(PROTOCOLS)).removeprefix("milestones-")
+    assert {f"milestones-{from_}" for from_ in old} | {f"milestones-{newest}"} == set(PROTOCOLS)
+    assert old["v1"] == {"milestones-v1": 1}
+
+
+def test_an_unknown_version_to_upgrade_from_is_refused_with_those_there_are() -> None:
+    assert "must be one of v1" in str(refusal(upgrade_from="2.8"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from milestones.common.assignment.model import Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
-from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.housekeeper import AskBounds, Bounds, Purge
 
 
@@ -78,6 +78,7 @@ class FakeConsumer:
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.told: set[TopicPartition] = set()
+        self.lost: set[TopicPartition] = set()
         self.waits: list[int] = []
         self.next: deque[Fetched | Exception] = deque()
         self.moves: list[dict[TopicPartition, int]] = []
@@ -100,6 +101,7 @@ class FakeConsumer:
             self.positions.pop(partition, None)
             self.paused.discard(partition)
             self.told.discard(partition)
+            self.lost.discard(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.paused |= self.positions.keys() & set(partitions)
@@ -123,9 +125,9 @@ class FakeConsumer:
         log, at = self.logs[partition], self.positions[partition]
         at = log.first if at == OFFSET_BEGINNING else at
         if not log.first <= at <= log.end:
-            if partition not in self.told:
+            if partition not in self.lost:
                 fetched.out_of_range.append(partition)
-                self.told.add(partition)
+                self.lost.add(partition)
             return
         entries = log.entries[at - log.first : at - log.first + limit]
         messages = [message for message in entries if message is not None]
@@ -174,10 +176,10 @@ class FakeProducer:
         if self.errors.get(name):
             raise self.errors[name].popleft()
 
-    def send(self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **_: Any) -> None:
+    def send(self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **_: Any) -> None:
         self._call("send")
         self.begin()
-        for output in outputs:
+        for output in map(Output._make, outputs):
             self.sent.append((task, output))
             at = TopicPartition(output.topic, output.partition)
             self._ends[at] = self._ends.get(at, 0) + 1
@@ -226,7 +228,7 @@ class FakeMember:
         self.events: deque[Any] = deque()
         self.joins: list[Subscription] = []
         self.rejoins: list[str] = []
-        self.gate = False
+        self.gate = self.silent = False
         self.metadata_error: MilestonesError | None = None
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
@@ -254,6 +256,9 @@ class FakeMember:
 
     def joining(self) -> bool:
         return self.gate
+
+    def session_over(self) -> bool:
+        return self.silent
 
     def metadata(self) -> bytes:
         if self.metadata_error is not None:

@@ -72,8 +72,9 @@ class FakeInstance:
     def cleaner(self) -> None:
         return None
 
-    def thread_context(self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any) -> Any:
-        return SimpleNamespace(name=f"app-StreamThread-{index}", index=index, notify=notify, decide=decide)
+    def thread_context(self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, live: Any) -> Any:
+        name = f"{self.client_id}-StreamThread-{index}"
+        return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, live=live)
 
     def close(self) -> None:
         FakeInstance.closed += 1

@@ -24,10 +24,12 @@ from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPa
 from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import Task, TaskSettings
+from milestones.common.task.standby import StandbyTask
+from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.live import Live
 from milestones.states import ThreadState
 from tests.milestones.fake_kafka import (
     FENCED,
@@ -87,7 +89,8 @@ class FakeTaskState:
 
 
 class FakeState:
-    """`StateOwnership`: real tasks. `locked`: whose directory somebody else holds; `held`: which are open."""
+    """`StateOwnership`: real tasks. `locked`: whose directory somebody else holds; `held`: which are open; `opens`: how
+    often stores were opened; `closed`: what is told of the tasks that lie on the disk."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -97,20 +100,42 @@ class FakeState:
         self.engines: dict[TaskId, dict[str, Engine]] = {}
         self.changelog_ids: dict[TaskId, dict[str, str]] = {}
         self.tasks: dict[TaskId, Task] = {}
+        self.standbys: dict[TaskId, StandbyTask] = {}
+        self.opens = 0
+        self.closed: dict[TaskId, int] = {}
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition]) -> Task:
+    def _stores(self, id: TaskId, opened: OpenState | None) -> OpenStores:
         if id in self.errors:
+            if opened is not None:
+                opened.close()
             raise self.errors[id]
+        if opened is not None:
+            return lambda: opened
         if id in self.locked | self.held:
             raise StateLockedError(f"task {id} is held by a test")
         sub = self._world.context.application.subtopology(id.subtopology)
 
-        def open_stores() -> FakeTaskState:
+        def open_stores() -> OpenState:
             self.held.add(id)
+            self.opens += 1
             engines = self.engines.setdefault(id, {})
             ids = self.changelog_ids.setdefault(id, {})
             return FakeTaskState(engines, ids, sub.stores, lambda: self.held.discard(id))
 
+        return open_stores
+
+    def create_standby(self, id: TaskId, opened: OpenState | None = None) -> StandbyTask:
+        sub = self._world.context.application.subtopology(id.subtopology)
+        task = self.standbys[id] = StandbyTask(id, sub, self._stores(id, opened))
+        task.open()
+        return task
+
+    def closed_positions(self) -> Mapping[TaskId, int]:
+        return dict(self.closed)
+
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+        open_stores = self._stores(id, opened)
+        sub = self._world.context.application.subtopology(id.subtopology)
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
             transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
@@ -203,7 +228,7 @@ class World:
             name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=None, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
-            decide=lambda _: Exceptions.SHUTDOWN_CLIENT,
+            decide=lambda _: Exceptions.SHUTDOWN_CLIENT, live=Live(self.config.num_stream_threads),
         )  # fmt: skip
         self.state = FakeState(self)
         self.parts = replace(

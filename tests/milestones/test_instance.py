@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance import Instance
+from milestones.live import Live
 from tests.milestones.fakes import counting
 
 
@@ -49,3 +51,20 @@ def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, m
     application = Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="a:1"))
     assert application.repartition_topics
     prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
+
+
+def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_a_later_start_ends_its_transactions(
+    tmp_path: Path,
+) -> None:
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path),
+        processing_guarantee="exactly_once_v2",
+    )  # fmt: skip
+    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
+    nothing: Any = None
+    try:
+        context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1))
+        assert context.transactional_id == f"app-{instance.process_id}-5"
+        assert context.transactional_id in instance._directory.transactional_ids
+    finally:
+        instance.close()

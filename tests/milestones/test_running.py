@@ -17,7 +17,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, ProcessingError, StateError, TopologyError
 from milestones.common.records import TaskId
 from milestones.streams import Streams
-from milestones.supervisor import join
+from milestones.supervision import join
 from tests.milestones.fakes import counting
 
 WAIT_S = 10
@@ -178,8 +178,8 @@ def test_a_thread_that_is_awaited_is_named_with_the_place_it_is_in(
         def emit(self, record: logging.LogRecord) -> None:
             go_on.set()
 
-    monkeypatch.setattr("milestones.supervisor.SAY_S", 0.01)
-    logger = logging.getLogger("milestones.supervisor")
+    monkeypatch.setattr("milestones.supervision.SAY_S", 0.01)
+    logger = logging.getLogger("milestones.supervision")
     heard = Heard()
     logger.addHandler(heard)
     try:

@@ -14,7 +14,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.states import StreamsState, ThreadState
 from milestones.streams import Streams
-from milestones.supervisor import ClientFailed, client_state
+from milestones.supervision import ClientFailed, client_state
 from tests.milestones.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread
 from tests.milestones.fakes import counting
 
@@ -41,6 +41,7 @@ T = ThreadState
         ({RUNNING, REVOKED}, StreamsState.REBALANCING),
         ({REVOKED, T.STARTING}, StreamsState.REBALANCING),
         ({RUNNING, T.STARTING}, None),
+        (set(), StreamsState.RUNNING),
         ({RUNNING, T.DEAD}, None),
         ({T.CREATED}, None),
     ],

@@ -29,9 +29,13 @@ from milestones.common.kafka.embedded.lock import locked
 from milestones.common.kafka.embedded.ports import free_port, is_free
 from milestones.common.kafka.embedded.process import SupervisedProcess
 from milestones.common.kafka.embedded.properties import (
+    CLEAN_SHUTDOWN,
     CLIENT_LISTENER,
     CONTROLLER_LISTENER,
+    FENCED,
+    FENCING_S,
     HOST,
+    controller_properties,
     logging_properties,
     properties_text,
     server_properties,
@@ -213,16 +217,37 @@ class EmbeddedKafka:
         jvm_log = self.data_dir / "jvm.log"
         jvm_log.unlink(missing_ok=True)
         deadline = time.monotonic() + self._start_timeout_s
-        if not (self.data_dir / "data" / "meta.properties").exists():
+        data = self.data_dir / "data"
+        new = not (data / "meta.properties").exists()
+        unclean = not new and not (data / CLEAN_SHUTDOWN).exists()
+        if new:
             self._log("formatting the broker's data directory")
             process.run([*java, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings], jvm_log)
             if process.wait(self._start_timeout_s) != 0:
                 raise self._died("formatting its data directory failed")
-        self._log(f"starting Apache Kafka on {self.bootstrap_servers}")
         logging = f"-Dlog4j2.configurationFile={(self.data_dir / 'log4j2.properties').as_uri()}"
-        process.run([*java[:1], logging, *java[1:], "kafka.Kafka", settings], jvm_log)
+        node = [*java[:1], logging, *java[1:], "kafka.Kafka"]
+        if unclean:
+            self._end_former_session(process, node, jvm_log)
+        self._log(f"starting Apache Kafka on {self.bootstrap_servers}")
+        process.run([*node, settings], jvm_log)
         self._await_ready(process, deadline)
         self._log(f"Apache Kafka serves {self.bootstrap_servers} (process {process.pid}, log {self.log_file})")
+
+    def _end_former_session(self, process: SupervisedProcess, node: list[str], jvm_log: Path) -> None:
+        """After a kill: see `controller_properties`."""
+        known = self.log_file.stat().st_size if self.log_file.exists() else 0
+        process.run([*node, str(self.data_dir / "controller.properties")], jvm_log)
+        deadline = time.monotonic() + FENCING_S
+        while time.monotonic() < deadline and process.poll(_CONNECT_PAUSE_S) is None:
+            if FENCED.encode() in self._logged_since(known):
+                break
+        self._end(signal.SIGTERM)
+
+    def _logged_since(self, size: int) -> bytes:
+        """What the log has more than it had with this size; all of it when a new one was begun."""
+        text = self.log_file.read_bytes() if self.log_file.exists() else b""
+        return text[size:] if len(text) >= size else text
 
     def _acquire(self) -> SupervisedProcess:
         """The supervised process, and with it the data directory."""
@@ -238,13 +263,18 @@ class EmbeddedKafka:
             raise self._unusable(error) from error
         return self._process
 
+    def _settings(self) -> dict[str, str]:
+        data = self.data_dir / "data"
+        return server_properties(data, self._ports, self._protocols, self._properties, self._advertised)
+
     def _write_settings(self) -> str:
-        settings, data = self.data_dir / "server.properties", self.data_dir / "data"
-        properties = server_properties(data, self._ports, self._protocols, self._properties, self._advertised)
+        settings = self.data_dir / "server.properties"
         logging = logging_properties(self.log_file)
         try:
-            data.mkdir(exist_ok=True)
-            settings.write_text(properties_text(properties), "ascii")
+            (self.data_dir / "data").mkdir(exist_ok=True)
+            settings.write_text(properties_text(self._settings()), "ascii")
+            controller = properties_text(controller_properties(self._settings()))
+            (self.data_dir / "controller.properties").write_text(controller, "ascii")
             (self.data_dir / "log4j2.properties").write_text(properties_text(logging), "ascii")
         except OSError as error:
             raise self._unusable(error) from error

@@ -92,6 +92,42 @@ def server_properties(
     }
 
 
+_OF_THE_NODE = (
+    "node.id",
+    "log.dirs",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "listener.security.protocol.map",
+)
+
+
+def controller_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the same node's controller alone, which ends its killed broker's session.
+
+    A broker that is started while the session of its killed self lasts loads the transactions that were about to
+    complete, can't reach itself to write their markers, takes their partitions for deleted when the session ends, and
+    may complete them without: what was committed then is aborted with the producer's next transaction, or locks its
+    partitions for ever (seen with 4.3.1: "likely deleted already and hence can be skipped" in its log).
+    """
+    controller = properties["controller.listener.names"]
+    (address,) = (one for one in properties["listeners"].split(",") if one.startswith(f"{controller}://"))
+    return {
+        **{name: properties[name] for name in _OF_THE_NODE},
+        "process.roles": "controller",
+        "listeners": address,
+        "broker.heartbeat.interval.ms": "200",
+        "broker.session.timeout.ms": "500",
+    }
+
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+"""The file in a log directory that a broker leaves which wasn't killed."""
+FENCED = "handleBrokerFenced: changing"
+"""What such a controller logs when it ends a session, just before it writes it down; a clean end waits for that."""
+FENCING_S = 15
+"""How long that may take: there is nothing to wait for when the broker was killed before its session began."""
+
+
 def properties_text(properties: Mapping[str, str]) -> str:
     """`properties` in the format of Java's property files."""
     return "".join(f"{_escape(key, ' :=')}={_escape(value)}\n" for key, value in properties.items())

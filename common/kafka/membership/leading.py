@@ -1,4 +1,4 @@
-"""What the elected member does between JoinGroup and SyncGroup.
+"""What the elected member does between JoinGroup and SyncGroup, and whether a member can live with what it got.
 
 *Guarantees*: every member of the generation gets an assignment: the leader's, an empty one, or the reason why not.
 *Assumes*: a `Leader` that returns in time.
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kio.schema.join_group.v9 import JoinGroupResponse
 
-from milestones.common.assignment.model import Assignment, Subscription, UserDataError, refused
+from milestones.common.assignment.model import Assignment, Subscription, UserDataError, profile_of, refused
 from milestones.common.kafka.membership.events import Leader
 from milestones.common.kafka.membership.protocol import read_subscription
 
@@ -31,3 +31,16 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> dict[str, Ass
             result[member.member_id] = refused(f"the group's leader can't understand this member: {error}")
     assigned = leader.assign(members)
     return result | {name: assigned.get(name, Assignment()) for name in members}
+
+
+def outdated(assignment: Assignment, subscription: Subscription, *, returns: bool) -> str | None:
+    """Why this assignment calls for another rebalance, if it does. `returns`: to a static member without a generation.
+
+    A static member that was restarted gets its old assignment without a rebalance, whatever it says of itself now.
+    """
+    if assignment.profile is not None and assignment.profile != profile_of(subscription):
+        return "this static member has another configuration than before"
+    if returns and assignment.followup:
+        # It would have asked for the follow-up after its release, had it lived.
+        return "this static member has returned, and others may wait for what it had"
+    return None

@@ -21,7 +21,7 @@ from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.protocol import ResponsePayload
 
-from milestones.common.assignment.model import Assignment, Subscription, UserDataError, profile_of
+from milestones.common.assignment.model import Assignment, Subscription, UserDataError
 from milestones.common.errors import KafkaUnreachableError, MembershipError, MilestonesError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.commits import PendingCommits
@@ -42,7 +42,8 @@ from milestones.common.kafka.membership.events import (
     Rejoin,
 )
 from milestones.common.kafka.membership.fetches import PendingFetches
-from milestones.common.kafka.membership.leading import lead
+from milestones.common.kafka.membership.leading import lead, outdated
+from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
     Reaction,
@@ -90,17 +91,14 @@ class MemberMachine:
         self._join_number = 0
         self._asked: str | None = None
         self._wish: str | None = None
+        self._protocol: str | None = None
         self._sent_ms: int | None = None
         self._leads = False
         self._commits = PendingCommits(now_ms)
         self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms, now_ms)
         self._reason = ""
         self._started = False
-        self._unreached_ms: int | None = None
-        self._contact_ms = now_ms
-        self._beat_ms = now_ms
-        self._retry_ms = now_ms
-        self._failures = 0
+        self._pulse = Pulse(settings, now_ms)
 
     # ---- what the thread calls ----
 
@@ -129,7 +127,7 @@ class MemberMachine:
             self._poll_timeout()
             return True
         try:
-            did = now_ms >= self._retry_ms and self._step(now_ms)
+            did = now_ms >= self._pulse.retry_ms and self._step(now_ms)
         except (ConnectionLostError, CoordinatorError) as error:
             self._trouble(error, now_ms)
             did = True
@@ -138,6 +136,10 @@ class MemberMachine:
             did = True
         self._commits.expire(now_ms)
         return did
+
+    def session_over(self, now_ms: int) -> bool:
+        """See `GroupMember.session_over`. *Concurrency*: the owner asks; it reads one int, swapped whole."""
+        return self._pulse.session_over(now_ms)
 
     def die(self, error: MilestonesError) -> None:
         """The end by a bug: say so to whom it may concern."""
@@ -150,15 +152,15 @@ class MemberMachine:
         """How long nothing needs to be done unless a command comes; 0: look for an answer at once."""
         if self.state in ENDS:
             return 0
-        due = [now_ms + self._settings.heartbeat_interval_ms]
+        due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._pulse.retry_ms
         if self.state is State.STABLE:
-            due.append(max(self._beat_ms, self._retry_ms))
+            due.append(max(self._pulse.beat_ms, retry_ms))
         if self.state in {State.JOINING, State.SYNCING}:
-            due.append(self._retry_ms)
+            due.append(retry_ms)
         if self._commits:
-            due.append(max(self._commits.next_ms(), self._retry_ms))
+            due.append(max(self._commits.next_ms(), retry_ms))
         if self._fetches:
-            due.append(max(self._fetches.next_ms(), self._retry_ms))
+            due.append(max(self._fetches.next_ms(), retry_ms))
         if self.state is not State.UNJOINED:
             due.append(self.polled_ms + self._settings.max_poll_interval_ms + 1)
         return max(min(due) - now_ms, 0)
@@ -206,7 +208,7 @@ class MemberMachine:
         elif self.state is State.SYNCING:
             did = self._step_sync(now_ms)
         else:
-            did = self.state is State.STABLE and now_ms >= self._beat_ms and self._heartbeat(now_ms)
+            did = self.state is State.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
         fetched = self.state is not State.UNJOINED and self._fetches.step(self._coordinator, now_ms)
         return self._step_commit(now_ms) or fetched or did
 
@@ -215,8 +217,7 @@ class MemberMachine:
         if self._sent_ms is None:
             held = replace(self._subscription, generation=self._published.generation)
             owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
-            metadata = protocol.subscription_bytes(held, owned)
-            self._coordinator.start(protocol.join_request(self._settings, self._member_id, metadata, self._reason))
+            self._coordinator.start(protocol.join_request(self._settings, self._member_id, held, owned, self._reason))
             self._sent_ms = now_ms
         answer = self._await(JoinGroupResponse, now_ms)
         if answer is None:
@@ -226,6 +227,7 @@ class MemberMachine:
         self._member_id, self._generation = answer.member_id, answer.generation_id
         self._leads = answer.leader == answer.member_id
         self._move(State.SYNCING)
+        self._note_protocol(answer.protocol_name)
         assigns = self._leads and not answer.skip_assignment
         result = lead(self._leader, self._settings.group_id, answer) if assigns else {}
         self._coordinator.start(
@@ -233,6 +235,12 @@ class MemberMachine:
         )
         self._sent_ms = now_ms
         return True
+
+    def _note_protocol(self, name: str | None) -> None:
+        """Which one the broker chose: the members' metadata that the leader gets is that of this version."""
+        if name != self._protocol:
+            self._protocol = name
+            log.info("group %s: protocol %s, of %s", self._settings.group_id, name, ", ".join(self._settings.protocols))
 
     def _step_sync(self, now_ms: int) -> bool:
         answer = self._await(SyncGroupResponse, now_ms)
@@ -242,16 +250,21 @@ class MemberMachine:
             raise CoordinatorError("SyncGroup", answer.error_code)
         self._coordinator.end_slow()
         self._sent_ms = None
-        self._confirmed(now_ms)
+        self._pulse.confirmed(now_ms)
         try:
             self._assignment = protocol.read_assignment(answer.assignment)
         except UserDataError as error:
             raise MembershipError(f"group {self._settings.group_id}: {error}") from error
         self._move(State.STABLE)
-        self._beat_ms = now_ms + self._settings.heartbeat_interval_ms
+        self._pulse.assigned(now_ms, followup=self._assignment.followup)
+        assert self._subscription is not None
+        returns = self._settings.instance_id is not None and self._published.generation < 0
+        self._wish = outdated(self._assignment, self._subscription, returns=returns) or self._wish
         self._publish(generation=self._generation, member_id=self._member_id, joins=self._join_number)
         self._post(Assigned(self._generation, self._member_id, self._assignment, self._leads))
-        self._rejoin_if_outdated()
+        wish, self._wish = self._wish, None
+        if wish is not None:
+            self._ask(wish)
         return True
 
     def _await(self, kind: type[R], now_ms: int) -> R | None:
@@ -259,29 +272,19 @@ class MemberMachine:
         answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
         assert self._sent_ms is not None
         # The broker holds the answer back, so it is there; that is as good as a heartbeat.
-        self._contact_ms = now_ms
+        self._pulse.contact_ms = now_ms
         if answer is None and now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
             raise ConnectionLostError(f"no {kind.__name__} for longer than max_poll_interval_ms")
         return answer
-
-    def _rejoin_if_outdated(self) -> None:
-        assert self._subscription is not None
-        known = self._assignment.profile
-        if known is not None and known != profile_of(self._subscription):
-            # A restarted static member gets its old assignment without a rebalance, whatever it says of itself now.
-            self._wish = "this static member has another configuration than before"
-        wish, self._wish = self._wish, None
-        if wish is not None:
-            self._ask(wish)
 
     def _heartbeat(self, now_ms: int) -> bool:
         # Times are those of the sending: what took long on the way can't make the session look younger than it is.
         request = protocol.heartbeat_request(self._settings, self._generation, self._member_id)
         answer = self._coordinator.call(request, HeartbeatResponse)
-        self._beat_ms = now_ms + self._settings.heartbeat_interval_ms
+        self._pulse.beaten(now_ms)
         if answer.error_code is not ErrorCode.none:
             raise CoordinatorError("Heartbeat", answer.error_code)
-        self._confirmed(now_ms)
+        self._pulse.confirmed(now_ms)
         return True
 
     def _step_commit(self, now_ms: int) -> bool:
@@ -295,10 +298,10 @@ class MemberMachine:
         if code is ErrorCode.none:
             self._commits.answer(None)
         elif reaction_to(code) is Reaction.REFUSE:
-            self._commits.answer(failure(self._settings.group_id, "OffsetCommit", code))
+            self._commits.answer(failure(self._settings, "OffsetCommit", code))
         else:
             raise CoordinatorError("OffsetCommit", code)
-        self._confirmed(now_ms)
+        self._pulse.confirmed(now_ms)
         return True
 
     def _poll_timeout(self) -> None:
@@ -335,40 +338,39 @@ class MemberMachine:
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
                 self._forgotten(error, now_ms, keep_id=reaction is Reaction.LOSE_GENERATION)
             case Reaction.FAIL:
-                self._fail(failure(self._settings.group_id, error.request, code))
+                self._fail(failure(self._settings, error.request, code))
 
     def _look_up_again(self, error: MilestonesError, now_ms: int) -> None:
         self._coordinator.forget()
         self._retry(error, now_ms)
 
     def _retry(self, error: MilestonesError, now_ms: int, *, commits: bool = False) -> None:
-        pause = min(self._settings.retry_backoff_ms << min(self._failures, 10), self._settings.retry_backoff_max_ms)
         if commits:
-            self._commits.pause(now_ms + pause)
+            self._commits.pause(now_ms + self._pulse.pause_ms())
             return
         if self.state is State.SYNCING:
             # The broker answers a repeated JoinGroup of the same generation at once.
             self._move(State.JOINING)
-        self._failures += 1
-        self._sent_ms, self._retry_ms, self._beat_ms = None, now_ms + pause, now_ms + pause
+        self._sent_ms = None
+        self._pulse.failed(now_ms)
         self._check_patience(error, now_ms)
 
     def _check_patience(self, error: MilestonesError, now_ms: int) -> None:
         if self._coordinator.contacts == 0:
-            self._unreached_ms = now_ms if self._unreached_ms is None else self._unreached_ms
-            if now_ms - self._unreached_ms >= self._settings.unreachable_after_ms:
+            if self._pulse.unreachable(now_ms):
                 servers = self._settings.client.get("bootstrap.servers")
                 seconds = self._settings.unreachable_after_ms / 1000
                 self._fail(KafkaUnreachableError(
                     f"no broker of bootstrap.servers={servers} answered for {seconds:g} s; the last reason: {error}; "
                     "check that Kafka runs there, and security.protocol"
                 ))  # fmt: skip
-        elif self._published.generation >= 0 and now_ms - self._contact_ms > self._settings.session_timeout_ms:
+        elif self._published.generation >= 0 and self._pulse.session_over(now_ms):
             self._lose(f"no answer from the coordinator for longer than session_timeout_ms: {error}", keep_id=True)
 
     def _rebalance(self, error: CoordinatorError, now_ms: int, *, commits: bool) -> None:
         if self.state is State.STABLE:
-            self._confirmed(now_ms)
+            self._pulse.confirmed(now_ms)
+            self._pulse.known(now_ms)
             self._ask(explain(error.code))
             if commits:
                 self._retry(error, now_ms, commits=True)
@@ -435,10 +437,6 @@ class MemberMachine:
         if self._asked is None:
             self._asked = reason
             self._post(JoinNeeded(reason))
-
-    def _confirmed(self, now_ms: int) -> None:
-        """The coordinator has just treated us as a member."""
-        self._contact_ms, self._failures = now_ms, 0
 
     def _publish(self, **changes: Any) -> None:
         self._published = self._published._replace(**changes)

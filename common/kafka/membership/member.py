@@ -111,6 +111,11 @@ class GroupMember:
         current = self._membership
         return self._joins > current.joins and current.error is None
 
+    def session_over(self) -> bool:
+        """Whether the group may have given this member up by now: it hasn't answered for longer than the session. A
+        process that stood still knows it by the clock before anybody tells it."""
+        return self._machine.session_over(self._clock.monotonic_ms())
+
     def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
         """An OffsetCommit under our generation; returns once the broker has it.
 

@@ -57,10 +57,11 @@ MAX_REASON = 255
 """What the broker keeps of a reason, in characters."""
 
 
-def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartition]) -> bytes:
+def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartition], version: int) -> bytes:
+    """`version`: of the user data."""
     entity = ConsumerProtocolSubscription(
         topics=tuple(sorted(subscription.topics)),
-        user_data=encode_subscription(subscription),
+        user_data=encode_subscription(subscription, version),
         owned_partitions=tuple(OwnedTopic(topic=t, partitions=p) for t, p in _by_topic(owned)),
         generation_id=i32(subscription.generation),
     )
@@ -87,7 +88,12 @@ def read_assignment(data: bytes) -> Assignment:
     return decode_assignment(_unpack(data, ConsumerProtocolAssignment).user_data)
 
 
-def join_request(settings: MemberSettings, member_id: str, metadata: bytes, reason: str) -> JoinGroupRequest:
+def join_request(
+    settings: MemberSettings, member_id: str, held: Subscription, owned: Iterable[TopicPartition], reason: str
+) -> JoinGroupRequest:
+    """Every protocol that we speak, with metadata of its version: the broker picks the first one that all members know,
+    and gives the leader each member's metadata of that one."""
+    inputs = list(owned)
     return JoinGroupRequest(
         group_id=GroupId(settings.group_id),
         session_timeout=_duration(settings.session_timeout_ms),
@@ -95,7 +101,10 @@ def join_request(settings: MemberSettings, member_id: str, metadata: bytes, reas
         member_id=member_id,
         group_instance_id=settings.instance_id,
         protocol_type=PROTOCOL_TYPE,
-        protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name in settings.protocols),
+        protocols=tuple(
+            JoinGroupRequestProtocol(name=name, metadata=subscription_bytes(held, inputs, version))
+            for name, version in settings.protocols.items()
+        ),
         reason=reason[:MAX_REASON],
     )
 

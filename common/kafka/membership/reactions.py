@@ -12,6 +12,7 @@ from enum import Enum, auto
 from kio.schema.errors import ErrorCode
 
 from milestones.common.errors import MembershipError, MilestonesError, TaskMigratedError
+from milestones.common.kafka.membership.settings import MemberSettings
 
 
 class Reaction(Enum):
@@ -45,8 +46,8 @@ _ACL = "grant the user READ on the group, and READ on its source topics"
 _LIMITS = "set it within the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
 
 _PROTOCOL = (
-    "the other members of this group speak another protocol: another program, or a release too far from this one, "
-    "uses the same application_id; stop it, or go through a release between the two"
+    "the other members of this group speak other protocols: another program, or a release too far from this one, "
+    "uses the same application_id; stop it, set upgrade_from to what they speak, or go through a release in between"
 )
 _FENCED = "another member has joined with the same group.instance.id: give each stream thread of each instance its own"
 _BROKEN = (
@@ -79,6 +80,9 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
 }
 
 
+_NO_COMMON_PROTOCOL = ErrorCode.inconsistent_group_protocol
+
+
 def reaction_to(code: ErrorCode) -> Reaction:
     known = TABLE.get(code)
     if known is not None:
@@ -92,5 +96,6 @@ def explain(code: ErrorCode) -> str:
     return f"{code.name.upper()}: {meaning}"
 
 
-def failure(group: str, request: str, code: ErrorCode) -> MembershipError:
-    return MembershipError(f"group {group}, {request}: {explain(code)}")
+def failure(settings: MemberSettings, request: str, code: ErrorCode) -> MembershipError:
+    offered = f" (this member offers {', '.join(settings.protocols)})" if code is _NO_COMMON_PROTOCOL else ""
+    return MembershipError(f"group {settings.group_id}, {request}: {explain(code)}{offered}")

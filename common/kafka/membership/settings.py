@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from milestones.common.errors import ConfigError
 
 PROTOCOL_TYPE = "consumer"
+PROTOCOLS: Mapping[str, int] = {"milestones-v2": 2, "milestones-v1": 1}
+"""The protocols that this code speaks, newest first: name and version of the user data."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class MemberSettings:
 
     `client`: connection and security settings, under confluent-kafka's names. `instance_id`: static membership
     (KIP-345), unique among the group's live members. `max_poll_interval_ms` is also the time that the group waits
-    for this member in a rebalance. `protocols`: names offered, newest first; all members must share one.
+    for this member in a rebalance. `protocols`: what is offered, newest first, each name with the version of user data
+    that it stands for; all members must share one.
     `unreachable_after_ms`: how long no broker may answer at the very start; later the member waits for Kafka.
     """
 
@@ -33,7 +36,7 @@ class MemberSettings:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     unreachable_after_ms: int = 60_000
-    protocols: tuple[str, ...] = ("milestones-v1",)
+    protocols: Mapping[str, int] = field(default_factory=lambda: PROTOCOLS)
 
     def __post_init__(self) -> None:
         for key, name in (("group_id", self.group_id), ("instance_id", self.instance_id)):

@@ -35,7 +35,10 @@ NAMES = st.text(min_size=1, max_size=8)
         instance_id=st.none() | NAMES,
         active=st.frozensets(TASKS),
         standby=st.frozensets(TASKS),
+        promised=st.frozensets(TASKS),
+        positions=st.dictionaries(TASKS, st.integers(0, 1 << 60)),
         lags=st.dictionaries(TASKS, st.integers(0, 1 << 60)),
+        reason=st.text(max_size=20),
         client_tags=st.dictionaries(NAMES, NAMES),
         generation=st.just(4),
     )
@@ -48,8 +51,29 @@ def test_a_subscription_survives_its_encoding(subscription):
 @given(st.frozensets(TASKS), st.frozensets(TASKS), st.frozensets(TASKS), st.booleans(), st.none() | NAMES)
 def test_an_assignment_survives_its_encoding(active, standby, warmup, followup, text):
     partitions = {task: (TopicPartition("a", task.partition), TopicPartition("b", task.partition)) for task in active}
-    assignment = Assignment(active, standby, warmup, partitions, followup, text, text)
+    assignment = Assignment(active, standby, warmup, partitions, followup, text, text, promised=warmup)
     assert decode_assignment(encode_assignment(assignment)) == assignment
+
+
+def test_version_1_is_written_as_it_always_was_and_read_without_what_it_does_not_know():
+    task = TaskId(0, 1)
+    mine = Subscription(
+        process_id="p", stage="m1", capacity=2, topics=(), fingerprint="f", active=frozenset({task}),
+        positions={task: 7}, promised=frozenset({task}), reason="started",
+    )  # fmt: skip
+    data = encode_subscription(mine, 1)
+    assert orjson.loads(data) == {
+        "v": 1, "process": "p", "stage": "m1", "capacity": 2, "topology": "f", "profile": profile_of(mine),
+        "active": {"0": [1]},
+    }  # fmt: skip
+    read = decode_subscription(data, ())
+    assert (read.version, read.active, read.positions, read.reason) == (1, {task}, {}, "")
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_version_that_this_code_does_not_know_cannot_be_written(version):
+    with pytest.raises(ValueError, match="only 1 to 2"):
+        encode_subscription(Subscription("p", "m1", 1, (), "f"), version)
 
 
 def test_no_bytes_are_an_empty_assignment():

@@ -125,7 +125,7 @@ def test_an_assigned_partition_that_is_assigned_again_moves_and_is_not_paused_an
     consumer, script = scripted()
     consumer.pause([IN])
     consumer.assign({IN: 7, OTHER: OFFSET_BEGINNING})
-    assert [call for call, _ in script.calls] == ["pause", "incremental_unassign", "incremental_assign"]
+    assert [call for call, _ in script.calls] == ["pause", "resume", "incremental_unassign", "incremental_assign"]
     assert script.calls[-1][1] == [(0, 7), (1, OFFSET_BEGINNING)]
     assert consumer.assigned == {IN, OTHER}
     assert consumer.paused == frozenset()
@@ -238,6 +238,19 @@ def test_a_partition_that_was_paused_reads_on_without_a_gap(kafka: str) -> None:
     rest = r.until(lambda got: r.at(0) in got.ends)
     assert r.values(first) + r.values(rest) == [b"a", b"b", b"c", b"d"]
     assert r.consumer.known_end(r.at(0)) == 6
+    r.consumer.close()
+
+
+@pytest.mark.kafka
+def test_a_partition_that_leaves_paused_and_comes_back_is_read(kafka: str) -> None:
+    r = Reading(kafka)
+    r.transaction("a", "b")
+    r.consumer.assign({r.at(0): 0})
+    r.until(lambda got: r.at(0) in got.records)
+    r.consumer.pause([r.at(0)])
+    r.consumer.unassign([r.at(0)])
+    r.consumer.assign({r.at(0): 1})
+    assert r.values(r.until(lambda got: r.at(0) in got.ends)) == [b"b"]
     r.consumer.close()
 
 

@@ -13,7 +13,12 @@ from milestones.common.kafka.embedded.errors import DataDirInUseError, EmbeddedK
 from milestones.common.kafka.embedded.java import find_java, java_major
 from milestones.common.kafka.embedded.lock import locked
 from milestones.common.kafka.embedded.ports import free_port, is_free
-from milestones.common.kafka.embedded.properties import HOST, properties_text, server_properties
+from milestones.common.kafka.embedded.properties import (
+    HOST,
+    controller_properties,
+    properties_text,
+    server_properties,
+)
 
 
 def fake_java(folder: Path, version: str, exit_code: int = 0) -> Path:
@@ -103,3 +108,15 @@ def test_a_data_directory_belongs_to_one_broker(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "in-use.lock", patience_s=0):
         pass
+
+
+def test_the_controller_alone_is_the_same_node_with_its_own_listener_and_a_short_memory() -> None:
+    ports = {"PLAINTEXT": 1001, "CONTROLLER": 1002}
+    node = server_properties(Path("data"), ports, dict.fromkeys(ports, "PLAINTEXT"), {})
+    alone = controller_properties(node)
+    assert alone["process.roles"] == "controller"
+    assert alone["listeners"] == "CONTROLLER://127.0.0.1:1002"
+    assert "advertised.listeners" not in alone
+    for same in ("node.id", "log.dirs", "controller.quorum.voters"):
+        assert alone[same] == node[same]
+    assert int(alone["broker.session.timeout.ms"]) < int(node["broker.session.timeout.ms"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.assignment.model import Subscription
+from milestones.common.assignment.rules import Placement
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.topics import InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
-from milestones.common.records import TaskId
+from milestones.common.records import TaskId, TopicPartition
 from tests.milestones.fakes import World, counting
 
 
@@ -21,14 +23,22 @@ class FakeCluster:
         self.counts: dict[str, int] = {"in": 3}
         self.created: dict[str, InternalTopic] = {}
         self.error: Exception | None = None
+        self.ends: dict[TopicPartition, int] = {}
+        self.asked: list[TopicPartition] = []
 
     def partition_counts(self) -> dict[str, int]:
         if self.error is not None:
             raise self.error
         return self.counts
 
-    def create(self, topics: Any, replication_factor: int) -> None:
-        self.created.update({topic.name: topic for topic in topics})
+    def create(self, topics: Any, replication_factor: int) -> frozenset[str]:
+        new = {topic.name: topic for topic in topics if topic.name not in self.created}
+        self.created.update(new)
+        return frozenset(new)
+
+    def known_ends(self, partitions: Any, *, timeout_ms: int) -> dict[TopicPartition, int]:
+        self.asked = list(partitions)
+        return {at: self.ends[at] for at in self.asked if at in self.ends}
 
 
 class Leading:
@@ -106,3 +116,70 @@ def test_an_internal_topic_of_another_shape_is_the_errors_own(leading: Leading) 
     leading.cluster.error = SourceTopicError("internal topic has 2 partitions")
     with pytest.raises(SourceTopicError):
         leading.assign()
+
+
+CHANGELOG = [TopicPartition("app-counts-changelog", partition) for partition in range(3)]
+FIRST = TaskId(0, 0)
+
+
+def taking_over(leading: Leading, **settings: Any) -> dict[str, Subscription]:
+    """`old` runs all three tasks, `new` has a standby of the first one at position 95,000."""
+    leading.assign()
+    all_ = frozenset(TaskId(0, partition) for partition in range(3))
+    old = leading.member(active=all_)
+    return {"old": old, "new": replace(old, process_id="q", active=frozenset(), **settings)}
+
+
+def test_positions_become_lags_by_the_ends_of_all_changelogs_asked_at_once(leading: Leading) -> None:
+    members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
+    leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
+    given = leading.leader.assign(members)
+    assert sorted(leading.cluster.asked) == CHANGELOG
+    assert given["new"].promised == {FIRST}, "5,000 records behind are caught up"
+    assert not given["new"].warmup
+
+
+def test_a_lag_above_the_configured_one_makes_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    leading = Leading(monkeypatch, acceptable_recovery_lag=4_999)
+    members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
+    leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
+    given = leading.leader.assign(members)
+    assert given["new"].warmup == {FIRST}
+    assert len(given["old"].active) == 3
+
+
+def test_tasks_stay_where_they_are_when_it_is_not_known_where_changelogs_end(leading: Leading) -> None:
+    members = taking_over(leading)
+    given = leading.leader.assign(members)
+    assert given["old"].active == members["old"].active
+    assert not given["old"].followup
+
+
+def test_changelogs_that_were_just_made_are_empty_and_not_asked_for(leading: Leading) -> None:
+    given = leading.assign(one=leading.member(), two=replace(leading.member(), process_id="q"))
+    assert leading.cluster.asked == []
+    assert sorted(len(a.active) for a in given.values()) == [1, 2]
+
+
+def test_standbys_follow_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    leading = Leading(monkeypatch, num_standby_replicas=1)
+    given = leading.assign(one=leading.member(), two=replace(leading.member(), process_id="q"))
+    assert given["one"].standby == given["two"].active
+
+
+def test_a_group_that_speaks_version_1_is_assigned_without_warm_ups(leading: Leading) -> None:
+    members = taking_over(leading)
+    leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
+    given = leading.leader.assign({name: replace(m, version=1) for name, m in members.items()})
+    assert len(given["new"].promised) == 1
+    assert not given["new"].warmup
+
+
+def all_to_the_last(members: Any, plan: Any, rules: Any) -> Placement:
+    return Placement(active={max(members): plan.tasks.keys()})
+
+
+def test_the_users_own_assignor_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    leading = Leading(monkeypatch, task_assignor=all_to_the_last)
+    given = leading.assign(one=leading.member(), two=leading.member())
+    assert [len(given[name].active) for name in ("one", "two")] == [0, 3]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
+from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import Output, TaskId, TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -75,4 +78,46 @@ def test_what_the_broker_refuses_without_a_transaction_is_told(kafka: str) -> No
     assert (refused.sent, refused.dead_letter, refused.output.topic, len(refused.output.value or b"")) == (
         True, True, out, 5_000,
     )  # fmt: skip
+    p.close()
+
+
+def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(kafka: str) -> None:
+    """Nobody is fenced: what somebody else has written meanwhile isn't restored over our own records."""
+    out, log = topic(kafka), topic(kafka)
+    p, other = producer(kafka), producer(kafka)
+    for expected in (3, 6):
+        p.send(TASK, outputs(log, 1) + outputs(out, 1), [log])
+        p.send(TASK, outputs(log, 1), [log])
+        p._producer.flush()
+        other.send(TASK, outputs(log, 9))
+        other.flush(TIMEOUT_MS)
+        p.flush(TIMEOUT_MS)
+        assert (p.acknowledged, other.acknowledged) == ({TopicPartition(log, 0): expected}, {})
+    p.acknowledged.clear()
+    p.send(TASK, outputs(out, 1), [log])
+    p.flush(TIMEOUT_MS)
+    assert p.acknowledged == {}
+    p.close()
+    other.close()
+
+
+def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, p = topic(kafka), producer(kafka)
+    p.send(TASK, outputs(log, 1), [log])
+    codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    expected = [Failure.RETRIABLE, Failure.FATAL]
+
+    def ends(*_: object) -> None:
+        raise KafkaException(KafkaError(codes.pop(0)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "ends", ends)
+        for failure in expected:
+            with pytest.raises(KafkaException) as caught:
+                p.flush(TIMEOUT_MS)
+            assert (classify(caught.value), p.acknowledged) == (failure, {})
+    p.flush(TIMEOUT_MS)
+    assert p.acknowledged == {TopicPartition(log, 0): 1}
     p.close()

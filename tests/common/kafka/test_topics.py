@@ -113,6 +113,15 @@ def test_two_leaders_may_create_the_same_topic(kafka: str, monkeypatch: pytest.M
 
 
 @pytest.mark.kafka
+def test_ends_that_are_not_known_are_left_out_and_the_others_told(kafka: str) -> None:
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
+    assert cluster.create([InternalTopic(name, 1, {})], -1) == {name}
+    assert cluster.create([InternalTopic(name, 1, {})], -1) == frozenset()
+    here, nowhere = TopicPartition(name, 0), TopicPartition(named("nowhere"), 0)
+    assert cluster.known_ends([here, nowhere], timeout_ms=10_000) == {here: 0}
+
+
+@pytest.mark.kafka
 def test_the_end_of_a_partition_includes_control_records_and_open_transactions_unless_committed_is_asked(
     kafka: str,
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from milestones.common import serdes
-from milestones.common.records import Output, Record, TaskId, TopicPartition
+from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.state.engine import Batch, Engine, Namespace
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
@@ -109,13 +109,13 @@ class Harness:
 
     def outputs(self) -> list[tuple[Any, ...]]:
         """(topic, key, value, timestamp) of what was taken now."""
-        taken = self.task.take_outputs()
+        taken = named(self.task.take_outputs())
         self.sent += taken
         return [(output.topic, output.key, output.value, output.timestamp) for output in taken]
 
     def commit(self) -> Staged:
         staged = self.task.freeze()
-        self.sent += staged.outputs
+        self.sent += named(staged.outputs)
         self.task.applied(staged, self.changelog_ends())
         return staged
 
@@ -125,6 +125,10 @@ class Harness:
 
     def engine(self, store: str) -> dict[bytes, bytes]:
         return dict(self.state.stores[store][1].scan(None, None))
+
+
+def named(outputs: list[Emitted]) -> list[Output]:
+    return [Output(*output) for output in outputs]
 
 
 def _bytes(text: Any) -> bytes | None:

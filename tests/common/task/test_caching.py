@@ -11,6 +11,7 @@ from milestones.common.errors import ProcessingError
 from milestones.common.records import RecordMetadata, TopicPartition
 from milestones.common.topology import StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import named
 
 IN = TopicPartition("in", 0)
 LARGE = 10_000_000
@@ -29,7 +30,7 @@ def last_value(kit: Any, cache: int = LARGE, after: Any = None, **settings: Any)
 
 
 def written(staged: Any) -> list[tuple[str, Any, Any]]:
-    return [(output.topic, output.key, output.value) for output in staged.outputs]
+    return [(topic, key, value) for topic, _, key, value, *_ in staged.outputs]
 
 
 def test_without_a_cache_every_update_is_logged_and_emitted(kit: Any) -> None:
@@ -79,7 +80,7 @@ def test_the_old_value_is_the_one_downstream_has_seen(kit: Any) -> None:
     h.commit()
     h.feed(("k", "c", 3), ("k", "d", 4))
     h.run()
-    changes = [(o.key, o.value[-1]) for o in h.commit().outputs if "repartition" in o.topic]
+    changes = [(o.key, o.value[-1]) for o in named(h.commit().outputs) if "repartition" in o.topic]
     assert changes == [(b"b", 0), (b"d", 1)]
 
 

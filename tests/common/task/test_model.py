@@ -19,6 +19,7 @@ from milestones.common import serdes
 from milestones.common.records import Output, TopicPartition
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import named
 
 IN = TopicPartition("in", 0)
 
@@ -144,14 +145,14 @@ class TaskModel(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        self.unconfirmed += self.h.task.take_outputs()
+        self.unconfirmed += named(self.h.task.take_outputs())
 
     @precondition(lambda self: self.pending is None)
     @rule()
     def freeze(self) -> None:
         staged = self.h.task.freeze()
         assert staged.offsets == {IN: self.offset}
-        self.unconfirmed += staged.outputs
+        self.unconfirmed += named(staged.outputs)
         rows = {key: list(value) for key, value in self.staged.items()}
         self.pending = staged, rows, self.offset, len(self.unconfirmed)
 

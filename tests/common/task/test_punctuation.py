@@ -11,6 +11,7 @@ from milestones.common.errors import ProcessingError
 from milestones.common.records import TopicPartition
 from milestones.common.task.punctuation import NEVER, PunctuationQueue
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import named
 
 START = 1_000_000
 IN = TopicPartition("in", 0)
@@ -99,7 +100,7 @@ def test_a_punctuation_has_no_input_record_and_no_headers(kit: Any) -> None:
     h.task.take_outputs()
     h.task.punctuate(START + 10)
     assert seen == [None]
-    (output,) = h.task.take_outputs()
+    (output,) = named(h.task.take_outputs())
     assert (output.key, output.timestamp, output.headers) == (b"p", START + 10, None)
 
 

@@ -12,6 +12,7 @@ from milestones.common.records import RecordMetadata, TopicPartition
 from milestones.common.task.task import State
 from milestones.common.topology import timestamps
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import named
 from tests.common.task.keeping import keep, keeping
 
 IN = TopicPartition("in", 0)
@@ -47,7 +48,7 @@ def test_headers_travel_from_the_input_to_the_output(kit: Any) -> None:
     h = kit.forwarding()
     h.feed(("k", "v", 1), headers=[("a", b"1"), ("a", b"2")])
     h.run()
-    assert h.task.take_outputs()[0].headers == [("a", b"1"), ("a", b"2")]
+    assert named(h.task.take_outputs())[0].headers == [("a", b"1"), ("a", b"2")]
 
 
 def test_a_processor_knows_where_its_record_came_from(kit: Any) -> None:
@@ -123,7 +124,7 @@ def test_a_dead_letter_is_in_the_same_boundary_as_the_skipped_offset(kit: Any) -
     h.feed(("a", "fail", 7))
     h.run()
     staged = h.task.freeze()
-    (letter,) = staged.outputs
+    (letter,) = named(staged.outputs)
     assert (letter.topic, letter.key, letter.value, letter.timestamp) == ("dead", b"a", b"fail", 7)
     assert dict(letter.headers)["__streams.errors.offset"] == b"0"
     assert staged.offsets == {IN: 1}

@@ -11,6 +11,7 @@ from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import named
 from tests.common.task.keeping import keep, keeping
 
 IN = TopicPartition("in", 0)
@@ -38,7 +39,7 @@ def test_outputs_are_given_out_once_either_taken_or_staged(kit: Any) -> None:
     h.run(1)
     assert len(h.task.take_outputs()) == 1
     h.run(1)
-    assert [output.value for output in h.task.freeze().outputs] == [b"b"]
+    assert [output.value for output in named(h.task.freeze().outputs)] == [b"b"]
     assert h.task.take_outputs() == []
 
 
@@ -136,12 +137,12 @@ def test_a_thawed_commit_goes_with_the_next_one_under_what_came_after_it(kit: An
     h.feed(("a", "1", 1), ("b", "1", 1), ("a", "2", 2))
     h.run(2)
     staged = h.task.freeze()
-    h.sent += staged.outputs
+    h.sent += named(staged.outputs)
     h.run(1)
     h.task.thaw(staged)
     assert h.engine("store") == {}
     again = h.commit()
-    assert ([output.value for output in again.outputs], again.offsets) == ([b"2", b"2"], {IN: 3})
+    assert ([output.value for output in named(again.outputs)], again.offsets) == ([b"2", b"2"], {IN: 3})
     assert h.engine("store") == {b"a": b"2", b"b": b"1"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.records import Headers, Output, RecordMetadata, TaskId
+from milestones.common.records import Emitted, Headers, Output, RecordMetadata, TaskId
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SinkNode, SourceNode, SubTopology
@@ -65,7 +65,7 @@ class Services:
     def store(self, name: str) -> Store:
         return self.stores[name]
 
-    def emit(self, *output: Any) -> None:
+    def emit(self, output: Emitted) -> None:
         self.outputs.append(Output(*output))
 
     def schedule(self, interval_ms: int, kind: str, callback: Callable[[int], None], node: str) -> Any:

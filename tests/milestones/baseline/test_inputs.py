@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from milestones.baseline.inputs import Inputs
+from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
+from milestones.common.topology import Topology
 from milestones.housekeeper import Bounds
 from tests.milestones.fakes import World, passing, put
 
@@ -272,3 +274,47 @@ def test_lags_count_what_is_not_processed_yet_buffered_records_included() -> Non
     assert f.inputs.lags() == {IN: 5}
     f.task.process(2, 0)
     assert f.inputs.lags() == {IN: 3}
+
+
+def two() -> Topology:
+    """Two sub-topologies: in -> out, other -> copies."""
+    topology = passing()
+    topology.add_source("others", "other", key=serdes.STRING, value=serdes.STRING)
+    topology.add_sink("copies", "copies", "others", key=serdes.STRING, value=serdes.STRING)
+    return topology
+
+
+def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room() -> None:
+    f = Fed(topology=two(), input_buffer_max_bytes=2_000)
+    other, source = f.world.task(subtopology=1), TopicPartition("other", 0)
+    f.inputs.start(other, {source: OffsetAndMetadata(0)})
+    put(f.world, 0, *["x"] * 10, topic="other")
+    f.start(0)
+    f.inputs.fetch(0)
+    f.inputs.pause(frozenset({1}))
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {source}
+    put(f.world, 0, "y")
+    put(f.world, 0, *["x"] * 100, topic="other")
+    for _ in range(3):
+        f.inputs.fetch(0)
+        f.inputs.throttle()
+    assert (other.buffered(), f.task.buffered()) == (10, 1)
+    assert f.world.consumer.paused == {source}
+    f.inputs.pause(frozenset())
+    other.process(10, 0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == set()
+
+
+def test_the_bytes_are_shared_by_as_many_threads_as_there_are_now() -> None:
+    f = Fed(input_buffer_max_bytes=8_000)
+    put(f.world, 0, *["x"] * 10)
+    f.start(0)
+    f.inputs.fetch(0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == set()
+    for _ in range(3):
+        f.world.context.live.add()
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {IN}

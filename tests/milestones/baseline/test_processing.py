@@ -13,8 +13,9 @@ from milestones.common.testing.clock import StepClock
 class Work:
     """Takes the place of a task: `waiting` records, each of which takes `record_ms`."""
 
-    def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0) -> None:
-        self.id = TaskId(0, partition)
+    def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0, sub: int = 0) -> None:
+        self.id = TaskId(sub, partition)
+        self.punctuated = 0
         self.waiting, self.turns = waiting, list[int]()
         self._clock, self._record_ms = clock, record_ms
 
@@ -27,10 +28,11 @@ class Work:
         return done
 
     def punctuate(self, _now_ms: int) -> bool:
+        self.punctuated += 1
         return False
 
     def next_punctuation_ms(self) -> int | None:
-        return None
+        return 0
 
 
 def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
@@ -71,3 +73,35 @@ def test_no_task_waits_for_another_one_to_finish() -> None:
 def test_nothing_to_do_is_said() -> None:
     clock = StepClock()
     assert not processing(clock, Work(clock, waiting=0, record_ms=0)).run_once(clock.monotonic_ms())
+
+
+def test_tasks_of_a_paused_sub_topology_neither_process_nor_punctuate_until_it_is_resumed() -> None:
+    clock = StepClock()
+    paused, going = Work(clock, 5, record_ms=0, sub=1), Work(clock, 5, record_ms=0)
+    part = processing(clock, paused, going)
+    part.pause(frozenset({1}))
+    later = Work(clock, 5, record_ms=0, partition=1, sub=1)
+    part.add(later)  # type: ignore[arg-type]
+    part.run_once(clock.monotonic_ms())
+    assert [task.waiting for task in (paused, later, going)] == [5, 5, 0]
+    assert [task.punctuated for task in (paused, later, going)] == [0, 0, 1]
+    part.pause(frozenset())
+    part.run_once(clock.monotonic_ms())
+    assert (paused.waiting, later.waiting) == (0, 0)
+
+
+def test_a_punctuation_of_a_paused_task_wakes_nobody_up() -> None:
+    clock = StepClock()
+    part = processing(clock, Work(clock, 0, record_ms=0))
+    assert part.wake_up_ms(clock.monotonic_ms()) == 0
+    part.pause(frozenset({0}))
+    assert part.wake_up_ms(clock.monotonic_ms()) is None
+
+
+def test_a_paused_task_can_be_taken_away() -> None:
+    clock = StepClock()
+    task = Work(clock, 0, record_ms=0)
+    part = processing(clock, task)
+    part.pause(frozenset({0}))
+    part.remove(task.id)
+    assert part.take_removed() == [task]

@@ -48,6 +48,15 @@ def test_is_aborted_and_the_tasks_go_on_in_place_with_the_same_producer(error: E
     assert world.clients.renewed == 0
 
 
+@pytest.mark.parametrize("error", [StaleGenerationError("none"), TaskCorruptedError("void", [A])], ids=type)
+def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(error: Exception) -> None:
+    world = World(settings={"processing_guarantee": "at_least_once"})
+    old = world.producer
+    assert recover(world, error)
+    assert old.closed
+    assert world.clients.renewed == 1
+
+
 LOST: dict[str, Exception] = {
     "a fenced producer": FENCED,
     "an error without any mark": kafka_error(KafkaError._STATE),

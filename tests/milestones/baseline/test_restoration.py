@@ -46,7 +46,7 @@ def test_an_empty_changelog_is_complete_at_once_and_nothing_is_fetched() -> None
     r = Restoring()
     task = r.add()
     assert r.step() == [task]
-    assert r.world.restorer.moves == [{}]
+    assert r.world.restorer.moves == []
 
 
 def test_a_store_gets_all_records_of_its_changelog_and_stands_at_its_end() -> None:
@@ -230,6 +230,8 @@ def test_a_task_with_several_stores_is_restored_when_the_last_one_is() -> None:
     r.world.restorer.next.append(Fetched(ends={LOG: 1}, records={LOG: r.world.logs[LOG].entries}))  # type: ignore[dict-item]
     assert r.step() == []
     assert r.restoration.remaining() == {A: 1}
+    r.world.restorer.next.append(Fetched())
+    assert r.step() == []
     assert r.world.restorer.assigned == {other}
     assert r.step(2) == [task]
     assert (r.content(), r.content("other")) == ({"a": "1"}, {"b": "2"})

@@ -9,10 +9,21 @@ import pytest
 from milestones.baseline.tasks import ThreadTasks
 from milestones.common.errors import MembershipError, ProcessingError, StateError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import Assigned, Committed
+from milestones.common.kafka.membership import Assigned, Committed, Lost
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.task import State
-from tests.milestones.fakes import CHANGELOG, FENCED, Counting, Running, World, assignment, counting, passing, put
+from tests.milestones.fakes import (
+    CHANGELOG,
+    FENCED,
+    ILLEGAL_GENERATION,
+    Counting,
+    Running,
+    World,
+    assignment,
+    counting,
+    passing,
+    put,
+)
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 IN, LOG = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0)
@@ -25,7 +36,7 @@ def running(*partitions: int, world: World | None = None) -> Running:
 def places(tasks: ThreadTasks) -> dict[TaskId, str]:
     """Where each task is; a task in two places shows as such."""
     found: dict[TaskId, str] = {}
-    for name in ("_waiting", "_positioning", "_restoring", "_starting", "processing"):
+    for name in ("_waiting", "_positioning", "_restoring", "_starting", "_standbys", "processing"):
         for id in getattr(tasks, name):
             found[id] = f"{found[id]} and {name}" if id in found else name.strip("_")
     return found
@@ -293,39 +304,81 @@ def test_a_consumer_that_refuses_an_assignment_leaves_no_ghost_of_the_task() -> 
     assert places(r.tasks) == {A: "processing"}
 
 
-def test_every_task_is_in_one_place_at_a_time_whatever_comes() -> None:
-    rng = random.Random(7)
-    world = World()
-    r = Running(world)
+class Disturber:
+    """Does anything at any time to a running thread of up to four tasks."""
+
+    def __init__(self, r: Running, seed: int) -> None:
+        self.r, self.world, self.rng = r, r.world, random.Random(seed)
+        self.actions = [
+            self.rebalance, r.tasks.roll_back, self.hold_offsets, self.hold_bounds, self.lock, self.feed, self.lose,
+            self.fail, self.pause, self.cut, lambda: None,
+        ]  # fmt: skip
+
+    def once(self) -> None:
+        self.rng.choice(self.actions)()
+
+    def rebalance(self) -> None:
+        active = self.rng.sample(range(4), self.rng.randrange(5))
+        others = frozenset(TaskId(0, p) for p in range(4) if p not in active and self.rng.random() < 0.5)
+        self.r.rebalance(*active, standby=others)
+
+    def hold_offsets(self) -> None:
+        self.world.member.holds = not self.world.member.holds
+        if not self.world.member.holds:
+            self.world.member.answer()
+
+    def hold_bounds(self) -> None:
+        self.world.requests.holds = not self.world.requests.holds
+        if not self.world.requests.holds:
+            self.world.requests.answer()
+
+    def lock(self) -> None:
+        self.world.state.locked = {TaskId(0, p) for p in self.rng.sample(range(4), self.rng.randrange(3))}
+
+    def feed(self) -> None:
+        put(self.world, self.rng.randrange(4), "x")
+
+    def lose(self) -> None:
+        self.world.member.events.append(Lost("session timeout"))
+
+    def fail(self) -> None:
+        error = self.rng.choice([FENCED, ILLEGAL_GENERATION])
+        self.world.producer.fail(self.rng.choice(["commit", "send_offsets"]), error)
+
+    def pause(self) -> None:
+        self.r.loop.pause(frozenset(self.rng.sample([0], self.rng.randrange(2))))
+
+    def cut(self) -> None:
+        assigned = sorted(self.world.restorer.assigned)
+        if assigned:
+            self.world.restorer.next.append(Fetched(out_of_range=[self.rng.choice(assigned)]))
+
+    def calm(self) -> None:
+        self.world.member.holds = self.world.requests.holds = False
+        self.world.member.answer()
+        self.world.requests.answer()
+        self.world.state.locked.clear()
+        self.world.producer.errors.clear()
+        self.r.loop.pause(frozenset())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
+    r = Running(World())
+    world, disturber = r.world, Disturber(r, seed)
     r.rebalance()
-    for step in range(400):
-        action = rng.randrange(8)
-        if action == 0:
-            r.rebalance(*rng.sample(range(4), rng.randrange(5)))
-        elif action == 1:
-            r.tasks.roll_back()
-        elif action == 2:
-            world.member.holds = not world.member.holds
-            if not world.member.holds:
-                world.member.answer()
-        elif action == 3:
-            world.requests.holds = not world.requests.holds
-            if not world.requests.holds:
-                world.requests.answer()
-        elif action == 4:
-            world.state.locked = {TaskId(0, p) for p in rng.sample(range(4), rng.randrange(3))}
-        elif action == 5:
-            put(world, rng.randrange(4), str(step))
-        r.step(ms=rng.randrange(60))
+    for _ in range(300):
+        disturber.once()
+        r.step(ms=disturber.rng.randrange(60))
         where = places(r.tasks)
         assert not [place for place in where.values() if " and " in place]
-        assert world.state.held == {id for id, place in where.items() if place != "waiting"}
+        recycled = {id for id, wish in r.tasks._waiting.items() if wish.opened is not None}
+        assert world.state.held == {id for id, place in where.items() if place != "waiting"} | recycled
         fed = {TopicPartition("in", id.partition) for id, place in where.items() if place == "processing"}
         assert world.consumer.assigned == fed
-    world.member.holds = world.requests.holds = False
-    world.member.answer()
-    world.requests.answer()
-    world.state.locked.clear()
+        restored = {id for id, place in where.items() if place in ("standbys", "restoring")}
+        assert world.restorer.assigned <= {TopicPartition(CHANGELOG, id.partition) for id in restored}
+    disturber.calm()
     r.rebalance(0, 1, 2, 3)
     r.step(20, ms=100)
     assert set(places(r.tasks).values()) == {"processing"}

@@ -59,6 +59,7 @@ class FakeBroker:
         self.stored: bytes = b""
         self.metadata: bytes = b""
         self.others: dict[str, bytes] = {}
+        self.selected: str | None = None
 
     def connect(self, address: Address) -> FakeWire:
         self.hosts.append(address)
@@ -90,7 +91,8 @@ class FakeBroker:
     def _JoinGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
         if code is NONE and not self.skip_assignment:
             self.generation += 1
-        self.metadata = request.protocols[0].metadata
+        (chosen,) = [p for p in request.protocols if p.name == (self.selected or request.protocols[0].name)]
+        self.metadata = chosen.metadata
         members = {self.member_id: self.metadata, **self.others}
         leader = self.leader or self.member_id
         return JoinGroupResponse(
@@ -98,7 +100,7 @@ class FakeBroker:
             error_code=code,
             generation_id=self.generation,  # type: ignore[arg-type]
             protocol_type="consumer",
-            protocol_name=request.protocols[0].name,
+            protocol_name=chosen.name,
             leader=leader,
             skip_assignment=self.skip_assignment,
             member_id=self.member_id,

@@ -109,6 +109,13 @@ def test_a_held_back_join_sends_no_heartbeat_and_doesn_t_end_the_session(member_
     assert bench.kinds() == ["Assigned"]
 
 
+def test_a_member_that_stood_still_beyond_its_session_knows_it_by_the_clock(member_bench):
+    bench = member_bench(session_timeout_ms=6_000).stable()
+    bench.run(20_000)
+    assert not bench.machine.session_over(bench.now)
+    assert bench.machine.session_over(bench.now + 6_001)
+
+
 def test_a_join_that_takes_longer_than_the_rebalance_timeout_is_sent_again(member_bench):
     bench = member_bench(max_poll_interval_ms=10_000).stable()
     bench.broker.held = True

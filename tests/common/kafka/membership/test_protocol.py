@@ -30,7 +30,7 @@ MINE = Subscription(
 
 
 def test_kafka_s_own_part_of_a_subscription_names_topics_owned_partitions_and_generation():
-    data = subscription_bytes(MINE, [TopicPartition("in", 1), TopicPartition("in", 0)])
+    data = subscription_bytes(MINE, [TopicPartition("in", 1), TopicPartition("in", 0)], MINE.version)
     assert data.startswith(b"\x00\x03" + b"\x00\x00\x00\x02" + b"\x00\x11app-x-repartition" + b"\x00\x02in")
     assert data.endswith(b"\x00\x02in" + b"\0\0\0\2" + b"\0\0\0\0" + b"\0\0\0\1" + b"\0\0\0\7" + b"\xff\xff")
     read = read_subscription(data)
@@ -57,14 +57,15 @@ def test_metadata_of_another_program_is_an_error_not_a_crash(data):
 
 
 def test_a_newer_version_of_kafka_s_format_is_read_as_far_as_known():
-    data = subscription_bytes(MINE, [])
+    data = subscription_bytes(MINE, [], 1)
     assert read_subscription(b"\x00\x09" + data[2:] + b"more").process_id == "p"
 
 
 def test_the_group_gets_every_protocol_name_and_a_reason_of_bounded_length():
-    settings = MemberSettings(group_id="g", client={}, protocols=("milestones-v2", "milestones-v1"), instance_id="i")
-    request = join_request(settings, "m", b"data", "why" * 200)
+    settings = MemberSettings(group_id="g", client={}, instance_id="i")
+    request = join_request(settings, "m", MINE, [], "why" * 200)
     assert [protocol.name for protocol in request.protocols] == ["milestones-v2", "milestones-v1"]
+    assert [read_subscription(protocol.metadata).version for protocol in request.protocols] == [2, 1]
     assert len(request.reason or "") == 255
     assert request.group_instance_id == "i"
 
@@ -95,7 +96,7 @@ def test_a_confluent_kafka_with_another_format_is_refused(monkeypatch):
         ("instance_id", {"instance_id": "a\0b"}),
         ("heartbeat_interval_ms", {"heartbeat_interval_ms": 30_000}),
         ("max_poll_interval_ms", {"max_poll_interval_ms": 0}),
-        ("protocols", {"protocols": ()}),
+        ("protocols", {"protocols": {}}),
     ],
 )
 def test_settings_that_can_t_work_are_refused_by_name(key, change):

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from milestones.common.assignment.assignor import assign
+from milestones.common.assignment.handover import assign
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
@@ -47,9 +47,11 @@ WAIT_S = 40
 class PlanLeader:
     def __init__(self, topic: str) -> None:
         tasks = {TaskId(0, p): (TopicPartition(topic, p),) for p in range(4)}
-        self.plan = TaskPlan(tasks, frozenset(), {}, {}, frozenset(), (), "f")
+        self.plan = TaskPlan(tasks, {}, {}, {}, frozenset(), (), "f")
+        self.versions: set[int] = set()
 
     def assign(self, members: dict[str, Subscription]) -> dict[str, Assignment]:
+        self.versions = {member.version for member in members.values()}
         return assign(members, self.plan)
 
 
@@ -63,7 +65,8 @@ class Owner:
         self.events: list[Any] = []
         self.generation = -1
         member_settings = MemberSettings(group_id=group, client=client | {"client.id": name}, **{**FAST, **settings})
-        self.member = GroupMember(member_settings, PlanLeader(group), SystemClock())
+        self.leader = PlanLeader(group)
+        self.member = GroupMember(member_settings, self.leader, SystemClock())
         self.member.start()
 
     def step(self) -> None:
@@ -82,6 +85,10 @@ class Owner:
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.events]
+
+    def seen_versions(self) -> set[int]:
+        """Versions of the members' user data, when this member last was the leader."""
+        return self.leader.versions
 
     def commit(self, offset: int) -> None:
         tp = TopicPartition(self.topic, min(self.active).partition)
@@ -154,7 +161,7 @@ def test_two_members_share_the_tasks_and_a_leaving_one_hands_over(kafka, group, 
     described = admin.describe_consumer_groups([group])[group].result(30)
     seen = {m.client_id: {tp.partition for tp in m.assignment.topic_partitions} for m in described.members}
     assert seen == {o.me.process_id: {task.partition for task in o.active} for o in (a, b)}
-    assert described.partition_assignor == "milestones-v1"
+    assert described.partition_assignor == "milestones-v2"
     assert "Lost" not in a.kinds() + b.kinds()
     b.member.close(leave=True)
     drive(shared(a), a)
@@ -246,16 +253,24 @@ def test_a_slow_owner_keeps_its_tasks_until_it_joins_and_the_others_wait(start):
 def test_no_common_protocol_is_a_clear_failure(start):
     a = start("a")
     drive(shared(a), a)
-    b = start("b", protocols=("something-else",))
+    b = start("b", protocols={"milestones-v9": 2})
     drive(lambda: "Failed" in b.kinds(), a, b)
-    assert "INCONSISTENT_GROUP_PROTOCOL" in str(b.events[-1].error)
+    said = str(b.events[-1].error)
+    assert "INCONSISTENT_GROUP_PROTOCOL" in said
+    assert "upgrade_from" in said
+    assert "this member offers milestones-v9" in said
 
 
 def test_newer_protocol_names_wait_until_all_members_know_them(start):
-    new = start("a", protocols=("milestones-v2", "milestones-v1"))
+    new = start("a")
     drive(shared(new), new)
-    old = start("b")
+    assert new.seen_versions() == {2}
+    old = start("b", protocols={"milestones-v1": 1})
     drive(shared(new, old), new, old)
+    assert new.seen_versions() == {1}
+    old.member.close(leave=True)
+    drive(shared(new), new)
+    assert new.seen_versions() == {2}
 
 
 def test_nobody_at_the_servers_is_kafka_unreachable():

@@ -1,47 +1,34 @@
+"""What the plain assignor promises, of groups in which each member does as it is told."""
+
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milestones.common.assignment.assignor import assign
+from milestones.common.assignment import handover
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.assignment.plan import TaskPlan
-from milestones.common.errors import MembershipError
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.assignment.rules import Rules
+from milestones.common.records import TaskId
+from tests.common.assignment.cluster import member, plan_of
 
 Members = Mapping[str, Subscription]
 
 
-def plan_of(sizes: list[int], stateful: set[int] | None = None, fingerprint: str = "same") -> TaskPlan:
-    tasks = {TaskId(sub, p): (TopicPartition(f"t{sub}", p),) for sub, size in enumerate(sizes) for p in range(size)}
-    keeps = stateful or set()
-    return TaskPlan(
-        tasks=tasks,
-        stateful=frozenset(task for task in tasks if task.subtopology in keeps),
-        repartition_counts={},
-        changelog_counts={},
-        missing_topics=frozenset(),
-        problems=(),
-        fingerprint=fingerprint,
-    )
-
-
-def member(
-    process: str = "p", capacity: int = 1, active: frozenset[TaskId] = frozenset(), **other: object
-) -> Subscription:
-    what = {"topics": (), "fingerprint": "same", **other}
-    return Subscription(process_id=process, stage="baseline", capacity=capacity, active=active, **what)  # type: ignore[arg-type]
+def assign(members: Members, plan: TaskPlan) -> dict[str, Assignment]:
+    return handover.assign(members, plan, Rules(), "sticky")
 
 
 def release(members: Members, result: Mapping[str, Assignment]) -> dict[str, Subscription]:
     """Every member does as told, and joins again with exactly what it then owns."""
-    return {name: replace(m, active=result[name].active, generation=m.generation + 1) for name, m in members.items()}
+    return {
+        name: replace(m, active=result[name].active, promised=result[name].promised, generation=m.generation + 1)
+        for name, m in members.items()
+    }
 
 
 def settle(members: Members, plan: TaskPlan, rounds: int = 6) -> tuple[dict[str, Subscription], int]:
@@ -163,49 +150,17 @@ def test_a_homeless_task_goes_to_who_has_its_state():
     assert TaskId(0, 0) in assign(members, plan_of([2], {0}))["b"].active
 
 
-def test_of_two_claims_the_later_generation_holds():
-    task = TaskId(0, 0)
-    members = {
-        "a": member("a", active=frozenset({task}), generation=7),
-        "b": member("b", active=frozenset({task}), generation=3),
-    }
-    result = assign(members, plan_of([1]))
-    assert result["a"].active == {task}
-    assert result["b"].active == frozenset()
+def test_a_stateful_task_moves_at_once_although_its_state_does_not() -> None:
+    plan = plan_of([2], {0})
+    members = {"old": member("p1", active=frozenset(plan.tasks)), "new": member("p2")}
+    first = assign(members, plan)
+    assert [len(first[name].active) for name in ("old", "new")] == [1, 0]
+    assert not any(a.warmup for a in first.values())
+    assert len(assign(release(members, first), plan)["new"].active) == 1
 
 
-def test_a_task_that_is_no_longer_planned_is_taken_away_with_a_followup():
-    result = assign({"a": member("a", active=frozenset({TaskId(3, 0)}))}, plan_of([1]))
-    assert result["a"].active == {TaskId(0, 0)}
-    assert result["a"].followup
-
-
-def test_what_is_wrong_with_the_topics_is_told_to_every_member():
-    plan = replace(plan_of([1]), missing_topics=frozenset({"lines"}))
-    result = assign({"a": member("a"), "b": member("b")}, plan)
-    assert all("lines" in (a.error or "") and not a.active for a in result.values())
-
-
-def test_a_newcomer_with_another_topology_is_refused_and_the_others_go_on():
-    plan = plan_of([2])
-    members = {"old": member("a", active=frozenset(plan.tasks)), "new": member("b", fingerprint="other")}
-    result = assign(members, plan)
-    assert result["old"].active == frozenset(plan.tasks)
-    assert result["old"].error is None
-    assert "topology" in (result["new"].error or "")
-
-
-def test_a_leader_with_another_topology_than_the_running_members_must_leave():
-    members = {"old": member("a", active=frozenset({TaskId(0, 0)})), "new": member("b", fingerprint="other")}
-    with pytest.raises(MembershipError, match="another application_id"):
-        assign(members, plan_of([2], fingerprint="other"))
-
-
-def test_five_hundred_tasks_on_fifty_members_take_well_under_200_ms():
-    plan = plan_of([100] * 5, {0, 1, 2})
-    members = {f"m{n:02}": member(f"p{n // 4}", capacity=1 + n % 3) for n in range(50)}
-    settled, _ = settle(members, plan)
-    crowded = {**settled, "new": member("new", capacity=4)}
-    started = time.perf_counter()
-    assign(crowded, plan)
-    assert time.perf_counter() - started < 0.2
+def test_standbys_are_given_out_too() -> None:
+    plan = plan_of([4], {0})
+    result = handover.assign({"a": member("a"), "b": member("b")}, plan, Rules(num_standby_replicas=1), "sticky")
+    assert result["a"].standby == result["b"].active
+    assert result["b"].standby == result["a"].active

@@ -1,0 +1,103 @@
+"""The group as an assignor sees it: processes, who owns what, who has how much of whose state.
+
+*Guarantees*: answers depend on the members only, not on the order in which they come.
+*Assumes*: a process reports each task's position once, or its members' reports of it agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Members
+from milestones.common.records import TaskId
+
+Lag = tuple[int, int]
+"""Orders processes by what they would have to restore: known lags, then positions (the highest first), then nothing."""
+
+NOTHING: Lag = (2, 0)
+
+
+@dataclass(frozen=True)
+class Process:
+    """An instance: its members share a state directory."""
+
+    name: str
+    members: tuple[str, ...]
+    capacity: int
+    tags: Mapping[str, str]
+
+
+def owners(members: Members, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
+    """The live owner of each task. Of two that claim one, the later generation is right, the other will lose it."""
+    known = set(tasks)
+    found: dict[TaskId, str] = {}
+    for name in sorted(members, key=lambda name: (members[name].generation, name)):
+        found.update((task, name) for task in members[name].active if task in known)
+    return found
+
+
+def heirs(members: Members, owner: Mapping[TaskId, str]) -> dict[TaskId, str]:
+    """Who was promised a task that nobody owns any more."""
+    found: dict[TaskId, str] = {}
+    for name in sorted(members, key=lambda name: (members[name].generation, name)):
+        found.update((task, name) for task in members[name].promised if task not in owner)
+    return found
+
+
+class Processes:
+    """*Owns*: tables made once from the members.
+
+    `owner` is the member that runs a task, `home` its process; `heir` is who was promised a task that nobody runs,
+    `next_home` its process; `opened` has, by task, the members with a standby of it
+    open, by process.
+    """
+
+    def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:
+        self._acceptable = acceptable_recovery_lag
+        grouped: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(members):
+            grouped[members[name].process_id].append(name)
+        self.all = {
+            id: Process(id, tuple(names), sum(members[n].capacity for n in names), members[names[0]].client_tags)
+            for id, names in sorted(grouped.items())
+        }
+        self.capacities = {id: process.capacity for id, process in self.all.items()}
+        self.owner = owners(members, plan.tasks)
+        self.home = {task: members[name].process_id for task, name in self.owner.items()}
+        self.heir = heirs(members, self.owner)
+        self.next_home = {task: members[name].process_id for task, name in self.heir.items() if task in plan.tasks}
+        self.opened: dict[TaskId, dict[str, str]] = defaultdict(dict)
+        self._lags: dict[str, dict[TaskId, int]] = {id: {} for id in self.all}
+        self._positions: dict[str, dict[TaskId, int]] = {id: {} for id in self.all}
+        for name in sorted(members):
+            self._read(name, members)
+
+    def _read(self, name: str, members: Members) -> None:
+        member = members[name]
+        for task in sorted(member.standby):
+            self.opened[task].setdefault(member.process_id, name)
+        lags, positions = self._lags[member.process_id], self._positions[member.process_id]
+        for task, lag in member.lags.items():
+            lags[task] = min(lag, lags.get(task, lag))
+        for task, position in member.positions.items():
+            positions[task] = max(position, positions.get(task, position))
+        # A task that restores has a position, one that runs has all there is.
+        lags.update((t, 0) for t in member.active if self.owner.get(t) == name and t not in member.positions)
+
+    def lag(self, task: TaskId, process: str) -> Lag:
+        """How much this process would have to restore. All that are caught up are equal."""
+        lag = self._lags[process].get(task)
+        if lag is not None:
+            return (0, 0 if lag <= self._acceptable else lag)
+        position = self._positions[process].get(task)
+        return NOTHING if position is None else (1, -position)
+
+    def caught_up(self, task: TaskId, process: str) -> bool:
+        return self._lags[process].get(task, self._acceptable + 1) <= self._acceptable
+
+    def is_open(self, task: TaskId, process: str) -> bool:
+        """Whether it has a standby open there."""
+        return process in self.opened.get(task, ())

@@ -1,0 +1,132 @@
+"""The default assignor: a stateful task runs where its state is, and moves when its new home has caught up (KIP-441).
+
+*Guarantees*: those of docs/assignment.md.
+
+*How*
+1. `balanced`: where everything should be, as if state weighed nothing.
+2. Where that is a process that isn't caught up, the task stays with, or goes to, one that is; else with least lag.
+3. The same for standbys: one that is caught up stays until the one that is to replace it is.
+4. What waits in 2 and 3 warms up where it should be, as many at a time as the rules allow: first what is open already.
+
+*Assumes*: members rejoin when a warm-up of theirs has caught up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from milestones.common.assignment.balance import Dealer
+from milestones.common.assignment.group import Processes
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Members, Placement, Rules
+from milestones.common.assignment.standbys import wanted_standbys
+from milestones.common.assignment.sticky import balanced, over_members
+from milestones.common.records import TaskId
+
+
+class _Wish(NamedTuple):
+    """A task that should be on a process that isn't caught up; ordered by who warms up first."""
+
+    closed: bool
+    for_standby: bool
+    lag: tuple[int, int]
+    task: TaskId
+    process: str
+
+
+def high_availability(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
+    """See the module."""
+    processes = Processes(members, plan, rules.acceptable_recovery_lag)
+    dealer = Dealer(processes.capacities)
+    target = balanced(processes, plan, dealer)
+    active = _where_caught_up(processes, plan, target)
+    wanted = wanted_standbys(processes, plan, rules, target, dealer)
+    standbys: dict[TaskId, list[str]] = {}
+    wishes: list[_Wish] = []
+    for task, ids in wanted.items():
+        standbys[task], later = _kept(processes, task, active[task], target[task], ids)
+        wishes += (_wish(processes, task, id, for_standby=True) for id in later)
+    warmups: dict[TaskId, list[str]] = defaultdict(list)
+    for task in plan.stateful:
+        goal = target[task]
+        if goal == active[task]:
+            continue
+        if goal in standbys.get(task, ()):
+            # It costs no warm-up, but has to ask for the rebalance like one.
+            standbys[task].remove(goal)
+            warmups[task].append(goal)
+        else:
+            wishes.append(_wish(processes, task, goal, for_standby=False))
+    for wish in sorted(wishes)[: rules.max_warmup_replicas]:
+        warmups[wish.task].append(wish.process)
+    return over_members(members, plan, processes, active, standbys, warmups)
+
+
+def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskId, str]) -> dict[TaskId, str]:
+    """The process that is to run each task for now."""
+    active = dict(target)
+    choices: dict[TaskId, list[str]] = {}
+    for task in sorted(plan.stateful):
+        goal, home = target[task], processes.home.get(task)
+        if goal == home or processes.caught_up(task, goal):
+            lagging = goal == home and not processes.caught_up(task, goal)
+            others = [id for id in processes.all if processes.caught_up(task, id)] if lagging else []
+        elif home is not None and processes.caught_up(task, home):
+            others = [home]
+        else:
+            others = [id for id in processes.all if processes.caught_up(task, id)]
+            others = others or _least_lag(processes, task, goal, home)
+        if len(others) == 1:
+            active[task] = others[0]
+        elif others and goal not in others:
+            choices[task] = others
+    loads: dict[str, int] = defaultdict(int)
+    for task, id in active.items():
+        loads[id] += task not in choices
+    for task, ids in choices.items():
+        best = min(
+            ids,
+            key=lambda id: (not processes.is_open(task, id), loads[id] / processes.capacities[id], id),
+        )
+        loads[best] += 1
+        active[task] = best
+    return active
+
+
+def _least_lag(processes: Processes, task: TaskId, goal: str, home: str | None) -> list[str]:
+    """Nobody is caught up: where the task may be. The goal, if no one that counts lags less."""
+    if home is not None:
+        ahead = processes.lag(task, goal)
+        # What isn't known is no reason to move.
+        return [goal] if ahead[0] == 0 and ahead <= processes.lag(task, home) else [home]
+    lags = {id: processes.lag(task, id) for id in processes.all}
+    least = min(lags.values())
+    return [goal] if lags[goal] == least else [id for id, lag in lags.items() if lag == least]
+
+
+def _kept(
+    processes: Processes, task: TaskId, active: str, target: str, wanted: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """The task's standbys for now, and those of `wanted` that have to warm up first."""
+    ready = [id for id in wanted if id != active and processes.caught_up(task, id)]
+    waiting = [id for id in wanted if id not in ready]
+    spare = [
+        id for id in processes.opened.get(task, ()) if id not in (active, *wanted) and processes.caught_up(task, id)
+    ]
+    later: list[str] = []
+    for id in waiting:
+        if spare:
+            ready.append(spare.pop(0))
+            later += [id] * (id != active)
+        elif id != active:
+            ready.append(id)
+        else:
+            # The old owner will be the standby of the new one: until then it's the other way round.
+            ready.append(target)
+    return ready, later
+
+
+def _wish(processes: Processes, task: TaskId, id: str, *, for_standby: bool) -> _Wish:
+    return _Wish(not processes.is_open(task, id), for_standby, processes.lag(task, id), task, id)

@@ -1,0 +1,170 @@
+"""Where standbys should be, once all that moves has moved.
+
+*Guarantees*: `num_standby_replicas` for each stateful task, as far as there are other processes; as different as can
+be in `rack_aware_assignment_tags` from the task's other copies (KIP-708); where that is equal, each process gets its
+share by capacity, as far as exchanging one copy for another helps. A standby stays where it is unless that makes one of
+the two better. The same input gives the same answer, and so does the answer.
+
+*How*: start from what is open, fill up, then improve step by step: every step has fewer equal tags, or as many and a
+better balance, so it ends.
+
+*Assumes*: `target` is where the tasks will be active, and `dealer` has dealt those.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from milestones.common.assignment.balance import Dealer
+from milestones.common.assignment.group import Processes
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Rules
+from milestones.common.records import TaskId
+
+
+def wanted_standbys(
+    processes: Processes, plan: TaskPlan, rules: Rules, target: Mapping[TaskId, str], dealer: Dealer
+) -> dict[TaskId, list[str]]:
+    """The processes with a standby of each stateful task; never the target itself."""
+    copies = min(rules.num_standby_replicas, len(processes.all) - 1)
+    if copies == 0:
+        return {}
+    tasks = sorted(plan.stateful)
+    held: dict[str, int] = defaultdict(int)
+    for task in tasks:
+        for process in processes.opened.get(task, ()):
+            # A warm-up becomes the active task.
+            held[process] += process != target[task]
+    dealer.next_kind()
+    search = _Search(processes, rules, target, dealer.deal(copies * len(tasks), held))
+    for task in tasks:
+        search.keep(task, copies)
+    for task in tasks:
+        search.fill(task, copies)
+    while search.spread(tasks) or search.balance():
+        pass
+    return search.found
+
+
+class _Search:
+    """*Owns*: the standbys found so far, by task, and how many that makes by process."""
+
+    def __init__(
+        self, processes: Processes, rules: Rules, target: Mapping[TaskId, str], shares: Mapping[str, int]
+    ) -> None:
+        self._processes, self._target, self._shares = processes, target, shares
+        self._places = {
+            id: tuple(process.tags.get(tag) for tag in rules.rack_aware_assignment_tags)
+            for id, process in processes.all.items()
+        }
+        kinds = set(self._places.values())
+        self._equal = {one: {other: equal_tags(one, other) for other in kinds} for one in kinds}
+        self._loads = dict.fromkeys(processes.all, 0)
+        self.found: dict[TaskId, list[str]] = {}
+
+    def keep(self, task: TaskId, copies: int) -> None:
+        """What is open stays, the most different ones first if there are too many."""
+        self.found[task] = []
+        opened = [id for id in sorted(self._processes.opened.get(task, ())) if id != self._target[task]]
+        while opened and len(self.found[task]) < copies:
+            alike = self._alike(task)
+            best = min(opened, key=lambda id: (alike[self._places[id]], self._loads[id] >= self._shares[id], id))
+            opened.remove(best)
+            self._add(task, best)
+
+    def fill(self, task: TaskId, copies: int) -> None:
+        if len(self.found[task]) == copies:
+            return
+        distance = {id: self._distance(task, id) for id in self._processes.all}
+        while len(self.found[task]) < copies:
+            self._add(task, self._best(task, distance))
+
+    def spread(self, tasks: list[TaskId]) -> bool:
+        """Exchange copies for ones with fewer equal tags; whether there were any."""
+        if len(self._equal) == 1:
+            return False
+        improved = False
+        for task in tasks:
+            for old in list(self.found[task]):
+                alike = self._alike(task, without=old)
+                now = alike[self._places[old]]
+                taken = self._copies(task)
+                if any(alike[place] < now and id not in taken for id, place in self._places.items()):
+                    self._remove(task, old)
+                    distance = {id: self._distance(task, id) for id in self._processes.all}
+                    self._add(task, self._best(task, distance))
+                    improved = True
+        return improved
+
+    def balance(self) -> bool:
+        """Move copies from processes with more than their share to ones with less; whether there were any."""
+        under = [id for id, load in self._loads.items() if load < self._shares[id]]
+        over = {id for id, load in self._loads.items() if load > self._shares[id]}
+        if not under or not over:
+            return False
+        moves = sorted(
+            (self._distance(task, new), task, old, new)
+            for task, ids in self.found.items()
+            for old in ids
+            if old in over
+            for new in under
+            if new not in ids and new != self._target[task] and self._no_worse(task, old, new)
+        )
+        improved = False
+        for _, task, old, new in moves:
+            room = self._loads[old] > self._shares[old] and self._loads[new] < self._shares[new]
+            ids = self.found[task]
+            if room and old in ids and new not in ids and self._no_worse(task, old, new):
+                self._remove(task, old)
+                self._add(task, new)
+                improved = True
+        return improved
+
+    def _best(self, task: TaskId, distance: Mapping[str, tuple[int, int, int]]) -> str:
+        alike, loads, taken = self._alike(task), self._loads, self._copies(task)
+        return min(
+            (
+                alike[self._places[id]],
+                loads[id] >= self._shares[id],
+                distance[id],
+                loads[id] / self._processes.capacities[id],
+                id,
+            )
+            for id in loads
+            if id not in taken
+        )[-1]
+
+    def _copies(self, task: TaskId) -> list[str]:
+        return [self._target[task], *self.found[task]]
+
+    def _alike(self, task: TaskId, without: str | None = None) -> dict[tuple[str | None, ...], int]:
+        """By place: how many tags of the task's copies a copy there would have again."""
+        used = [self._places[id] for id in self._copies(task) if id != without]
+        return {place: sum(equal[other] for other in used) for place, equal in self._equal.items()}
+
+    def _no_worse(self, task: TaskId, old: str, new: str) -> bool:
+        if self._places[old] == self._places[new]:
+            return True
+        alike = self._alike(task, without=old)
+        return alike[self._places[new]] <= alike[self._places[old]]
+
+    def _distance(self, task: TaskId, process: str) -> tuple[int, int, int]:
+        """How far from being a standby: it is one, it runs the task now, or else by what it would have to restore."""
+        if self._processes.is_open(task, process):
+            return (0, 0, 0)
+        if self._processes.home.get(task) == process:
+            return (1, 0, 0)
+        return (2, *self._processes.lag(task, process))
+
+    def _add(self, task: TaskId, id: str) -> None:
+        self.found[task].append(id)
+        self._loads[id] += 1
+
+    def _remove(self, task: TaskId, id: str) -> None:
+        self.found[task].remove(id)
+        self._loads[id] -= 1
+
+
+def equal_tags(one: tuple[str | None, ...], other: tuple[str | None, ...]) -> int:
+    return sum(a == b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,136 @@
+"""The plain assignor: balanced and sticky, blind to lags.
+
+*Guarantees*: the balance of `balance.py`, over processes, and within each over its members. Tasks move at once, their
+new owner restores them before it goes on. Of the new homes that a task could get it gets the one with most of its
+state. Standbys as with high availability, without warm-ups.
+*Assumes*: state is small, or restoring it is cheaper than warming up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from milestones.common.assignment.balance import Dealer, distribute, groups_of
+from milestones.common.assignment.group import Processes
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Members, Placement, Rules, Tasks
+from milestones.common.assignment.standbys import wanted_standbys
+from milestones.common.records import TaskId
+
+
+def sticky(members: Members, plan: TaskPlan, rules: Rules) -> Placement:
+    """See the module."""
+    processes = Processes(members, plan, rules.acceptable_recovery_lag)
+    dealer = Dealer(processes.capacities)
+    target = balanced(processes, plan, dealer)
+    standbys = wanted_standbys(processes, plan, rules, target, dealer)
+    return over_members(members, plan, processes, target, standbys, {})
+
+
+def balanced(processes: Processes, plan: TaskPlan, dealer: Dealer) -> dict[TaskId, str]:
+    """A process for each task, as it should be once all have moved."""
+    stateful = plan.stateful
+    owner = processes.next_home | processes.home
+    held = dict(owner)
+    for task in stateful - held.keys():
+        ranked = [(processes.lag(task, id), not processes.is_open(task, id), id) for id in processes.all]
+        best = min(ranked)
+        if best[:2] != max(ranked)[:2]:
+            held[task] = best[2]
+    rank = _ranks(processes)
+
+    def distance(task: TaskId, process: str) -> int:
+        if task not in stateful or processes.caught_up(task, process):
+            return 0
+        return 1 if processes.is_open(task, process) else 2
+
+    def preference(task: TaskId, process: str) -> tuple[object, ...]:
+        if task not in stateful:
+            return ()
+        return (processes.lag(task, process), not processes.is_open(task, process))
+
+    target: dict[TaskId, str] = {}
+    groups = groups_of(plan.tasks, plan)
+    for group, shares in zip(groups, dealer.deal_groups(groups, held), strict=True):
+        target |= distribute(group.tasks, shares, owner, distance, preference, rank)
+    return target
+
+
+def _ranks(processes: Processes) -> dict[TaskId, int]:
+    """The number of each task among those of its member and sub-topology: so a process gives from all its members."""
+    counts: dict[tuple[str, int], int] = defaultdict(int)
+    ranks: dict[TaskId, int] = {}
+    for task in sorted(processes.owner):
+        key = (processes.owner[task], task.subtopology)
+        ranks[task] = counts[key]
+        counts[key] += 1
+    return ranks
+
+
+def over_members(
+    members: Members,
+    plan: TaskPlan,
+    processes: Processes,
+    active: Mapping[TaskId, str],
+    standbys: Mapping[TaskId, Sequence[str]],
+    warmups: Mapping[TaskId, Sequence[str]],
+) -> Placement:
+    """The second level: from processes to their members, each task with whom it is, or else whose standby of it is."""
+    here: dict[str, list[TaskId]] = defaultdict(list)
+    standby_here: dict[str, list[TaskId]] = defaultdict(list)
+    warmup_here: dict[str, list[TaskId]] = defaultdict(list)
+    for task, id in active.items():
+        here[id].append(task)
+    for where, copies in ((standby_here, standbys), (warmup_here, warmups)):
+        for task, ids in copies.items():
+            for id in ids:
+                where[id].append(task)
+    actives: dict[str, set[TaskId]] = {name: set() for name in members}
+    standby: dict[str, set[TaskId]] = {name: set() for name in members}
+    warmup: dict[str, set[TaskId]] = {name: set() for name in members}
+    for id, process in processes.all.items():
+        dealer = Dealer({name: members[name].capacity for name in process.members})
+        for task, name in _actives_of(id, here[id], members, plan, processes, dealer).items():
+            actives[name].add(task)
+        copies_here = sorted(standby_here[id] + warmup_here[id])
+        warming = set(warmup_here[id])
+        for task, name in _copies_of(id, copies_here, members, processes, dealer).items():
+            (warmup if task in warming else standby)[name].add(task)
+    return Placement(_frozen(actives), _frozen(standby), _frozen(warmup))
+
+
+def _actives_of(
+    id: str, tasks: Sequence[TaskId], members: Members, plan: TaskPlan, processes: Processes, dealer: Dealer
+) -> dict[TaskId, str]:
+    owner = {task: name for task in tasks if (name := _holder(task, id, members, processes))}
+    running = {task: name for task, name in owner.items() if processes.owner.get(task) == name}
+    groups = groups_of(tasks, plan)
+    result: dict[TaskId, str] = {}
+    for group, shares in zip(groups, dealer.deal_groups(groups, owner), strict=True):
+        result |= distribute(
+            group.tasks, shares, running, lambda *_: 0, lambda task, name: (owner.get(task) != name,), {}
+        )
+    return result
+
+
+def _copies_of(
+    id: str, tasks: Sequence[TaskId], members: Members, processes: Processes, dealer: Dealer
+) -> dict[TaskId, str]:
+    owner = {task: name for task in tasks if (name := _holder(task, id, members, processes))}
+    held: dict[str, int] = defaultdict(int)
+    for name in owner.values():
+        held[name] += 1
+    return distribute(tasks, dealer.deal(len(tasks), held), owner, lambda *_: 0, lambda *_: (), {})
+
+
+def _holder(task: TaskId, id: str, members: Members, processes: Processes) -> str | None:
+    """The member of this process that runs the task, or is to, or has a standby of it open."""
+    running = processes.owner.get(task) or processes.heir.get(task)
+    if running is not None and members[running].process_id == id:
+        return running
+    return processes.opened.get(task, {}).get(id)
+
+
+def _frozen(tasks: Mapping[str, set[TaskId]]) -> Tasks:
+    return {name: frozenset(found) for name, found in tasks.items()}

@@ -1,0 +1,66 @@
+"""Where the changelogs of an application's tasks end: what the leader turns positions into lags with.
+
+*Guarantees*: one question for all changelogs. What can't be found out is left out, with a line in the log; nothing
+is raised for it.
+*Assumes*: the thread that owns the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.clients import text_of
+
+if TYPE_CHECKING:
+    from milestones.common.assignment.plan import TaskPlan
+    from milestones.common.kafka.topics import Cluster
+    from milestones.common.records import TaskId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+def task_ends(
+    cluster: Cluster, plan: TaskPlan, group: str, *, new: Collection[str] = (), timeout_ms: int
+) -> dict[TaskId, int]:
+    """By task, the sum of the ends of its changelogs, in offsets; tasks of which one isn't known are left out.
+
+    `new` are topics that have just been made: they are empty, and their leaders may not be there yet. A source topic
+    that serves as changelog is only good up to what the group has committed.
+    """
+    inputs = {at for task in plan.changelogs for at in plan.tasks[task]}
+    all_ = {at for logs in plan.changelogs.values() for at in logs}
+    ends = dict.fromkeys((at for at in all_ if at.topic in new), 0)
+    ends |= _ends_of(cluster, sorted(at for at in all_ - inputs if at.topic not in new), timeout_ms)
+    ends |= _committed(cluster, group, sorted(all_ & inputs))
+    unknown = sorted(task for task, logs in plan.changelogs.items() if not ends.keys() >= set(logs))
+    if unknown:
+        names = ", ".join(map(str, unknown[:10])) + ("" if len(unknown) <= 10 else f" and {len(unknown) - 10} more")
+        log.warning("it isn't known how far members lag on %s: these tasks stay where they are", names)
+    return {task: sum(ends[at] for at in logs) for task, logs in plan.changelogs.items() if ends.keys() >= set(logs)}
+
+
+def _ends_of(cluster: Cluster, asked: list[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+    try:
+        return cluster.known_ends(asked, timeout_ms=timeout_ms)
+    except (KafkaException, MilestonesError) as error:
+        log.warning("where the changelogs end can't be asked: %s", _text(error))
+        return {}
+
+
+def _committed(cluster: Cluster, group: str, asked: list[TopicPartition]) -> dict[TopicPartition, int]:
+    if not asked:
+        return {}
+    try:
+        return dict.fromkeys(asked, 0) | cluster.committed(group, asked)
+    except (KafkaException, MilestonesError) as error:
+        log.warning("the group's committed offsets can't be asked: %s", _text(error))
+        return {}
+
+
+def _text(error: Exception) -> str:
+    return text_of(error) if isinstance(error, KafkaException) else str(error)

@@ -1,0 +1,59 @@
+"""The times of a member: heartbeats, pauses after errors, how long the coordinator has been silent.
+
+*Guarantees*: while a follow-up rebalance is due, heartbeats come every `FOLLOWUP_HEARTBEAT_MS`, for at most the
+rebalance timeout: a heartbeat's answer is how a member learns that it has begun, and a task that moves waits for it.
+*Assumes*: one owner, the member's machine; `now_ms` doesn't go back.
+"""
+
+from __future__ import annotations
+
+from milestones.common.kafka.membership.settings import MemberSettings
+
+FOLLOWUP_HEARTBEAT_MS = 100
+
+
+class Pulse:
+    """`beat_ms`: when the next heartbeat is due, `retry_ms`: not before that anything else after an error,
+    `contact_ms`: when the coordinator last treated us as a member."""
+
+    def __init__(self, settings: MemberSettings, now_ms: int) -> None:
+        self._settings = settings
+        self.contact_ms = self.beat_ms = self.retry_ms = now_ms
+        self._hurry_until_ms = now_ms
+        self._failures = 0
+        self._unreached_ms: int | None = None
+
+    def assigned(self, now_ms: int, *, followup: bool) -> None:
+        """A new generation; `followup`: the next rebalance is due as soon as somebody has released tasks."""
+        self._hurry_until_ms = now_ms + self._settings.max_poll_interval_ms if followup else now_ms
+        self.beaten(now_ms)
+
+    def beaten(self, now_ms: int) -> None:
+        """A heartbeat was answered."""
+        interval = self._settings.heartbeat_interval_ms
+        self.beat_ms = now_ms + (min(FOLLOWUP_HEARTBEAT_MS, interval) if now_ms < self._hurry_until_ms else interval)
+
+    def known(self, now_ms: int) -> None:
+        """The next rebalance is known of: no more hurry."""
+        self._hurry_until_ms = now_ms
+
+    def confirmed(self, now_ms: int) -> None:
+        self.contact_ms, self._failures = now_ms, 0
+
+    def pause_ms(self) -> int:
+        """How long to wait after an error: twice as long after each."""
+        settings = self._settings
+        return min(settings.retry_backoff_ms << min(self._failures, 10), settings.retry_backoff_max_ms)
+
+    def failed(self, now_ms: int) -> None:
+        """All but commits waits for a while."""
+        self.retry_ms = self.beat_ms = now_ms + self.pause_ms()
+        self._failures += 1
+
+    def unreachable(self, now_ms: int) -> bool:
+        """Called each time that nobody answered at the very start: whether that goes on for too long."""
+        self._unreached_ms = now_ms if self._unreached_ms is None else self._unreached_ms
+        return now_ms - self._unreached_ms >= self._settings.unreachable_after_ms
+
+    def session_over(self, now_ms: int) -> bool:
+        return now_ms - self.contact_ms > self._settings.session_timeout_ms

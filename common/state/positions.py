@@ -1,0 +1,45 @@
+"""How far the stores of a closed task are, without opening them: one small file per task directory.
+
+Written when a task is closed; what is in it stays true while the stores are open and after a crash, as a lower bound:
+offsets only grow. A store that is made anew takes the file away.
+
+*Guarantees*: reading never fails: what can't be understood is no knowledge.
+*Assumes*: whoever writes holds the directory's lock. It is a hint for the assignor: nothing is read or skipped by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from milestones.common.state.disk import explained
+
+POSITIONS_FILE = "positions.json"
+FORMAT = 1
+
+
+def write(directory: Path, offsets: Mapping[str, int]) -> None:
+    """Keep these changelog offsets, by store. `StateError`. Not synced to the disk: losing it costs little."""
+    path = directory / POSITIONS_FILE
+    temporary = path.with_name(f".{path.name}.tmp")
+    with explained("write", path):
+        temporary.write_text(json.dumps({"format": FORMAT, "offsets": dict(offsets)}) + "\n")
+        temporary.replace(path)
+
+
+def read(directory: Path) -> dict[str, int]:
+    """The changelog offsets by store; empty when nothing is known."""
+    try:
+        written = json.loads((directory / POSITIONS_FILE).read_bytes())
+        if written["format"] != FORMAT:
+            return {}
+        return {str(store): int(offset) for store, offset in written["offsets"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def forget(directory: Path) -> None:
+    """A store's content isn't what it was. `StateError`. Harmless when there is nothing."""
+    with explained("remove", directory / POSITIONS_FILE):
+        (directory / POSITIONS_FILE).unlink(missing_ok=True)

@@ -1,0 +1,105 @@
+"""A member that says nothing any more holds up its own tasks until its session is over, and nobody else's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+from compat_tests.oracles.rows import Place, origin_of
+
+MOST_S = 5.0
+"""Well within the session time-out of 10 s: the gate of commits (a quarter of the transaction time-out), a commit, and
+a loaded machine."""
+
+
+class Gaps:
+    """For how long nothing came out, by input partition."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail, self._seen = tail, 0
+        self._last: dict[Place, float] = {}
+        self.longest: dict[Place, float] = {}
+
+    def look(self) -> None:
+        self._tail.poll()
+        now = time.monotonic()
+        for row in self._tail.rows[self._seen :]:
+            origin = origin_of(row)
+            assert origin is not None
+            self._note(origin.place, now)
+            self._last[origin.place] = now
+        self._seen = len(self._tail.rows)
+
+    def _note(self, place: Place, now: float) -> None:
+        if place in self._last:
+            self.longest[place] = max(self.longest.get(place, 0.0), now - self._last[place])
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self.look()
+        self.longest.clear()
+        self._last = dict.fromkeys(self._last, time.monotonic())
+
+    def of(self, places: Iterable[Place]) -> float:
+        """The longest one, that which still lasts included."""
+        for place in self._last:
+            self._note(place, time.monotonic())
+        return max(self.longest[place] for place in places)
+
+
+@pytest.mark.parametrize("newcomer", [False, True], ids=["alone", "with-a-newcomer"])
+@pytest.mark.full
+def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World, newcomer: bool) -> None:
+    """With a newcomer a rebalance begins at once, and can't end before the silent member's session is over.
+
+    As many output as input partitions: in one that several tasks write to, an open transaction of the silent member
+    would hide what the others have committed until it times out.
+    """
+    world.create(out=6)
+    feed = world.input("in", 6)
+    slow = {"session_timeout_ms": 10_000, "transaction_timeout_ms": 5_000}
+    group = [world.instance("count", name, **slow).start() for name in ("silent", "b", "c")]
+    silent, late = group[0], world.instance("count", "late", **slow)
+    keys = [b"k%d" % number for number in range(60)]
+    with Tail(world.cluster, [world.topic("out")]) as tail:
+        gaps = Gaps(tail)
+
+        def load() -> object:
+            records = world.records(60, keys=60)
+            feed.send(record._replace(key=key) for record, key in zip(records, keys, strict=True))
+            gaps.look()
+            return False
+
+        world.group_is(*group)
+        world.wait(lambda: load() or len(tail.rows) > 1_000, "outputs flow")
+        members = world.cluster.members(world.application_id)
+        its = {place for name, places in members.items() if name.startswith("silent") for place in places}
+        theirs = {place for places in members.values() for place in places} - its
+        gaps.forget()
+        silent.pause()
+        if newcomer:
+            late.start()
+        left = [one for one in (*group[1:], late) if one.running]
+
+        def taken_over() -> object:
+            load()
+            now = world.cluster.members(world.application_id)
+            owned = {place for name, places in now.items() if not name.startswith("silent") for place in places}
+            return its | theirs <= owned
+
+        world.wait(taken_over, "the others have the silent member's tasks")
+        seen = len(tail.rows)
+        world.wait(lambda: load() or len(tail.rows) > seen + 500, "outputs flow")
+        print(f"longest gap in the output: silent member's tasks {gaps.of(its):.2f} s, others' {gaps.of(theirs):.2f} s")
+        assert gaps.of(theirs) < MOST_S
+        silent.kill()
+        world.group_is(*left)
+        world.processed()
+    stop_all(left)
+    judge(world, COUNT, crashed=True)

@@ -1,0 +1,56 @@
+"""Static members: whoever is back within the session time-out was never away, for the group."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+
+RESTARTS = {"short": 6, "full": 30, "soak": 30}
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
+    world: World, request: pytest.FixtureRequest
+) -> None:
+    world.create(out=4)
+    feed = world.input("in", 6)
+    group = [
+        world.instance("count", name, group_instance_id=name, num_stream_threads=2, session_timeout_ms=25_000).start()
+        for name in ("one", "two", "three")
+    ]
+
+    def one_each() -> object:
+        members = world.cluster.members(world.application_id)
+        shares = sorted(len(assigned) for assigned in members.values())
+        return shares == [1] * 6 or Not(str(shares))
+
+    def running() -> object:
+        states = {one.name: one.state() for one in group}
+        return set(states.values()) == {"RUNNING"} or Not(str(states))
+
+    def load() -> None:
+        feed.send(world.records(300, keys=100))
+
+    load()
+    world.wait(one_each, "each of the six threads has one partition")
+    world.wait(running, "all instances are RUNNING")
+    before = world.history().generations[-1]
+    restarts = RESTARTS[request.config.option.selection]
+    for number in range(restarts):
+        one = group[number % len(group)]
+        load()
+        one.stop()
+        load()
+        one.start()
+        load()
+        world.wait(running, f"all instances are RUNNING after restart {number + 1}")
+    world.processed()
+    after = world.history().generations[-1]
+    print(f"{restarts} restarts: generation {before.number} before, {after.number} after")
+    assert (after.number, len(after.members)) == (before.number, 6)
+    stop_all(group)
+    judge(world, COUNT)

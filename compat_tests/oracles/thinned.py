@@ -1,0 +1,134 @@
+"""Outputs behind a cache, which keeps only some of a key's changes: never a wrong one, always the last.
+
+Which changes are left is chance, so what is judged is what is there: each output comes from an input, once, in order;
+and what a key ends with. Values are judged where a key's inputs come from one partition, and so in a known order; a
+count's last value always.
+
+| kind | what was found |
+|---|---|
+| unknown | an output that no input accounts for |
+| lost | a key without an output, or whose last change isn't there |
+| duplicate | an output that is there more than once |
+| misplaced | an output in another partition than its key's |
+| wrong-key | an output with another key than its input gives |
+| order | outputs of one key and upstream partition that are not in their inputs' order |
+| wrong-value | another value or timestamp than the reference interpreter's |
+| too-low | a last count below the number of inputs |
+
+*Guarantees*: pure.
+*Assumes*: the topic was read to its end, under read committed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from compat_tests.oracles.findings import Finding, Findings
+from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Origin, Place, Row, origin_of
+
+Results = dict[Origin, tuple[bytes | None, int]]
+
+
+def thinned(
+    flow: Flow,
+    inputs: Iterable[Row],
+    outputs: Sequence[Row],
+    partitions: int,
+    *,
+    exact: bool = True,
+    zombies: bool = False,
+) -> Findings:
+    """`exact`: nothing was repeated. Else only what a key ends with is judged, and of values only counts, which may be
+    too high. `zombies`: as in `outputs.at_least_once`; what a key ends with may be old then."""
+    wanted = expected(flow, inputs)
+    known = [(origin_of(row), row) for row in outputs]
+    findings = [Finding("unknown", f"{row} comes from {origin}") for origin, row in known if origin not in wanted]
+    by_key: defaultdict[bytes | None, list[tuple[Origin, Row]]] = defaultdict(list)
+    for origin, row in sorted(known, key=lambda item: (item[1].partition, item[1].offset)):
+        if origin is not None and origin in wanted:
+            by_key[row.key].append((origin, row))
+    findings += _places(wanted, by_key, partitions)
+    if exact:
+        findings += _once_in_order(by_key)
+    return findings if findings or zombies else [*_ends(flow, wanted, by_key, exact)]
+
+
+def table(flow: Flow, inputs: Iterable[Row]) -> Mapping[bytes, Entry] | None:
+    """What the state must end as; None where that depends on the order in which partitions were merged."""
+    wanted = expected(flow, inputs)
+    if not flow.counts and any(len(lanes) > 1 for lanes in _lanes(wanted).values()):
+        return None
+    interpreter = Interpreter(flow)
+    for origin in sorted(wanted):
+        interpreter.process(wanted[origin])
+    return interpreter.table()
+
+
+def _interpreted(flow: Flow, wanted: Mapping[Origin, Expected]) -> Results:
+    interpreter = Interpreter(flow)
+    return {origin: interpreter.process(wanted[origin]) for origin in sorted(wanted)}
+
+
+def _lanes(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, set[Place]]:
+    lanes: defaultdict[bytes | None, set[Place]] = defaultdict(set)
+    for origin, record in wanted.items():
+        lanes[record.key].add(origin.place)
+    return lanes
+
+
+def _last(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, Origin]:
+    return {wanted[origin].key: origin for origin in sorted(wanted)}
+
+
+def _places(
+    wanted: Mapping[Origin, Expected], by_key: Mapping[bytes | None, list[tuple[Origin, Row]]], partitions: int
+) -> Iterator[Finding]:
+    for key, some in by_key.items():
+        for origin, row in some:
+            if wanted[origin].key != key:
+                yield Finding("wrong-key", f"{row} comes from {origin} and should have the key {wanted[origin].key!r}")
+            elif key is not None and row.partition != (right := partition_of(key, partitions)):
+                yield Finding("misplaced", f"{row} belongs into partition {right} of {partitions}")
+
+
+def _once_in_order(by_key: Mapping[bytes | None, list[tuple[Origin, Row]]]) -> Iterator[Finding]:
+    for some in by_key.values():
+        for origin, count in Counter(origin for origin, _ in some).items():
+            if count > 1:
+                yield Finding("duplicate", f"{origin} is there {count} times")
+        highest: dict[Place, Origin] = {}
+        for origin, row in some:
+            if origin < highest.get(origin.place, origin):
+                yield Finding("order", f"{row} comes from {origin}, after {highest[origin.place]}")
+            highest[origin.place] = max(origin, highest.get(origin.place, origin))
+
+
+def _ends(
+    flow: Flow,
+    wanted: Mapping[Origin, Expected],
+    by_key: Mapping[bytes | None, list[tuple[Origin, Row]]],
+    exact: bool,
+) -> Iterator[Finding]:
+    """What each key ends with. A key that was deleted before anybody saw it may have no output."""
+    results, lanes = _interpreted(flow, wanted), _lanes(wanted)
+    last_of = {(record.key, origin.place): origin for origin, record in sorted(wanted.items())}
+    for key, end in _last(wanted).items():
+        (value, timestamp), sure = results[end], len(lanes[key]) == 1
+        deleted = any(wanted[last_of[key, place]].payload is None for place in lanes[key])
+        if key not in by_key:
+            if not deleted:
+                yield Finding("lost", f"the key {key!r:.60} has no output; its last comes from {end}")
+            continue
+        origin, row = by_key[key][-1]
+        if last_of[key, origin.place] != origin and not (deleted and row.value is None):
+            yield Finding("lost", f"the key {key!r:.60} ends with {row}, which comes from {origin}, not from {end}")
+        elif flow.counts and (row.value or b"") < (value or b""):
+            yield Finding("too-low", f"{row} should be {value!r}")
+        elif exact and flow.counts and (row.value, row.timestamp) != (value, timestamp):
+            yield Finding("wrong-value", f"{row} at {row.timestamp} should be {value!r:.80} at {timestamp}")
+        if exact and sure:
+            wrong = [(o, r) for o, r in by_key[key] if (r.value, r.timestamp) != results[o]]
+            yield from (Finding("wrong-value", f"{r} comes from {o}, which gives {results[o]!r:.80}") for o, r in wrong)

@@ -1,0 +1,54 @@
+"""A world for an application on a broken runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.world import World, new_world
+from milestones.flags import STAGES
+
+ALO, EOS = "at_least_once", "exactly_once_v2"
+
+
+class BrokenWorld:
+    """A world of one mutation. Its instances run on the mutated runtime."""
+
+    def __init__(self, world: World, mutation: str) -> None:
+        self.world, self.mutation = world, mutation
+
+    def instance(self, topology: str, name: str = "one") -> Instance:
+        """An instance on the mutated runtime, not started yet."""
+        instance = self.world.instance(topology, name, num_stream_threads=1)
+        instance.entry = ("compat_tests.planted.mutated", self.mutation)
+        return instance
+
+
+Break = Callable[..., BrokenWorld]
+"""(mutation, guarantee) -> the world"""
+
+
+def newest(asked: str) -> str:
+    """The last of the stages that `--stages` names. It is the judgement that is tested, so one stage is enough."""
+    built = [stage.name for stage in STAGES if stage.built]
+    return built[-1] if asked in ("", "all") else asked.split(",")[-1]
+
+
+@pytest.fixture
+def broken(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[Break]:
+    """Makes the test's world."""
+    stage = newest(request.config.option.stages)
+    with ExitStack() as worlds:
+
+        def make(mutation: str, guarantee: str = ALO) -> BrokenWorld:
+            seed = request.config.option.seed
+            made = new_world(broker, f"test_{mutation}", stage, guarantee, seed, tmp_path)
+            request.node.world = worlds.enter_context(made)
+            return BrokenWorld(request.node.world, mutation)
+
+        yield make

@@ -1,0 +1,86 @@
+"""What is committed, and when: too far, too early, back, never; a roll-back that aborts nothing.
+
+*Guarantees*: as `mutations/__init__.py`.
+*Assumes*: every commit freezes its tasks by `Task.freeze`, and confirms by the producer or the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from compat_tests.planted.mutations import Once, around, mutation
+from milestones.common.errors import TaskCorruptedError
+from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.records import TopicPartition
+from milestones.common.task.task import Task
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def committing(change: Callable[[Offsets], Offsets]) -> None:
+    """Commit what `change` makes of each boundary's offsets."""
+
+    @around(Task, "freeze")
+    def freeze(original: Any, task: Any) -> Any:
+        staged = original(task)
+        changed = replace(staged, offsets=change(staged.offsets))
+        task._pending = changed, task._pending[1]
+        return changed
+
+
+@mutation
+def commits_are_one_too_far() -> None:
+    """Every commit says that one more record was processed."""
+    committing(lambda offsets: {partition: offset + 1 for partition, offset in offsets.items()})
+
+
+@mutation
+def commits_are_one_too_early() -> None:
+    """Every commit says that one record less was processed."""
+    committing(lambda offsets: {partition: max(0, offset - 1) for partition, offset in offsets.items()})
+
+
+@mutation
+def a_repartition_topic_is_never_committed() -> None:
+    """Only input topics have committed offsets."""
+    committing(lambda offsets: {at: offset for at, offset in offsets.items() if not at.topic.endswith("-repartition")})
+
+
+@mutation
+def transactions_have_no_offsets() -> None:
+    """Outputs are committed without the offsets of their inputs."""
+
+    @around(OutputProducer, "send_offsets")
+    def send_offsets(original: Any, *_: Any) -> None:
+        """Nothing is sent."""
+
+
+@mutation
+def commits_go_back_and_forth() -> None:
+    """Every commit is made again with the offsets before it, and once more with the right ones."""
+
+    @around(GroupMember, "commit_offsets")
+    def commit_offsets(original: Any, member: Any, offsets: Any, timeout_ms: int) -> None:
+        original(member, offsets, timeout_ms)
+        earlier = {partition: at._replace(offset=max(0, at.offset - 1)) for partition, at in offsets.items()}
+        original(member, earlier, timeout_ms)
+        original(member, offsets, timeout_ms)
+
+
+@mutation
+def a_roll_back_does_not_abort() -> None:
+    """One commit fails once its outputs are flushed; the roll-back that follows leaves them in the open transaction."""
+    due = Once()
+
+    @around(OutputProducer, "flush")
+    def flush(original: Any, producer: Any, timeout_ms: int) -> None:
+        original(producer, timeout_ms)
+        if due():
+            raise TaskCorruptedError("a planted failure of a commit", [])
+
+    @around(OutputProducer, "abort")
+    def abort(original: Any, producer: Any, timeout_ms: int) -> None:
+        """Nothing is aborted."""

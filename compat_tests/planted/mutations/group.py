@@ -1,0 +1,95 @@
+"""Who owns what: two at once, too early, nobody; rebalances without a reason.
+
+*Guarantees*: as `mutations/__init__.py`.
+*Assumes*: the leader of every stage assigns by `TopologyLeader.assign`; a member joins by `GroupMember.join`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from compat_tests.planted.mutations import around, mutation
+from milestones.common.kafka.leader import TopologyLeader
+from milestones.common.kafka.membership import Assigned, GroupMember
+
+
+def assigning(change: Any) -> None:
+    """The leader gives what `change` makes of its assignments."""
+
+    @around(TopologyLeader, "assign")
+    def assign(original: Any, *arguments: Any) -> Any:
+        return change(original(*arguments))
+
+
+@mutation
+def tasks_are_given_to_everybody() -> None:
+    """Every member gets every task."""
+
+    def change(given: Any) -> Any:
+        partitions = {task: places for one in given.values() for task, places in one.partitions.items()}
+        everything = frozenset(partitions)
+        return {name: replace(one, active=everything, partitions=partitions) for name, one in given.items()}
+
+    assigning(change)
+
+
+@mutation
+def tasks_are_given_away_at_once() -> None:
+    """The leader doesn't ask who has a task still: it moves in one step."""
+
+    @around(TopologyLeader, "assign")
+    def assign(original: Any, leader: Any, members: Any) -> Any:
+        return original(leader, {name: replace(member, active=frozenset()) for name, member in members.items()})
+
+
+@mutation
+def a_task_is_given_to_nobody() -> None:
+    """The leader forgets one task."""
+
+    def change(given: Any) -> Any:
+        first = min(task for one in given.values() for task in one.active)
+        return {
+            name: replace(
+                one,
+                active=one.active - {first},
+                partitions={task: places for task, places in one.partitions.items() if task != first},
+            )
+            for name, one in given.items()
+        }
+
+    assigning(change)
+
+
+@mutation
+def a_revoked_task_goes_on() -> None:
+    """A member keeps what it once had, says that it has nothing, and never lets go."""
+
+    @around(GroupMember, "join")
+    def join(original: Any, member: Any, subscription: Any) -> None:
+        original(member, replace(subscription, active=frozenset()))
+
+    @around(GroupMember, "poll")
+    def poll(original: Any, member: Any) -> list[Any]:
+        return [keep(member, event) for event in original(member)]
+
+    def keep(member: Any, event: Any) -> Any:
+        if not isinstance(event, Assigned):
+            return event
+        kept = {**getattr(member, "kept", {}), **event.assignment.partitions}
+        member.kept = kept
+        return replace(event, assignment=replace(event.assignment, active=frozenset(kept), partitions=kept))
+
+
+@mutation
+def a_member_is_restless() -> None:
+    """A member asks for a rebalance after each one, three times."""
+    left = [3]
+
+    @around(GroupMember, "poll")
+    def poll(original: Any, member: Any) -> Any:
+        events = original(member)
+        if left[0] and any(isinstance(event, Assigned) for event in events):
+            left[0] -= 1
+            member.request_rejoin("a planted restlessness")
+        return events

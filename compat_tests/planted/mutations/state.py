@@ -1,0 +1,106 @@
+"""What stores hold: uncommitted, forgotten, short, lost.
+
+*Guarantees*: as `mutations/__init__.py`.
+*Assumes*: every store is written by `OpenedStore.write`, and restored up to `Task.restoration_ends`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from compat_tests.planted.mutations import Once, around, mutation
+from milestones.common.config.streams import StreamsConfig
+from milestones.common.state.local import TaskState
+from milestones.common.task.task import Task
+from milestones.common.task.task_stores import OpenedStore, TaskStores
+
+SHORT = 5
+"""Offsets that are left out: more than the control records at a changelog's end."""
+
+
+@mutation
+def what_is_frozen_is_applied_before_the_commit() -> None:
+    """Engines get the writes of a boundary while its transaction is still open."""
+
+    @around(TaskStores, "freeze")
+    def freeze(original: Any, stores: Any) -> None:
+        original(stores)
+        for store in stores:
+            store.write(store.layers.frozen() or {}, None)
+
+
+@mutation
+def what_is_committed_is_not_applied() -> None:
+    """One commit's writes never reach the engines, their offset does."""
+    due = Once()
+
+    @around(OpenedStore, "write")
+    def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
+        original(store, {} if batch and due() else batch, offset)
+
+
+@mutation
+def a_store_loses_a_key_at_its_close() -> None:
+    """The first key of each store is gone when the store is closed."""
+
+    @around(TaskStores, "close")
+    def close(original: Any, stores: Any) -> None:
+        for store in stores:
+            for key, _ in list(store.namespace.scan(None, None))[:1]:
+                store.engine.apply({store.namespace.name: {key: None}}, {})
+        original(stores)
+
+
+def keeping(change: Any) -> None:
+    """Stores remember `change(offset)` in place of a changelog offset."""
+
+    @around(OpenedStore, "write")
+    def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
+        original(store, batch, None if offset is None else change(offset))
+
+
+@mutation
+def stores_do_not_say_up_to_where() -> None:
+    """A store's changelog offset is never written."""
+    keeping(lambda offset: None)
+
+
+@mutation
+def stores_say_more_than_they_have() -> None:
+    """A store's changelog offset is far beyond the changelog's end."""
+    keeping(lambda offset: offset + 1_000_000)
+
+
+@mutation
+def stores_say_less_than_they_have() -> None:
+    """A store's changelog offset lags behind what was applied to it."""
+    keeping(lambda offset: max(0, offset - SHORT))
+
+
+@mutation
+def stores_are_gone_after_the_end() -> None:
+    """Stores are removed from the disk when they are closed."""
+
+    @around(TaskState, "close")
+    def close(original: Any, state: Any) -> None:
+        original(state)
+        shutil.rmtree(state.path, ignore_errors=True)
+
+
+@mutation
+def restoration_stops_short() -> None:
+    """The last changelog records aren't restored."""
+
+    @around(Task, "restoration_ends")
+    def restoration_ends(original: Any, *arguments: Any) -> Any:
+        return {partition: max(0, end - SHORT) for partition, end in original(*arguments).items()}
+
+
+@mutation
+def restoration_reads_what_was_aborted() -> None:
+    """The restore consumer reads uncommitted."""
+
+    @around(StreamsConfig, "restore_consumer_settings")
+    def settings(original: Any, *arguments: Any) -> Any:
+        return {**original(*arguments), "isolation.level": "read_uncommitted"}

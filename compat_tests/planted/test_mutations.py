@@ -1,0 +1,271 @@
+"""A broken runtime, from the application's process over Kafka to the judgement: each mutation is seen.
+
+The mutations are in `mutations/`. What only samples can show is in the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.steps import await_outputs, feed_until_it_dies
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+from compat_tests.oracles.findings import PromiseBrokenError, kinds
+from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.group import all_owned, at_most_generations, one_owner
+from compat_tests.oracles.outputs import in_order
+from compat_tests.oracles.rows import Origin, Place, origin_of
+from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld
+from compat_tests.planted.mutated import NOTHING
+
+RECORDS, KEYS = 300, 20
+
+
+def judged(world: World, flow: Flow = COUNT, *, crashed: bool = False, repartition: str = "") -> set[str]:
+    """The kinds of what the judgement finds."""
+    try:
+        judge(world, flow, crashed=crashed, repartitions=[repartition] if repartition else [])
+    except PromiseBrokenError as broken:
+        return kinds(broken.findings)
+    return set()
+
+
+def committed_but_one(world: World) -> None:
+    """Wait until all inputs are committed, be it one record too far or too early."""
+
+    def reached() -> object:
+        committed = world.committed()
+        ends = world.cluster.ends(world.cluster.places([world.feeds["in"].topic]))
+        behind = {str(at): committed.get(at) for at, end in ends.items() if committed.get(at, 0) < end - 1}
+        return Not(f"committed {behind}") if behind else True
+
+    world.wait(reached, "inputs are committed, but for one record")
+
+
+def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
+    """One life of an instance: more input, all of it processed, a clean end."""
+    world.feeds["in"].send(world.records(RECORDS, KEYS, value=lambda number: f"g{number % 7}"))
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        app.start()
+        if uncommitted:
+            await_outputs(world, outputs, len(world.feeds["in"].rows))
+        else:
+            committed_but_one(world)
+    app.stop()
+
+
+def lives(
+    broken: BrokenWorld, count: int = 2, *, wipe: bool = False, crashed: bool = False, uncommitted: bool = False
+) -> set[str]:
+    """An application that counts, is stopped and started again; what is found then. `wipe`: on an empty disk;
+    `uncommitted`: its commits say nothing about its progress."""
+    world = broken.world
+    world.create(out=2)
+    world.input("in", 2)
+    app = broken.instance("count")
+    for number in range(count):
+        if number and wipe:
+            shutil.rmtree(app.state_dir)
+        live(world, app, uncommitted=uncommitted)
+    return judged(world, crashed=crashed) | kinds(app.leftovers())
+
+
+@pytest.mark.parametrize(
+    ("guarantee_of_it", "wipe"),
+    [(EOS, True), *(pytest.param(one, wipe, marks=pytest.mark.full) for one, wipe in ((ALO, True), (ALO, False)))],
+)
+def test_with_no_mutation_nothing_is_found(broken: Break, guarantee_of_it: str, wipe: bool) -> None:
+    assert lives(broken(NOTHING, guarantee_of_it), wipe=wipe) == set()
+
+
+def test_an_output_that_is_never_sent_is_found(broken: Break) -> None:
+    assert lives(broken("an-output-is-skipped", EOS), 1) == {"lost"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutation", "guarantee_of_it", "kind"),
+    [
+        ("an-output-is-skipped", ALO, "lost"),
+        ("an-output-is-sent-twice", EOS, "duplicate"),
+        ("an-output-has-another-key", ALO, "wrong-key"),
+        ("an-output-has-another-value", ALO, "wrong-value"),
+        ("an-output-has-another-timestamp", ALO, "wrong-timestamp"),
+        ("an-output-has-no-headers", ALO, "unknown"),
+        ("outputs-go-to-the-wrong-partition", ALO, "misplaced"),
+        ("two-outputs-of-a-key-are-swapped", ALO, "order"),
+        ("the-changelog-lacks-a-key", ALO, "missing"),
+        ("the-changelog-lacks-the-last-write-of-each-batch", ALO, "stale"),
+        ("the-changelog-has-a-foreign-key", ALO, "extra"),
+        ("commits-go-back-and-forth", ALO, "went-back"),
+        ("a-roll-back-does-not-abort", EOS, "duplicate"),
+        ("stores-do-not-say-up-to-where", ALO, "no-offset"),
+        ("stores-say-more-than-they-have", ALO, "ahead"),
+        ("stores-say-less-than-they-have", ALO, "behind"),
+        ("stores-are-gone-after-the-end", ALO, "nowhere"),
+        ("a-thread-is-left", ALO, "thread"),
+        ("a-task-stays-locked", ALO, "file"),
+        ("a-consumer-stays-open", ALO, "connection"),
+        ("a-closed-task-is-still-held", ALO, "memory"),
+    ],
+)
+def test_a_broken_runtime_is_found_after_one_life(
+    broken: Break, mutation: str, guarantee_of_it: str, kind: str
+) -> None:
+    assert kind in lives(broken(mutation, guarantee_of_it), 1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutation", "guarantee_of_it", "kind"),
+    [
+        ("commits-are-one-too-far", ALO, "beyond-end"),
+        ("commits-are-one-too-far", EOS, "lost"),
+        ("commits-are-one-too-early", ALO, "unprocessed"),
+        ("commits-are-one-too-early", EOS, "duplicate"),
+        ("what-is-committed-is-not-applied", EOS, "wrong-value"),
+        ("a-store-loses-a-key-at-its-close", EOS, "wrong-value"),
+    ],
+)
+def test_a_broken_runtime_is_found_after_two_lives(
+    broken: Break, mutation: str, guarantee_of_it: str, kind: str
+) -> None:
+    assert kind in lives(broken(mutation, guarantee_of_it))
+
+
+@pytest.mark.full
+def test_outputs_whose_inputs_are_not_committed_are_found(broken: Break) -> None:
+    found = lives(broken("transactions-have-no-offsets", EOS), uncommitted=True)
+    assert found >= {"duplicate", "not-committed"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("crashed", "kind"), [(False, "wrong-value"), (True, "too-low")])
+def test_a_restoration_that_stops_short_is_found(broken: Break, crashed: bool, kind: str) -> None:
+    assert kind in lives(broken("restoration-stops-short"), wipe=True, crashed=crashed)
+
+
+@pytest.mark.full
+def test_a_swap_that_is_legal_for_each_key_is_found_where_the_whole_order_is_promised(broken: Break) -> None:
+    mutated = broken("two-outputs-of-a-partition-are-swapped")
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    live(world, mutated.instance("copy"))
+    assert judged(world, COPY) == set()
+    order: dict[Place, list[Origin]] = {}
+    for row in feed.rows:
+        if (origin := origin_of(row)) is not None:
+            order.setdefault(Place(world.topic("out"), row.partition), []).append(origin)
+    assert kinds(in_order(world.cluster.read([world.topic("out")]), order)) == {"order"}
+
+
+@pytest.mark.full
+def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> None:
+    mutated = broken("a-repartition-topic-is-never-committed")
+    mutated.world.create(out=2)
+    mutated.world.input("in", 2)
+    live(mutated.world, mutated.instance("count-by-value"), uncommitted=True)
+    found = judged(mutated.world, COUNT_BY_VALUE, repartition=BY_VALUE_REPARTITION)
+    assert "not-committed" in found
+
+
+@pytest.mark.parametrize(
+    ("mutation", "expected"),
+    [
+        ("what-is-frozen-is-applied-before-the-commit", {"uncommitted"}),
+        pytest.param(NOTHING, set(), marks=pytest.mark.full),
+    ],
+)
+def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
+    mutated = broken(mutation, EOS)
+    mutated.world.create(out=2)
+    feed = mutated.world.input("in", 2)
+    app = mutated.instance("count").start(fault="commit.after-flush:kill:3")
+    feed_until_it_dies(mutated.world, feed, app)
+    assert kinds(judge_disks(mutated.world, "counts")) == expected
+
+
+@pytest.mark.full
+def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
+    mutated = broken("restoration-reads-what-was-aborted", EOS)
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = mutated.instance("count").start(fault="commit.after-flush:kill:3")
+    feed_until_it_dies(world, feed, app)
+    shutil.rmtree(app.state_dir)
+    live(world, app)
+    assert "wrong-value" in judged(world)
+
+
+def rebalanced(mutated: BrokenWorld, *, members: int = 1, generations: int = 1) -> World:
+    """Instances that join one after the other, until there was a generation of all and so many of any."""
+    world = mutated.world
+    world.create(out=2)
+    world.input("in", 2).send(world.records(RECORDS, KEYS))
+
+    def has_been(count: int) -> object:
+        past = world.history().generations
+        seen = len({generation.number for generation in past}), max((len(one.members) for one in past), default=0)
+        return (seen[0] >= generations and seen[1] >= count) or Not(f"{seen[0]} generations, {seen[1]} members")
+
+    for number in range(1, members + 1):
+        mutated.instance("count", f"i{number}").start()
+        world.wait(lambda count=number: has_been(count), f"a generation of {number}")  # type: ignore[misc]
+    return world
+
+
+@pytest.mark.full
+def test_two_owners_of_one_task_are_found(broken: Break) -> None:
+    world = rebalanced(broken("tasks-are-given-to-everybody"), members=2)
+    assert "two-owners" in kinds(one_owner(world.history().generations))
+
+
+@pytest.mark.full
+def test_a_task_that_is_given_away_before_it_was_released_is_found(broken: Break) -> None:
+    world = rebalanced(broken("tasks-are-given-away-at-once"), members=2)
+    assert kinds(one_owner(world.history().generations)) == {"too-early"}
+
+
+@pytest.mark.full
+def test_a_task_that_is_given_to_nobody_is_found(broken: Break) -> None:
+    world = rebalanced(broken("a-task-is-given-to-nobody"))
+    places = world.cluster.places([world.feeds["in"].topic])
+    assert kinds(all_owned(world.history().generations, places)) == {"unassigned"}
+
+
+@pytest.mark.full
+def test_rebalances_without_a_reason_are_found(broken: Break) -> None:
+    world = rebalanced(broken("a-member-is-restless"), generations=3)
+    assert kinds(at_most_generations(world.history().generations, 1)) == {"rebalanced"}
+
+
+@pytest.mark.full
+def test_an_owner_that_does_not_let_go_is_found(broken: Break) -> None:
+    mutated = broken("a-revoked-task-goes-on")
+    world = rebalanced(mutated, members=2)
+    world.processed()
+    with Tail(world.cluster, [world.topic("out")]) as outputs:
+        world.feeds["in"].send(world.records(RECORDS, KEYS))
+        await_outputs(world, outputs, 2 * RECORDS + 1)
+    stop_all(world.instances)
+    assert "duplicate" in judged(world)
+
+
+@pytest.mark.full
+def test_a_wrong_exit_code_is_found(broken: Break) -> None:
+    mutated = broken("the-exit-code-is-wrong")
+    mutated.world.create(out=2)
+    mutated.world.input("in", 2)
+    with pytest.raises(AssertionError, match="ended with exit code 1"):
+        live(mutated.world, mutated.instance("count"))
+    without_input = mutated.instance("several", "two").start()
+    with pytest.raises(AssertionError, match="exit code 0, expected 2"):
+        without_input.dies(2)

@@ -1,0 +1,93 @@
+"""Random cases one after the other, each by its own seed; a failure is shrunk and said in full.
+
+*Guarantees*: logs and state of failures stay in the directory, those of the others don't.
+*Assumes*: one broker for all of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat_tests.harness.brokers import Broker
+from compat_tests.random_topologies.cases import Case
+from compat_tests.random_topologies.running import run
+from compat_tests.random_topologies.shrinking import Failure, attempt, shrunk
+
+TRIES = 12
+"""Runs that shrinking may take: some minutes."""
+
+
+class RandomCaseFailedError(AssertionError):
+    """A random case whose outcome isn't as promised."""
+
+
+@dataclass
+class Campaign:
+    """`choice`: what `--broker` says, for the command that repeats a failure. `say`: where progress is told."""
+
+    broker: Broker
+    choice: str
+    stage: str
+    directory: Path
+    tries: int = TRIES
+    say: Callable[[str], None] = print
+    failures: list[Failure] = field(default_factory=list)
+    done: int = 0
+
+    def run(self, cases: Iterable[Case], until: float = float("inf")) -> None:
+        """All of them, or as many as begin before `until` (of `time.monotonic`)."""
+        for case in cases:
+            if time.monotonic() >= until:
+                return
+            self.try_one(case)
+
+    def try_one(self, case: Case) -> Failure | None:
+        """Run it, shrink it when it fails, and tell."""
+        began = time.monotonic()
+        failure = attempt(self._runner("first"), case)
+        self.done += 1
+        kinds = " ".join(fault.kind for fault in case.faults) or "no fault"
+        outcome = "failed" if failure else "passed"
+        took = f"{time.monotonic() - began:.0f} s"
+        self.say(f"{self.done}: seed {case.seed} {case.guarantee} {outcome} in {took} ({kinds})")
+        if failure is not None:
+            failure = shrunk(failure, self._runner("smaller"), self.tries)
+            self.failures.append(failure)
+            self.say(self.told(failure))
+        return failure
+
+    def _runner(self, kind: str) -> Callable[[Case], None]:
+        """Runs a case in a directory that stays when it fails."""
+
+        def run_one(case: Case) -> None:
+            where = self.directory / f"{case.seed}-{case.guarantee}-{kind}"
+            shutil.rmtree(where, ignore_errors=True)
+            run(self.broker, case, self.stage, where)
+            shutil.rmtree(where)
+
+        return run_one
+
+    def told(self, failure: Failure) -> str:
+        """A failure in full: the error, the case, the commands."""
+        case, error = failure.case, failure.error
+        by_seed = ["--seeds", str(case.seed), "--guarantee", case.guarantee]
+        return (
+            f"seed {case.seed}, {case.guarantee}, stage {self.stage}: {type(error).__name__}\n{error}\n"
+            f"the smallest case that failed: {case.text()}\n"
+            f"repeat it with\n    {self._command(['--case', case.text()])}\n"
+            f"or, as it was at first, with\n    {self._command(by_seed)}"
+        )
+
+    def _command(self, what: list[str]) -> str:
+        where = ["--stage", self.stage, "--broker", self.choice]
+        return shlex.join(["python", "-m", "compat_tests.random_topologies", *where, *what])
+
+    def hold(self) -> None:
+        """Raise when any case has failed."""
+        if self.failures:
+            raise RandomCaseFailedError("\n\n".join(self.told(failure) for failure in self.failures))

@@ -1,0 +1,86 @@
+"""A plan as flows of the reference interpreter: what it must do, in plain Python.
+
+*Guarantees*: uses nothing of the runtime.
+*Assumes*: `program.py` says the same, as a program.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.rows import Row
+from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
+
+Pair = tuple[bytes | None, bytes | None]
+Numbered = tuple[bytes | None, bytes | None, int]
+
+
+def _letters(key: bytes | None, value: bytes | None) -> list[Pair]:
+    return [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))]
+
+
+STEPS: Mapping[str, Callable[[bytes | None, bytes | None], list[Pair]]] = {
+    "drop-keyless": lambda key, value: [] if key is None else [(key, value)],
+    "erase-empty": lambda key, value: [(key, value or None)],
+    "keep-short": lambda key, value: [(key, value)] if len(value or b"") < 3 else [],
+    "letters": _letters,
+    "tag": lambda key, value: [(key, (value or b"") + b"!")],
+    "by-value": lambda key, value: [(value, value)],
+    "swap": lambda key, value: [(value, key)],
+}
+SEVERAL = ("letters",)
+"""Steps that make several outputs of one record, and number them."""
+
+as_long = struct.Struct(">q").pack
+
+
+def flows(plan: Plan, cached: bool = False) -> list[Flow]:
+    """What the plan must do, path by path. `cached`: behind a cache, which thins out the changes of tables."""
+    made = [_flow(path, number) for number, path in enumerate(plan.paths)]
+    return [replace(flow, thinned=cached and flow.step is not None) for flow in made]
+
+
+def _flow(path: Path, number: int) -> Flow:
+    names = tuple(f"in{source}" for source in path.sources)
+    output, store, expand = f"out{number}", None if path.in_memory else f"store{number}", _expansion(path)
+    match path.end:
+        case "copy":
+            return Flow(names, output, expand)
+        case "count":
+            return Flow(names, output, expand, as_long, lambda count, _: (count or 0) + 1, store)
+        case "join-texts":
+            text = Flow(names, output, expand, step=lambda text, value: (text or b"")[-9:] + value, store=store)
+        case "latest":
+            text = Flow(names, output, expand, step=lambda _, value: value, store=store)
+        case _:
+            text = Flow(names, output, expand, step=lambda _, value: value, store=store, later=lambda _, now: now)
+    return replace(text, counts=False)
+
+
+def _expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
+    """One input as the payloads that the path's end gets of it."""
+    names = (*path.steps, *path.more)
+    needs_key = path.stateful or path.again > 0
+    needs_value = path.stateful and path.end != "table"
+
+    def expand(row: Row) -> Iterable[Numbered]:
+        found: list[Numbered] = [(row.key, row.value, 0)]
+        for name in names:
+            found = [out for one in found for out in _apply(name, *one)]
+        return [
+            (key, value, ordinal)
+            for key, value, ordinal in found
+            if not (needs_key and key is None) and not (needs_value and value is None)
+        ]
+
+    return expand
+
+
+def _apply(name: str, key: bytes | None, value: bytes | None, ordinal: int) -> list[Numbered]:
+    pairs = STEPS[name](key, value)
+    if name not in SEVERAL:
+        return [(*pair, ordinal) for pair in pairs]
+    return [(*pair, ordinal * FAN_OUT + at) for at, pair in enumerate(pairs)]

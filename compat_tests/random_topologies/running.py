@@ -1,0 +1,246 @@
+"""Runs a random case on a real broker, as real processes, and judges it.
+
+*Guarantees*: what isn't as promised is raised; processes that a fault has killed are started again.
+*Assumes*: a world of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path as File
+
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
+from compat_tests.harness.instance import DiedError, Instance
+from compat_tests.harness.judge import judge, table_of
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, new_world, stop_all
+from compat_tests.oracles.changelog import changelog_equals_table
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.rows import Row
+from compat_tests.random_topologies.cases import Case, Fault
+from compat_tests.random_topologies.interpretation import flows
+
+SHORT_PAUSE_S = 4.0
+"""A pause that took longer, on a loaded machine, may have cost the membership: the session lasts 6 s."""
+TASK_TIMEOUT_MS = 60_000
+"""A stall, then a broker that is away, then a client that hangs: together they may take more than the usual 30 s."""
+KILLED = -9
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+LETTERS = "ab"
+
+
+def run(broker: Broker, case: Case, stage: str, directory: File) -> None:
+    """The case in a world of its own, below `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with new_world(broker, f"random-{case.seed}", stage, case.guarantee, case.seed, directory) as world:
+        run_in(world, case)
+
+
+def run_in(world: World, case: Case) -> None:
+    """The case, from its topics to the judgement."""
+    course = Course(world, case)
+    course.start()
+    for fault in case.faults:
+        course.strike(fault)
+    course.feed(case.rest)
+    course.come_to_rest()
+    judge(
+        world,
+        *flows(case.plan, cached=case.cache > 0),
+        crashed=course.repeats,
+        zombies=course.zombies,
+        repartitions=case.plan.repartitions(),
+    )
+    if world.exactly_once or not course.repeats:
+        judge_memory(world, case)
+
+
+def judge_memory(world: World, case: Case) -> None:
+    """Of stores in memory only the changelog is left."""
+    in_memory = [number for number, path in enumerate(case.plan.paths) if path.in_memory and path.stateful]
+    for number in in_memory:
+        flow = flows(case.plan, cached=case.cache > 0)[number]
+        inputs = [row for source in flow.sources for row in world.feeds[source].rows]
+        table = table_of(flow, inputs, world.cluster.read([world.topic(flow.output)]))
+        if table is not None:
+            hold(changelog_equals_table(world.cluster.read([world.topic(f"store{number}-changelog")]), table))
+
+
+class Course:
+    """What happens in a case. `repeats`, `zombies`: what it may have led to, as `judge` calls it."""
+
+    def __init__(self, world: World, case: Case) -> None:
+        self._world, self._case = world, case
+        self._inputs = Inputs(case)
+        self._group: list[Instance] = []
+        self._armed: set[str] = set()
+        self._due: dict[str, int] = {}
+        self._batches = 0
+        self.repeats, self.zombies = case.repeats, case.zombies
+
+    def start(self) -> None:
+        plan, world = self._case.plan, self._world
+        world.create(**{f"out{number}": path.partitions for number, path in enumerate(plan.paths)})
+        for source in plan.used:
+            world.input(f"in{source}", plan.sources[source])
+        for _ in range(self._case.instances):
+            self.join()
+
+    def join(self) -> None:
+        """One more instance."""
+        case, name = self._case, NAMES[len(self._group)]
+        instance = self._world.instance(
+            f"plan:{case.plan.text()}",
+            name,
+            num_stream_threads=case.threads,
+            statestore_cache_max_bytes=case.cache,
+            commit_interval_ms=case.commit_ms,
+            group_instance_id=name if case.static else None,
+            task_timeout_ms=TASK_TIMEOUT_MS,
+        )
+        self._group.append(instance.start())
+
+    def feed(self, batches: int) -> None:
+        """So many batches of input. What died of its fault, or was to come back by now, comes back."""
+        for _ in range(batches):
+            for source, rows in self._inputs.batch().items():
+                self._world.feeds[source].send(rows)
+            self._batches += 1
+            self._revive()
+
+    def _revive(self) -> None:
+        for one in self._group:
+            if one.name in self._armed and one.exit_code == KILLED:
+                self._armed.discard(one.name)
+                one.start()
+            elif self._due.get(one.name, self._batches + 1) <= self._batches:
+                del self._due[one.name]
+                one.start()
+        self._world.must_live()
+
+    def _feed_until_they_run(self, some: list[Instance]) -> None:
+        """Input goes on until these run, or have ended."""
+
+        def all_run() -> object:
+            self.feed(1)
+            states = {one.name: one.state() for one in some if one.running}
+            return set(states.values()) <= {"RUNNING"} or Not(str(states))
+
+        self._world.wait(all_run, "the instances run")
+
+    def strike(self, fault: Fault) -> None:
+        """The fault, in its time, on one of those that run."""
+        if fault.calm:
+            self._feed_until_they_run(self._group)
+        self.feed(fault.after)
+        if fault.kind == "join":
+            self.join()
+            return
+        if fault.kind == "broker":
+            # One that is only starting gives up after 10 s without a broker, as it should.
+            self._feed_until_they_run(self._group)
+            self._world.broker.kill()
+            self._world.broker.start()
+            return
+        running = [one for one in self._group if one.running]
+        if running:
+            victim = running[fault.who % len(running)]
+            getattr(self, f"_{fault.kind}")(victim, fault)
+
+    def _kill(self, victim: Instance, fault: Fault) -> None:
+        self._armed.discard(victim.name)
+        victim.kill()
+        self._due[victim.name] = self._batches + fault.down
+        self._revive()
+
+    def _restart(self, victim: Instance, fault: Fault) -> None:
+        self._halt(victim)
+        self._due[victim.name] = self._batches + fault.down
+        self._revive()
+
+    def _leave(self, victim: Instance, fault: Fault) -> None:
+        if sum(one.running for one in self._group) > 1:
+            self._halt(victim)
+
+    def _pause(self, victim: Instance, fault: Fault) -> None:
+        began = time.monotonic()
+        victim.pause()
+        self.feed(fault.down)
+        victim.resume()
+        if time.monotonic() - began > SHORT_PAUSE_S:
+            self.repeats = self.zombies = True
+
+    def _stall(self, victim: Instance, fault: Fault) -> None:
+        victim.pause()
+
+        def given_up() -> bool:
+            others = any(one.running and one is not victim for one in self._group)
+            members = self._world.cluster.members(self._world.application_id)
+            return (bool(members) or not others) and not any(name.startswith(victim.name) for name in members)
+
+        self._world.wait(given_up, f"{victim.name}, which is stopped, is given up by its group")
+        victim.resume()
+
+    def _point(self, victim: Instance, fault: Fault) -> None:
+        self._halt(victim)
+        self._armed.add(victim.name)
+        victim.start(fault=fault.point)
+        self._feed_until_they_run([victim])
+        self.feed(fault.down)
+
+    def _halt(self, victim: Instance) -> None:
+        """A clean stop; one whose fault is armed may die of it instead."""
+        armed = victim.name in self._armed
+        self._armed.discard(victim.name)
+        try:
+            victim.ask_to_stop()
+        except DiedError:
+            if not (armed and victim.exit_code == KILLED):
+                raise
+        code = victim.wait()
+        if not (armed and code == KILLED):
+            victim.dies(0)
+
+    def come_to_rest(self) -> None:
+        """Everybody back and unarmed, all inputs processed, a clean end."""
+        for one in self._group:
+            if one.name in self._armed and one.running:
+                self._halt(one)
+                one.start()
+        self._batches = max(self._batches, *self._due.values(), 0)
+        self._revive()
+        self._world.processed(self._case.plan.repartitions())
+        stop_all(self._group)
+
+
+class Inputs:
+    """Batches of records, decided by the case: few keys, some records without a key or a value, some late."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self._rng, self._count = case, random.Random(f"inputs of {case.seed}"), Counter[str]()
+
+    def batch(self) -> dict[str, list[Sent]]:
+        """Records for each source."""
+        plan, rng = self._case.plan, self._rng
+        found: dict[str, list[Sent]] = {f"in{source}": [] for source in plan.used}
+        for _ in range(self._case.batch):
+            source = rng.choice(plan.used)
+            found[f"in{source}"].append(self._record(f"in{source}", plan.sources[source]))
+        return found
+
+    def _record(self, name: str, partitions: int) -> Sent:
+        rng = self._rng
+        self._count[name] += 1
+        late = rng.randrange(50) if rng.random() < 0.1 else 0
+        key = None if rng.random() < 0.05 else b"k%d" % rng.randrange(self._case.keys)
+        value = None if rng.random() < 0.05 else "".join(rng.choices(LETTERS, k=rng.randrange(5))).encode()
+        time = FIRST_TIMESTAMP + 1_000 + self._count[name] - late
+        return Sent(key, value, time, rng.randrange(partitions) if key is None else None)
+
+
+def outputs(world: World, case: Case) -> dict[str, list[Row]]:
+    """The committed outputs, by output."""
+    return {flow.output: world.cluster.read([world.topic(flow.output)]) for flow in flows(case.plan)}

@@ -1,0 +1,111 @@
+"""Plans and cases as text. No broker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+
+from compat_tests.apps.topologies import named
+from compat_tests.random_topologies import interpretation, program
+from compat_tests.random_topologies.__main__ import seeds
+from compat_tests.random_topologies.cases import KINDS, Case, Fault, random_case
+from compat_tests.random_topologies.plans import STEPS, Path, Plan, PlanError
+
+PLAN = Plan((Path(("swap", "letters"), "count", (0, 1), again=3, more=("tag",)), Path((), "copy")), (2, 5))
+SEEDS = range(300)
+
+
+def test_a_plan_reads_back_what_it_writes() -> None:
+    assert Plan.parse(PLAN.text()) == PLAN
+    assert json.loads(Plan((Path((), "copy"),)).text()) == {"paths": [{"steps": [], "end": "copy"}]}
+
+
+def test_a_plan_may_lie_in_a_file(tmp_path: File) -> None:
+    (tmp_path / "plan.json").write_text(PLAN.text())
+    assert Plan.parse(str(tmp_path / "plan.json")) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ([], "a Plan is an object, not []"),
+        ({}, "a Plan needs paths"),
+        ({"paths": []}, "a plan needs a path"),
+        ({"paths": {}}, "a plan has a list of paths, not {}"),
+        ({"paths": [{"end": "copy"}]}, "a Path needs steps"),
+        ({"paths": [{"steps": [], "end": "copy", "colour": 1}]}, "a Path has no colour; it has again, end"),
+        ({"paths": [{"steps": ["fly"], "end": "copy"}]}, "path 0: no step 'fly'; there are"),
+        ({"paths": [{"steps": [], "end": "nowhere"}]}, "path 0: no end 'nowhere'; there are"),
+        ({"paths": [{"steps": [], "end": "copy", "sources": [1]}]}, "there are 1 sources"),
+        ({"paths": [{"steps": [], "end": "copy", "more": ["tag"]}]}, "a repartition that isn't there"),
+        ({"paths": [{"steps": [], "end": "copy", "again": 2, "more": ["swap"]}]}, "can't be changed again"),
+        ({"sources": [0], "paths": [{"steps": [], "end": "copy"}]}, "sources have partitions"),
+        (
+            {"sources": [1, 2], "paths": [{"steps": [], "end": "count", "sources": [0, 1]}]},
+            r"state by key over topics of \[1, 2\] partitions",
+        ),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused_with_what_is_wrong(data: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=says.replace("[]", r"\[\]")):
+        Plan.of(data)
+
+
+def test_text_that_is_no_plan_is_refused() -> None:
+    with pytest.raises(PlanError, match="no JSON, and no file of it"):
+        Plan.parse("{")
+    with pytest.raises(PlanError, match="no JSON, and no file of it: '/no/such/plan'"):
+        Plan.parse("/no/such/plan")
+
+
+def test_program_and_interpretation_know_the_same_steps() -> None:
+    assert program.STEPS.keys() == interpretation.STEPS.keys() == set(STEPS)
+
+
+def test_an_application_is_started_with_a_plan_in_text() -> None:
+    described = str(named(f"plan:{PLAN.text()}")("app").build().describe())  # type: ignore[union-attr]
+    assert "app-in1" in described
+    assert "app-out1" in described
+    with pytest.raises(ValueError, match="no topology 'nothing'; there are copy, count"):
+        named("nothing")
+
+
+def test_a_plan_names_the_repartition_topics_that_its_program_makes() -> None:
+    for seed in SEEDS:
+        plan = random_case(seed, "at_least_once").plan
+        made = {topic for sub in program.topology(plan).build().resolve("app") for topic in sub.repartition_topics}
+        assert {f"app-{name}" for name in plan.repartitions()} == made, plan.text()
+
+
+def test_a_seed_and_a_guarantee_decide_a_case_and_its_text_gives_it_back() -> None:
+    for seed in SEEDS:
+        case = random_case(seed, "exactly_once_v2")
+        assert case == random_case(seed, "exactly_once_v2")
+        assert Case.parse(case.text()) == case
+
+
+def test_the_seeds_of_a_day_have_every_fault_and_the_quick_ones_none_that_takes_long() -> None:
+    def kinds(**how: bool) -> set[str]:
+        return {fault.kind for seed in SEEDS for fault in random_case(seed, "exactly_once_v2", **how).faults}
+
+    assert kinds() == set(KINDS)
+    assert kinds(broker_faults=False) == set(KINDS) - {"broker"}
+    assert kinds(quick=True) == set(KINDS) - {"broker", "stall"}
+
+
+def test_a_fault_that_does_not_exist_is_refused() -> None:
+    case = random_case(1, "at_least_once")
+    with pytest.raises(PlanError, match="no fault 'flood'; there are kill"):
+        replace(case, faults=(Fault("flood"),))
+    with pytest.raises(PlanError, match="a point, if and only if it is one"):
+        replace(case, faults=(Fault("kill", point="commit.after-flush:kill"),))
+
+
+def test_seeds_are_one_some_or_without_end() -> None:
+    assert [*seeds("7")] == [7]
+    assert [*seeds("7-9")] == [7, 8, 9]
+    assert next(iter(seeds("100-"))) == 100

@@ -1,0 +1,109 @@
+"""Random cases with ever new seeds, and a live group under fire: each for `--soak-minutes`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+from compat_tests.oracles.findings import hold
+from compat_tests.random_topologies.campaign import Campaign
+from compat_tests.random_topologies.cases import random_case
+from compat_tests.soak.samples import Sample, flat, sample, write
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
+
+MOST_CASES = 2_000
+MOST_FAILURES = 3
+"""A soak that has found so many ends: each is shrunk, which takes minutes."""
+KILL_S, SAMPLE_S, BATCH_S = 20.0, 2.0, 0.2
+BATCH = 20
+"""Records per `BATCH_S`: an hour is 360,000 records, all of which are judged at the end."""
+
+
+@pytest.fixture
+def until(request: pytest.FixtureRequest) -> float:
+    """When this case ends, of `time.monotonic`."""
+    return time.monotonic() + float(request.config.option.soak_minutes) * 60
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Tells at once how far things are."""
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(text, flush=True)
+
+    return tell
+
+
+def test_ever_new_random_cases_are_as_promised(
+    request: pytest.FixtureRequest,
+    broker: Broker,
+    stage: str,
+    guarantee: str,
+    tmp_path: Path,
+    until: float,
+    say: Callable[[str], None],
+) -> None:
+    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
+    for seed in itertools.islice(itertools.count(request.config.option.seed), MOST_CASES):
+        if time.monotonic() >= until or len(campaign.failures) >= MOST_FAILURES:
+            break
+        campaign.try_one(random_case(seed, guarantee, broker_faults=broker.has_faults))
+    campaign.hold()
+
+
+def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
+    world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
+) -> None:
+    """One instance is never killed: its memory, handles and threads stay what they are. The others are, in turn."""
+    world.create(out=4)
+    world.input("in", 6)
+    group = [world.instance("count-by-value", name, num_stream_threads=2).start() for name in "abc"]
+    world.group_is(*group)
+    samples: list[Sample] = []
+    try:
+        under_fire(world, group, until, samples, say)
+    finally:
+        write(samples, report_file(f"soak-{world.stage}-{world.guarantee}.csv"))
+    world.processed([BY_VALUE_REPARTITION])
+    stop_all(group)
+    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    hold(flat([one for one in samples if one.instance == "a"]), group[0].leftovers())
+
+
+def under_fire(
+    world: World, group: list[Instance], until: float, samples: list[Sample], say: Callable[[str], None]
+) -> None:
+    """The same load all the time, and a kill every 20 s. `samples` gets what the processes use."""
+    feed, kills = world.feeds["in"], 0
+    began = time.monotonic()
+    next_kill, next_sample = began + KILL_S, began
+    while (now := time.monotonic()) < until:
+        feed.send(world.records(BATCH, keys=2_000, value=lambda _: f"g{world.rng.randrange(500)}"))
+        world.must_live()
+        if now >= next_kill:
+            victim = group[1 + kills % (len(group) - 1)]
+            kills, next_kill = kills + 1, now + KILL_S
+            victim.kill()
+            victim.start()
+            say(f"{now - began:.0f} s, {len(feed.rows)} records, {kills} kills; {samples[-len(group)]}")
+        if now >= next_sample:
+            next_sample = now + SAMPLE_S
+            looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills) for one in group]
+            samples += [one for one in looked if one is not None]
+        await_moment(world, now + BATCH_S)
+
+
+def await_moment(world: World, moment: float) -> None:
+    world.wait(lambda: time.monotonic() >= moment, "the next batch is due")

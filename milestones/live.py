@@ -1,0 +1,73 @@
+"""What a user may change while an instance runs: how many threads it has, and which sub-topologies are paused.
+
+*Guarantees*: no two living threads have one number; a new one gets the lowest that is free, as in Kafka Streams, and
+with it the transactional id and the static id of a thread that is gone.
+*Assumes*: `gone` is called once a thread has ended and everything of it is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from itertools import count
+
+from milestones.common.errors import MilestonesError
+
+
+class Live:
+    """Numbers of threads, and what is paused.
+
+    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused` and
+    `threads` are immutable values, swapped whole: anyone reads them at any time.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self._lock = threading.Lock()
+        self._alive = set(range(1, threads + 1))
+        self._leaving = set[int]()
+        self.paused: frozenset[int] = frozenset()
+        self.threads = threads
+        """Threads that share what the instance has (memory), those that leave not counted."""
+
+    def numbers(self) -> list[int]:
+        """The threads that are there, those that leave not counted."""
+        with self._lock:
+            return sorted(self._alive)
+
+    def add(self) -> int:
+        """Take the lowest number that is free."""
+        with self._lock:
+            number = next(n for n in count(1) if n not in self._alive | self._leaving)
+            self._alive.add(number)
+            self.threads = len(self._alive)
+            return number
+
+    def remove(self, number: int | None = None, *, own: int | None = None) -> int:
+        """Choose who leaves: `number`, else the highest but the caller's `own`, unless that is the last one.
+
+        The highest, so that a later start with fewer threads has the same numbers. `MilestonesError`: there is none.
+        """
+        with self._lock:
+            if not self._alive:
+                raise MilestonesError("there is no stream thread to remove: all have been removed")
+            if number is None:
+                number = max(self._alive - {own} or self._alive)
+            elif number not in self._alive:
+                raise MilestonesError(f"stream thread {number} is being removed already, or was never there")
+            self._alive.remove(number)
+            self._leaving.add(number)
+            self.threads = len(self._alive)
+            return number
+
+    def gone(self, number: int) -> None:
+        """The thread has ended: its number is free."""
+        with self._lock:
+            self._leaving.discard(number)
+
+    def pause(self, subtopologies: Iterable[int]) -> None:
+        with self._lock:
+            self.paused |= frozenset(subtopologies)
+
+    def resume(self, subtopologies: Iterable[int]) -> None:
+        with self._lock:
+            self.paused -= frozenset(subtopologies)
