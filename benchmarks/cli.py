@@ -22,6 +22,8 @@ from benchmarks.contenders import PEERS, peers, stages
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import GUARANTEES
+from benchmarks.moves import report as moves_report
+from benchmarks.moves.work import Move, Moves, Setup
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import plot, table, write_json
 from benchmarks.rows import run
@@ -123,6 +125,37 @@ for _work in WORKS:
 def assignor_() -> None:
     """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
     _out().print(assignor.table(assignor.timings(_progress)))
+
+
+@cli.command("moves")
+@click.option("--records", default=250_000, show_default=True, type=click.IntRange(min=600), help="Keys of the state.")
+@click.option("--value-bytes", default=4_096, show_default=True, type=click.IntRange(16, 100_000))
+@click.option("--rate", default=50.0, show_default=True, type=click.FloatRange(1, 1000),
+              help="Records a second in each partition while tasks move.")  # fmt: skip
+@click.option("--recovery-lag", default=100, show_default=True, type=click.IntRange(min=0),
+              help="acceptable_recovery_lag.")  # fmt: skip
+@click.option("--seed", default=1, show_default=True)
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
+@click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
+              type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
+def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
+    """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
+    found: list[Move] = []
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        with running(Path(directory) / "kafka") as cluster:
+            for guarantee in guarantees:
+                where = (keep or Path(directory)) / guarantee
+                where.mkdir(parents=True)
+                setup = Setup(**settings, guarantee=guarantee)
+                for move in Moves(cluster, where, setup, _progress).measure():
+                    _progress(f"{guarantee}: {move}")
+                    found.append(move)
+    size = settings["records"] * settings["value_bytes"] / 1e9
+    title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
+    _out().print(moves_report.table(title, found))
+    if json_file is not None:
+        moves_report.write_json(json_file, found, settings)
 
 
 @cli.command()

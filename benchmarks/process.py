@@ -108,6 +108,16 @@ class Measured:
                 raise BenchmarkError(f"not done within {timeout_s:.0f} s: {self._said()}")
             time.sleep(SAMPLE_S)
 
+    def kill(self) -> None:
+        """`kill -9`; it is dead when this returns."""
+        self._process.kill()
+        self._process.wait()
+
+    def must_live(self) -> None:
+        """`BenchmarkError` when it has ended by itself."""
+        if self._process.poll() is not None:
+            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}: {self._said()}")
+
     def stop(self) -> Usage:
         """Ask it to end, wait for that; what it has used."""
         for process in self._watched.children(recursive=True) or [self._watched]:  # a profiler's child is the contender
@@ -126,8 +136,7 @@ class Measured:
         return Usage(tuple(self._samples), usage.ru_utime + usage.ru_stime)
 
     def _sample(self) -> None:
-        if self._process.poll() is not None:
-            raise BenchmarkError(f"it ended by itself, with exit code {self._process.returncode}: {self._said()}")
+        self.must_live()
         with self._watched.oneshot():
             cpu, memory = self._watched.cpu_times(), self._watched.memory_info()
         self._samples.append(Sample(time.time(), cpu.user + cpu.system, memory.rss / 1e6))

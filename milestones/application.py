@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.assignment.plan import fingerprint
 from milestones.common.errors import TopologyError
+from milestones.common.patterns import matches, matching
 from milestones.common.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -108,10 +108,9 @@ class Application:
         """The reset policy that the topology gives a source topic, None for the config's."""
         nodes = [node for sub in self.subtopologies for node in sub.nodes if isinstance(node, SourceNode)]
         named = [node for node in nodes if topic in node.topics]
-        matched = [node for node in nodes if node.pattern is not None and re.fullmatch(node.pattern, topic)]
+        matched = [node for node in nodes if node.pattern is not None and matches(node.pattern, topic)]
         return next((node.offset_reset for node in named + matched), None)
 
     def external_topics(self, existing: Collection[str]) -> set[str]:
         """Source topics that somebody else writes: named ones, and those of `existing` that a pattern matches."""
-        named = set(self.source_topics) - self.repartition_topics
-        return named | {t for t in existing for p in self.source_patterns if re.fullmatch(p, t)}
+        return matching(self.source_patterns, existing).union(self.source_topics) - self.repartition_topics

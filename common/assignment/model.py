@@ -17,7 +17,7 @@ import orjson
 from milestones.common.records import TaskId, TopicPartition
 
 VERSION = 2
-"""The newest version of the user data. 2 adds `positions`, `promised` and `reason`."""
+"""The newest version of the user data. 2 adds `positions`, `promised`, `reason`, `endpoint`; to assignments `origin`."""
 MIN_VERSION = 1
 """The oldest version that this code still understands, and writes for a group in which somebody knows no newer one."""
 
@@ -37,7 +37,8 @@ class Subscription:
     `positions`, by task: how far its process has the task's state, the sum of its changelogs' offsets. For open
     standbys, actives that are still restoring, and what lies closed on the disk; a task that runs has none.
     `lags`, by task, in records: what a member knows of its open tasks by itself, and what the leader finds out.
-    `reason`: why it joins. `shutdown`: it asks the whole application to shut down, and why (KIP-671).
+    `reason`: why it joins. `endpoint`: `host:port` of its metrics, for those who look on.
+    `shutdown`: it asks the whole application to shut down, and why (KIP-671).
     `version`: the newest version of the user data that it knows, or the one in which it was read.
     `profile` is `profile_of` of what it sent: the leader echoes it.
     """
@@ -57,8 +58,18 @@ class Subscription:
     client_tags: Mapping[str, str] = field(default_factory=dict)
     generation: int = -1
     reason: str = ""
+    endpoint: str | None = None
     shutdown: str | None = None
     profile: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an assignment comes from: the generation, the member id of its leader, when (ms since the epoch)."""
+
+    generation: int
+    leader: str
+    at_ms: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Assignment:
     member or another must release tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to
     every member it concerns.
     `shutdown`: `error` is somebody's wish that the whole application shuts down.
-    `profile`: the `Subscription.profile` for which this was made; None when unknown.
+    `profile`: the `Subscription.profile` for which this was made; None when unknown. `origin`: for those who look on.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -82,6 +93,7 @@ class Assignment:
     profile: str | None = None
     shutdown: bool = False
     promised: frozenset[TaskId] = frozenset()
+    origin: Origin | None = None
 
 
 def profile_of(subscription: Subscription) -> str:
@@ -105,7 +117,8 @@ def encode_subscription(subscription: Subscription, version: int = VERSION) -> b
         "topology": s.fingerprint, "profile": profile_of(s),
         **_present(active=_group(s.active), standby=_group(s.standby), tags=dict(s.client_tags),
                    lags=_group_counts(s.lags), instance=s.instance_id, shutdown=s.shutdown),
-        **(_present(positions=_group_counts(s.positions), promised=_group(s.promised), reason=s.reason)
+        **(_present(positions=_group_counts(s.positions), promised=_group(s.promised), reason=s.reason,
+                      endpoint=s.endpoint)
            if version >= 2 else {}),
     })  # fmt: skip
 
@@ -121,7 +134,7 @@ def decode_subscription(data: bytes | None, topics: Iterable[str], generation: i
             promised=_ungroup(raw.get("promised")), positions=_ungroup_counts(raw.get("positions")),
             lags=_ungroup_counts(raw.get("lags")),
             client_tags=dict(raw.get("tags") or {}), generation=generation, reason=str(raw.get("reason") or ""),
-            shutdown=raw.get("shutdown"), profile=raw.get("profile"),
+            endpoint=raw.get("endpoint"), shutdown=raw.get("shutdown"), profile=raw.get("profile"),
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserDataError(f"its user data lacks or garbles {error}: is it a member of another program?") from error
@@ -138,7 +151,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
         "v": VERSION,
         **_present(active=_group(a.active), standby=_group(a.standby), warmup=_group(a.warmup), topics=topics,
                    promised=_group(a.promised), followup=a.followup, error=a.error, shutdown=a.shutdown,
-                   profile=a.profile),
+                   profile=a.profile, origin=a.origin and [a.origin.generation, a.origin.leader, a.origin.at_ms]),
     })  # fmt: skip
 
 
@@ -158,10 +171,17 @@ def decode_assignment(data: bytes | None) -> Assignment:
             active=_ungroup(raw.get("active")), standby=_ungroup(raw.get("standby")),
             warmup=_ungroup(raw.get("warmup")), partitions=partitions, followup=bool(raw.get("followup")),
             error=raw.get("error"), shutdown=bool(raw.get("shutdown")), profile=raw.get("profile"),
-            promised=_ungroup(raw.get("promised")),
+            promised=_ungroup(raw.get("promised")), origin=_origin(raw.get("origin")),
         )  # fmt: skip
     except (AttributeError, TypeError, ValueError) as error:
         raise UserDataError(f"the leader's assignment is garbled: {error}") from error
+
+
+def _origin(raw: list[Any] | None) -> Origin | None:
+    if not raw:
+        return None
+    generation, leader, at_ms = raw[:3]
+    return Origin(int(generation), str(leader), int(at_ms))
 
 
 def refused(reason: str, subscription: Subscription | None = None) -> Assignment:

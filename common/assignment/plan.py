@@ -9,7 +9,6 @@ What is wrong is collected, never raised: the leader tells every member.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,6 +16,7 @@ from typing import Protocol
 
 import orjson
 
+from milestones.common.patterns import matching
 from milestones.common.records import TaskId, TopicPartition
 
 
@@ -129,9 +129,7 @@ def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
 
 def _sources(sub: SubTopologyLike, external: Mapping[str, int]) -> tuple[str, ...]:
     """All source topics, those that its patterns match included."""
-    patterns = [re.compile(pattern) for pattern in sub.source_patterns]
-    matched = (topic for topic in external if any(pattern.fullmatch(topic) for pattern in patterns))
-    return tuple(sorted({*sub.source_topics, *matched}))
+    return tuple(sorted(matching(sub.source_patterns, external).union(sub.source_topics)))
 
 
 def _changelogs(

@@ -1,7 +1,7 @@
 """What all Kafka clients share: one log, one owner thread each, and the reason why their brokers can't be reached.
 
-*Guarantees*: in the log, a client says the same thing at most once in `QUIET_MS`, and then how often it was left out;
-a connection that is lost is a warning, for librdkafka connects again by itself.
+*Guarantees*: in the log, a client tells of an outage once, then once in `OUTAGE_MS` with how much was left out since;
+it is a warning, for librdkafka connects again by itself. Everything else it says at most once in `QUIET_MS`.
 *Assumes*: clients are made with `logger=client_log`, and polled now and then: librdkafka logs while it is polled.
 """
 
@@ -22,6 +22,10 @@ from milestones.common.kafka.failures import error_of
 
 QUIET_MS = 10_000
 """How long a client doesn't repeat itself in the log."""
+
+OUTAGE_MS = 60_000
+"""How long a client that has told of a lost connection tells of none, whichever it is and whatever the reason: in an
+outage each broker, each attempt and each step of it fails with a line of its own."""
 
 _KEPT = 1_000
 _THREAD = re.compile(r"^\[thrd:.*?\]: ")
@@ -48,33 +52,34 @@ class CalmFilter(logging.Filter):
         super().__init__()
         self._clock = clock or SystemClock()
         self._lock = Lock()
-        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # when it was told last, how often left out since
+        self._told: dict[tuple[str, str], tuple[int, int]] = {}  # until when it is left out, how often it was so far
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or not isinstance(record.args, tuple) or len(record.args) != 3:
             return True
         facility, client, text = map(str, record.args)
         reason = reason_in(text)
-        left_out = self._left_out((client, reason))
+        lost = facility == "FAIL" and not _SECURITY.search(reason)
+        left_out = self._left_out((client, facility), OUTAGE_MS) if lost else self._left_out((client, reason), QUIET_MS)
         if left_out is None:
             return False
-        if facility == "FAIL" and not _SECURITY.search(reason):
+        if lost:
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         if left_out:
-            record.args = (facility, client, f"{text}; said {left_out} times more since it was logged last")
+            record.args = (facility, client, f"{text}; {left_out} more like it since one was logged last")
         return True
 
-    def _left_out(self, said: tuple[str, str]) -> int | None:
+    def _left_out(self, said: tuple[str, str], quiet_ms: int) -> int | None:
         """How often it was left out since it was told last; None when it is to be left out now."""
         now = self._clock.monotonic_ms()
         with self._lock:
             if len(self._told) >= _KEPT:
-                self._told = {key: seen for key, seen in self._told.items() if now < seen[0] + QUIET_MS}
-            told_ms, left_out = self._told.get(said, (now - QUIET_MS, 0))
-            if now < told_ms + QUIET_MS:
-                self._told[said] = told_ms, left_out + 1
+                self._told = {key: seen for key, seen in self._told.items() if now < seen[0]}
+            until_ms, left_out = self._told.get(said, (now, 0))
+            if now < until_ms:
+                self._told[said] = until_ms, left_out + 1
                 return None
-            self._told[said] = now, 0
+            self._told[said] = now + quiet_ms, 0
             return left_out
 
 

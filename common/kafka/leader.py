@@ -1,4 +1,5 @@
-"""What the group's elected leader does: look at the topics, make the internal ones, find out lags, assign.
+"""What the group's elected leader does: look at the topics, make the internal ones, find out lags, assign; say so in
+one line of the log.
 
 *Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name. A
 cluster that doesn't answer for a while makes the member join again, not fail; where changelogs end may stay unknown.
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import orjson
 from confluent_kafka import KafkaException
 
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.lags import with_lags
-from milestones.common.assignment.model import Assignment, Subscription, refused
+from milestones.common.assignment.model import Assignment, Origin, Subscription, refused
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.assignment.rules import Rules
+from milestones.common.assignment.summary import summary
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.changelogs import task_ends
 from milestones.common.kafka.failures import error_of, is_passing
@@ -35,6 +39,8 @@ log = logging.getLogger(__name__)
 LAGS_TIMEOUT_MS = 5_000
 FIRST_WITH_POSITIONS = 2
 """The first version of the user data in which a member says how far it has the state of which task."""
+LINE = "rebalance:"
+"""What the line about a rebalance begins with; JSON follows (docs/assignment.md, Observing)."""
 
 
 class TopologyLeader:
@@ -44,12 +50,12 @@ class TopologyLeader:
         self._config, self._subtopologies, self._client_id = config, subtopologies, client_id
         self._cluster: Cluster | None = None
 
-    def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
         wishes = [subscription.shutdown for subscription in members.values() if subscription.shutdown is not None]
         if wishes:
             return {member: Assignment(error=wishes[0], shutdown=True) for member in members}
         try:
-            return self._assign(members)
+            given = self._assign(members, origin)
         except KafkaUnreachableError as error:
             raise ConnectionLostError(f"can't assign: {error}") from error
         except KafkaException as exception:
@@ -57,8 +63,10 @@ class TopologyLeader:
             raise kind(
                 f"the group's leader can't look at the topics: {error_of(exception)}; check this principal's rights"
             ) from exception
+        blind = self._blind(members)
+        return given if blind else {name: replace(assignment, origin=origin) for name, assignment in given.items()}
 
-    def _assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+    def _assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
         if self._cluster is None:
             self._cluster = Cluster(self._config.admin_settings(self._client_id))
         plan = plan_tasks(self._subtopologies, self._cluster.partition_counts())
@@ -69,7 +77,10 @@ class TopologyLeader:
         new = self._cluster.create(topics, self._config.replication_factor)
         group, timeout_ms = self._config.application_id, self._lags_timeout_ms()
         known = with_lags(members, task_ends(self._cluster, plan, group, new=new, timeout_ms=timeout_ms))
-        return assign(known, plan, rules_of(self._config), self._assignor(members))
+        rules = rules_of(self._config)
+        given = assign(known, plan, rules, self._assignor(members))
+        log.info("%s %s", LINE, orjson.dumps(summary(known, given, plan, rules, group, origin)).decode())
+        return given
 
     def _lags_timeout_ms(self) -> int:
         """No heartbeat is sent meanwhile."""
@@ -78,8 +89,11 @@ class TopologyLeader:
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
         """The configured one. Members of version 1 say no positions, so that no warm-up of theirs would ever end."""
         configured: Assignor | str = self._config.task_assignor
-        blind = any(member.version < FIRST_WITH_POSITIONS for member in members.values())
-        return "sticky" if blind and isinstance(configured, str) else configured
+        return "sticky" if self._blind(members) and isinstance(configured, str) else configured
+
+    @staticmethod
+    def _blind(members: Mapping[str, Subscription]) -> bool:
+        return any(member.version < FIRST_WITH_POSITIONS for member in members.values())
 
 
 def rules_of(config: StreamsConfig) -> Rules:

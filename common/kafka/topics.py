@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
-from milestones.common.kafka.offsets import committed_offsets
+from milestones.common.kafka.groups import committed_offsets
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -223,9 +222,3 @@ class Cluster(Owned):
             for topic, id in ids.items()
             if id.get_most_significant_bits() or id.get_least_significant_bits()
         }
-
-
-def matching(patterns: Iterable[str], topics: Iterable[str]) -> set[str]:
-    """The topics that one of the patterns (regular expressions, whole name) matches; Kafka's own are left out."""
-    compiled = [re.compile(pattern) for pattern in patterns]
-    return {t for t in topics if not t.startswith("__") and any(p.fullmatch(t) for p in compiled)}

@@ -94,6 +94,7 @@ class MetricsEndpoint:
             reason = f"can't listen on {host}: {error}; choose another, or 0 for a free one"
             raise ConfigError("metrics_port", port, reason) from error
         self.host, self.port = host, int(self._server.server_port)
+        metrics.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def close(self) -> None:
         """Stop answering, free the port."""

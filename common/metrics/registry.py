@@ -23,6 +23,8 @@ PUBLISH_INTERVAL_MS = 1000
 class Metrics:
     """All scopes of a client. `level` and `window_ms` are `metrics_recording_level` and `metrics_sample_window_ms`.
 
+    `address`: the `host:port` at which they are served, if they are; set before stream threads start.
+
     *Concurrency*: the list of scopes changes when a thread or task comes or goes, under a lock that recording and
     publishing never take.
     """
@@ -32,6 +34,7 @@ class Metrics:
         self._level, self._window_ms = level, window_ms
         self._lock = threading.Lock()
         self._scopes: dict[int, Scope] = {}
+        self.address: str | None = None
 
     @property
     def debug(self) -> bool:

@@ -151,6 +151,7 @@ class ThreadMetrics(Scope):
     active_tasks = gauge("active tasks of the thread, those that wait or restore included", own=True)
     restoring_tasks = gauge("active tasks that are restoring their state", own=True)
     standby_updating_tasks = gauge("standby tasks that follow their changelogs, warm-ups included", own=True)
+    warm_up_tasks = gauge("standby tasks that have the group assign anew once they have caught up", own=True)
     rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
 
 

@@ -65,7 +65,7 @@ class StateDirectory:
         if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path = Path(state_dir).absolute() / application_id
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._guard = threading.Lock()
         self._holders: dict[TaskId, tuple[TaskDirectory, str]] = {}
         self._idle_since: dict[TaskId, int] = {}
@@ -77,7 +77,7 @@ class StateDirectory:
         except BaseException:
             self._lock.release()
             raise
-        self._opened_ms = self._clock.wall_ms()
+        self._opened_ms = self.clock.wall_ms()
 
     def _identify(self, application_id: str) -> InstanceManifest:
         manifest = InstanceManifest.read(self.path)
@@ -169,7 +169,7 @@ class StateDirectory:
         with self._guard:
             if self._holders.get(held.task, (None,))[0] is held:
                 del self._holders[held.task]
-                self._idle_since[held.task] = self._clock.wall_ms()
+                self._idle_since[held.task] = self.clock.wall_ms()
 
     def idle_since(self, task: TaskId) -> int:
         """Wall-clock ms since when nobody here has held `task`; at the earliest, since this object was made."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError
 from milestones.common.records import TaskId
 from milestones.common.state import positions
@@ -25,6 +26,9 @@ from milestones.common.state.spec import StoreSpec
 log = logging.getLogger(__name__)
 
 ROCKSDB, CORRUPT = "rocksdb", "corrupt"
+
+POSITIONS_INTERVAL_MS = 10_000
+"""How often an open task writes down how far it is: after a crash the group should know whose state is the newest."""
 
 
 class LocalState:
@@ -50,7 +54,7 @@ class LocalState:
         """
         persistent = [spec for spec in specs if spec.persistent]
         held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
-        state = TaskState(held, self.engines)
+        state = TaskState(held, self.engines, self.directory.clock)
         try:
             if persistent:
                 state.manifest = self._agree(held, persistent, transactional_id)
@@ -129,7 +133,7 @@ class TaskState:
     """The open stores of one task. `stores`: engine and namespace by store name. `manifest`: what the directory says of
     them; None without persistent stores."""
 
-    def __init__(self, held: TaskDirectory, engines: Engines) -> None:
+    def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
         self.task, self.path = held.task, held.path
         self.stores: dict[str, tuple[Engine, Namespace]] = {}
         self._held, self._engines, self._memory = held, engines, MemoryEngines()
@@ -137,6 +141,7 @@ class TaskState:
         self.manifest: TaskManifest | None = None
         self.complete = False
         """All stores are open."""
+        self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
 
     def open(self, spec: StoreSpec) -> None:
         """Open one more store; a damaged one is set aside first."""
@@ -187,6 +192,7 @@ class TaskState:
         stores, self.stores = self.stores, {}
         try:
             self._keep_positions(stores)
+            self.complete = False
             for name, (engine, _) in stores.items():
                 try:
                     engine.close()
@@ -195,11 +201,15 @@ class TaskState:
         finally:
             self._held.unlock()
 
+    def progressed(self) -> None:
+        """Write down how far the stores are, if that was long ago."""
+        if self._clock.monotonic_ms() >= self._next_positions_ms:
+            self._keep_positions(self.stores)
+
     def _keep_positions(self, stores: Mapping[str, tuple[Engine, Namespace]]) -> None:
-        """What the group wants to know of the state while nobody has it open."""
+        self._next_positions_ms = self._clock.monotonic_ms() + POSITIONS_INTERVAL_MS
         if self.manifest is None or not self.complete:
             return
-        self.complete = False
         persistent = {name: namespace for name, (_, namespace) in stores.items() if self._specs[name].persistent}
         try:
             known = {name: at for name, namespace in persistent.items() if (at := namespace.offset()) is not None}

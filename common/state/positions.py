@@ -1,7 +1,7 @@
 """How far the stores of a closed task are, without opening them: one small file per task directory.
 
-Written when a task is closed; what is in it stays true while the stores are open and after a crash, as a lower bound:
-offsets only grow. A store that is made anew takes the file away.
+Written when a task is closed, and now and then while it is open; what is in it stays true after a crash, as a lower
+bound: offsets only grow. A store that is made anew takes the file away.
 
 *Guarantees*: reading never fails: what can't be understood is no knowledge.
 *Assumes*: whoever writes holds the directory's lock. It is a hint for the assignor: nothing is read or skipped by it.

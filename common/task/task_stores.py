@@ -49,6 +49,10 @@ class OpenState(Protocol):
         """Remember, on disk, which topics the stores follow; stores in memory are passed over."""
         ...
 
+    def progressed(self) -> None:
+        """Offsets have grown: now and then that is written down, for whoever wants to know it without opening."""
+        ...
+
     def memory_bytes(self) -> int: ...
 
     def close(self) -> None:
@@ -185,6 +189,7 @@ class TaskStores:
         store = self._stores[name]
         store.layers.remembered.clear()
         store.write(restored(store.spec.kind, records), next_offset)
+        self.state.progressed()
 
     def clear(self, name: str, reason: object) -> None:
         """Make the store empty, to be restored from the beginning of its changelog."""
@@ -210,6 +215,7 @@ class TaskStores:
                 )
             store.write(batch, offset)
             store.layers.applied()
+        self.state.progressed()
 
     def thaw(self) -> None:
         for store in self._stores.values():

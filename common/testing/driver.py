@@ -9,7 +9,6 @@ all that follows from it; what the topology writes to a topic that it also reads
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
+from milestones.common.patterns import matching
 from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
@@ -161,8 +161,7 @@ class TopologyTestDriver:
     # -- below
 
     def _start(self, sub: SubTopology, known: Iterable[str], opener: Callable[..., OpenState]) -> None:
-        matching = {topic for topic in known for pattern in sub.source_patterns if re.fullmatch(pattern, topic)}
-        topics = sorted(matching.union(sub.source_topics))
+        topics = sorted(matching(sub.source_patterns, known).union(sub.source_topics))
         partitions = [TopicPartition(topic, 0) for topic in topics]
         id = TaskId(sub.id, 0)
         task = Task(id, sub, partitions, self._settings(), partial(opener, id, sub.stores))
@@ -288,6 +287,9 @@ class _MemoryState:
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         """Nothing of it outlives the test."""
+
+    def progressed(self) -> None:
+        """Nobody asks."""
 
     def memory_bytes(self) -> int:
         return sum(engine.memory_bytes() for engine, _ in self.stores.values())

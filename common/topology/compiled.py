@@ -11,13 +11,13 @@ of the sub-topology is changed; each call makes a program of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from milestones.common.errors import TopologyError
+from milestones.common.patterns import matches
 from milestones.common.records import Headers
 from milestones.common.serdes import Serde
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, SubTopology
@@ -214,7 +214,7 @@ def _source_of(topic: str, nodes: Iterable[SourceNode]) -> SourceNode:
     matching = [
         node
         for node in nodes
-        if (topic in node.topics if node.pattern is None else re.fullmatch(node.pattern, topic) is not None)
+        if (topic in node.topics if node.pattern is None else matches(node.pattern, topic))
     ]
     if len(matching) != 1:
         found = " and ".join(node.name for node in matching) or "no source"

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from milestones.common.errors import TopologyError
+from milestones.common.patterns import matches
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.describe import TopologyDescription, describe
@@ -166,11 +167,11 @@ class Topology:
             if topic in taken:
                 raise _read_twice(topic, node.name, taken[topic])
             for each in others:
-                if each.pattern is not None and re.fullmatch(each.pattern, topic):
+                if each.pattern is not None and matches(each.pattern, topic):
                     raise _read_twice(topic, node.name, f"{each.name} (pattern {each.pattern})")
         if node.pattern is not None:
             for topic, name in taken.items():
-                if re.fullmatch(node.pattern, topic):
+                if matches(node.pattern, topic):
                     raise _read_twice(topic, f"{node.name} (pattern {node.pattern})", name)
 
     def _check_parents(self, node: ProcessorNode | SinkNode) -> None:

@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.gaps import Gaps
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
-from compat_tests.oracles.rows import Place, origin_of
 
 MOST_S = 5.0
 """Well within the session time-out of 10 s: the gate of commits (a quarter of the transaction time-out), a commit, and
 a loaded machine."""
-
-
-class Gaps:
-    """For how long nothing came out, by input partition."""
-
-    def __init__(self, tail: Tail) -> None:
-        self._tail, self._seen = tail, 0
-        self._last: dict[Place, float] = {}
-        self.longest: dict[Place, float] = {}
-
-    def look(self) -> None:
-        self._tail.poll()
-        now = time.monotonic()
-        for row in self._tail.rows[self._seen :]:
-            origin = origin_of(row)
-            assert origin is not None
-            self._note(origin.place, now)
-            self._last[origin.place] = now
-        self._seen = len(self._tail.rows)
-
-    def _note(self, place: Place, now: float) -> None:
-        if place in self._last:
-            self.longest[place] = max(self.longest.get(place, 0.0), now - self._last[place])
-
-    def forget(self) -> None:
-        """Count from here on."""
-        self.look()
-        self.longest.clear()
-        self._last = dict.fromkeys(self._last, time.monotonic())
-
-    def of(self, places: Iterable[Place]) -> float:
-        """The longest one, that which still lasts included."""
-        for place in self._last:
-            self._note(place, time.monotonic())
-        return max(self.longest[place] for place in places)
 
 
 @pytest.mark.parametrize("newcomer", [False, True], ids=["alone", "with-a-newcomer"])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +26,8 @@ from compat_tests.oracles.leftovers import Census, nothing_left
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
 TAIL_LINES = 60
+RESTORED = re.compile(r": task (\d+_\d+) has restored (\d+) records$", re.MULTILINE)
+"""What the log says of a task that was restored, before it runs."""
 
 
 class DiedError(AssertionError):
@@ -155,6 +159,14 @@ class Instance:
         """What the current process has written."""
         return self.log_file.read_text(errors="replace").rpartition(f"---- start {self.starts}:")[2]
 
+    def restored(self) -> Counter[str]:
+        """How many changelog records the current process has restored before it ran the tasks, by task; what it read
+        as their standby isn't in it."""
+        found = Counter[str]()
+        for task, count in RESTORED.findall(self.log()):
+            found[task] += int(count)
+        return found
+
     def log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
@@ -179,5 +191,11 @@ def environment(fault: str | None) -> dict[str, str]:
 
 
 def as_toml(config: Mapping[str, Any]) -> str:
-    """Flat settings as TOML: its strings, numbers, booleans and lists are written as in JSON."""
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items() if value is not None)
+    """Settings as TOML: its strings, numbers, booleans and lists are written as in JSON, tables in one line."""
+    return "".join(f"{key} = {_value(value)}\n" for key, value in config.items() if value is not None)
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{json.dumps(key)} = {_value(one)}" for key, one in value.items()) + "}"

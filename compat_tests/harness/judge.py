@@ -46,7 +46,8 @@ def judge_history(world: World) -> Findings:
     findings = [] if past.generations else [Finding("no-history", f"no generation of {world.application_id} is known")]
     if not past.commits and any(feed.rows for feed in world.feeds.values()):
         findings.append(Finding("no-history", f"no commit of {world.application_id} is known"))
-    return findings + offsets.never_back(past.commits) + group.one_owner(past.generations)
+    findings += offsets.never_back(past.commits) + group.one_owner(past.generations)
+    return findings + group.copies_apart(past.generations)
 
 
 def judge_flow(

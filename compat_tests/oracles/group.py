@@ -6,17 +6,22 @@
 | too-early | a partition was given to a member while another one still said that it has it |
 | unassigned | a stable generation leaves a partition to nobody |
 | rebalanced | more generations than this case allows |
+| together | two copies of one task (active, standby, warm-up) were given to one process |
+| warming | more warm-ups at once than `max_warmup_replicas` |
 
 *Guarantees*: pure. The formats (`GroupMetadataKey/Value`, `OffsetCommitKey/Value`, `ConsumerProtocol*`) are read with
-a reader of their own.
+a reader of their own; of the runtime's user data in them only a few keys, as JSON.
 *Assumes*: the classic protocol, with assignments and subscriptions in Kafka's own consumer format.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Place, Row
@@ -24,12 +29,24 @@ from compat_tests.oracles.rows import Place, Row
 
 @dataclass(frozen=True)
 class Member:
-    """One member of one generation. `owned`: what it said it still had, when it joined."""
+    """One member of one generation. `owned`: what it said it still had, when it joined; `process`, `reason`, `tags`:
+    what else it said. `active`, `standby`, `warmup`: the tasks that it was given, by name."""
 
     id: str
     client_id: str
     assigned: frozenset[Place]
     owned: frozenset[Place]
+    process: str = ""
+    reason: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    active: frozenset[str] = frozenset()
+    standby: frozenset[str] = frozenset()
+    warmup: frozenset[str] = frozenset()
+
+    @property
+    def copies(self) -> list[str]:
+        """Each task once per copy."""
+        return [*self.active, *self.standby, *self.warmup]
 
 
 @dataclass(frozen=True)
@@ -115,7 +132,52 @@ def _member(reader: Reader, version: int) -> Member:
     reader.text()
     reader.number(">i")
     reader.number(">i")
-    return Member(id, client_id, owned=owned_partitions(reader.blob()), assigned=assigned_partitions(reader.blob()))
+    subscription, assignment = reader.blob(), reader.blob()
+    said, given = _said(subscription), _given(assignment)
+    return Member(
+        id,
+        client_id,
+        owned=owned_partitions(subscription),
+        assigned=assigned_partitions(assignment),
+        process=said.get("process", ""),
+        reason=said.get("reason", ""),
+        tags=said.get("tags", {}),
+        active=_tasks(given, "active"),
+        standby=_tasks(given, "standby"),
+        warmup=_tasks(given, "warmup"),
+    )
+
+
+def _said(subscription: bytes) -> dict[str, Any]:
+    """The user data of a `ConsumerProtocolSubscription`; nothing of another program's."""
+    reader = Reader(subscription)
+    if not subscription or reader.number(">h") < 0:
+        return {}
+    for _ in range(reader.number(">i")):
+        reader.text()
+    return _json(reader.blob())
+
+
+def _given(assignment: bytes) -> dict[str, Any]:
+    """The user data of a `ConsumerProtocolAssignment`."""
+    reader = Reader(assignment)
+    if not assignment or reader.number(">h") < 0:
+        return {}
+    _places(reader)
+    return _json(reader.blob())
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tasks(given: Mapping[str, Any], role: str) -> frozenset[str]:
+    """`{"0": [1, 2]}` are the tasks 0_1 and 0_2."""
+    return frozenset(f"{sub}_{number}" for sub, numbers in given.get(role, {}).items() for number in numbers)
 
 
 def assigned_partitions(data: bytes) -> frozenset[Place]:
@@ -175,3 +237,28 @@ def at_most_generations(generations: Iterable[Generation], most: int) -> Finding
         return []
     text = f"{len(numbers)} generations ({numbers[0]} to {numbers[-1]}), at most {most} expected"
     return [Finding("rebalanced", text)]
+
+
+def copies_apart(generations: Iterable[Generation]) -> Findings:
+    """No process has two copies of one task, whatever their roles and on whichever of its members."""
+    findings = []
+    for generation in generations:
+        copies = Counter((member.process, task) for member in generation.members for task in member.copies)
+        text = f"generation {generation.number} gives process"
+        findings += [
+            Finding("together", f"{text} {process} {count} copies of {task}")
+            for (process, task), count in copies.items()
+            if count > 1
+        ]
+    return findings
+
+
+def at_most_warming(generations: Iterable[Generation], most: int) -> Findings:
+    """No generation has more warm-ups than `max_warmup_replicas`."""
+    findings = []
+    for generation in generations:
+        warming = sorted(task for member in generation.members for task in member.warmup)
+        if len(warming) > most:
+            text = f"generation {generation.number} warms up {', '.join(warming)}, at most {most} at once expected"
+            findings.append(Finding("warming", text))
+    return findings

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from compat_tests.oracles.findings import Finding, PromiseBrokenError, hold, kinds
-from compat_tests.oracles.group import Generation, Member, all_owned, at_most_generations, history, one_owner
+from compat_tests.oracles.group import (
+    Generation,
+    Member,
+    all_owned,
+    at_most_generations,
+    at_most_warming,
+    copies_apart,
+    history,
+    one_owner,
+)
 from compat_tests.oracles.leftovers import Census, keeps_memory, nothing_left
 from compat_tests.oracles.offsets import at_the_end, exactly_the_end, never_back
 from compat_tests.oracles.placement import java_hash, murmur2, partition_of
@@ -84,6 +93,22 @@ def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:
     assert kinds(at_most_generations(steps, 2)) == {"rebalanced"}
 
 
+def test_two_copies_of_a_task_in_one_process_are_found() -> None:
+    active = replace(member("a-1", {P0}), process="a", active=frozenset({"0_0"}))
+    standby = replace(member("b-1", set()), process="b", standby=frozenset({"0_0"}))
+    assert copies_apart([Generation(1, (active, standby))]) == []
+    for role in ("standby", "warmup"):
+        beside = replace(member("a-2", set()), process="a", **{role: frozenset({"0_0"})})
+        assert kinds(copies_apart([Generation(1, (active, beside))])) == {"together"}
+
+
+def test_more_warm_ups_than_are_allowed_are_found() -> None:
+    one = replace(member("a", set()), warmup=frozenset({"0_0", "0_1"}))
+    other = replace(member("b", set()), warmup=frozenset({"0_2"}))
+    assert at_most_warming([Generation(1, (one, other))], 3) == []
+    assert kinds(at_most_warming([Generation(1, (one, other))], 2)) == {"warming"}
+
+
 def text(value: str | None) -> bytes:
     return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
 
@@ -101,8 +126,10 @@ def offsets_row(key: bytes, value: bytes | None) -> Row:
 
 
 def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() -> None:
-    subscription = struct.pack(">h", 3) + struct.pack(">i", 1) + text("in") + blob(b"ours") + places("in", 1)
-    assignment = struct.pack(">h", 3) + places("in", 0, 1) + blob(b"")
+    said = b'{"process": "p", "reason": "because", "tags": {"zone": "a"}}'
+    given = b'{"active": {"0": [0, 1]}, "standby": {"1": [0]}, "warmup": {"1": [2]}}'
+    subscription = struct.pack(">h", 3) + struct.pack(">i", 1) + text("in") + blob(said) + places("in", 1)
+    assignment = struct.pack(">h", 3) + places("in", 0, 1) + blob(given)
     one = text("m-1") + text(None) + text("client") + text("/host") + struct.pack(">ii", 1, 2)
     one += blob(subscription) + blob(assignment)
     metadata = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 7) + text("v1") + text("m-1")
@@ -116,7 +143,10 @@ def test_the_history_of_a_group_is_read_from_the_bytes_that_the_broker_writes() 
         offsets_row(struct.pack(">h", 2) + text("other"), metadata),
     ]
     found = history("g", rows)
-    member_read = Member("m-1", "client", frozenset({P0, P1}), frozenset({P1}))
+    member_read = Member(
+        "m-1", "client", frozenset({P0, P1}), frozenset({P1}), "p", "because", {"zone": "a"},
+        frozenset({"0_0", "0_1"}), frozenset({"1_0"}), frozenset({"1_2"}),
+    )  # fmt: skip
     assert found.generations == [Generation(7, (member_read,), protocol="v1")]
     assert found.commits == [(P1, 42)]
 

@@ -50,7 +50,7 @@ class Changelogs:
 
     `answers` is this object's alone: the answer to an earlier question about the same task would name an end that the
     changelog has outgrown. `asked`: one is under way; `heard_ms`: when the last one came; `failing_since_ms`: since
-    when they have been errors.
+    when they have been errors. `restored`: records taken so far.
     """
 
     what_it_does = "restores"
@@ -64,6 +64,7 @@ class Changelogs:
         self.failing_since_ms: int | None = None
         self.ends: Mapping[TopicPartition, int] | None = None
         self.positions: dict[TopicPartition, int] = {}
+        self.restored = 0
 
     def begin(self, answer: Bounds) -> None:
         """Where the changelogs begin and end is known: see that the stores fit to them. `StateError`."""
@@ -145,6 +146,7 @@ class Changelogs:
             self.positions[partition] = OFFSET_BEGINNING
             return False
         self.positions[partition] = position
+        self.restored += len(messages)
         if messages:
             self._took_a_batch()
         return within

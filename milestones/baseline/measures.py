@@ -213,6 +213,7 @@ class ThreadMeasures:
         thread.rolled_back.total = tasks.roll_backs
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
         thread.standby_updating_tasks.value = len(tasks.standbys)
+        thread.warm_up_tasks.value = len(self._measured.rebalance.warm_ups)
         waits = (
             clients.consumer.blocked_ns,
             clients.restore_consumer.blocked_ns,

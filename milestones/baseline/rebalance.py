@@ -59,6 +59,11 @@ class Rebalance:
         self.ended_ms: int | None = None
         self._began_ns: int | None = None
 
+    @property
+    def warm_ups(self) -> frozenset[TaskId]:
+        """The standbys that are warm-ups, by the last assignment."""
+        return self._warm_ups.tasks
+
     def run_once(self) -> list[ThreadState]:
         """Answer what the group said since the last time; the thread states that this led to."""
         states: list[ThreadState] = []
@@ -147,6 +152,7 @@ class Rebalance:
             generation=self.generation,
             client_tags=context.config.client_tags,
             reason=self._reason,
+            endpoint=context.metrics.address,
         )
 
     def _assigned(self, assignment: Assignment) -> list[ThreadState]:

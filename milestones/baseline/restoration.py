@@ -228,6 +228,8 @@ class InlineRestoration:
             self._consumer.unassign([partition])
 
     def _complete(self) -> None:
-        for task in [id for id, changelogs in self._active.items() if changelogs.complete()]:
+        for changelogs in [changelogs for changelogs in self._active.values() if changelogs.complete()]:
             reach("restore.complete")
-            self._restored.append(self._leave(self._active.pop(task)).task)
+            self._restored.append(self._leave(self._active.pop(changelogs.task.id)).task)
+            if changelogs.restored:
+                log.info("task %s has restored %d records", changelogs.task.id, changelogs.restored)

@@ -15,29 +15,29 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 60_000
 
 
 class WarmUps:
-    """The warm-ups of one member."""
+    """The warm-ups of one member: `tasks`."""
 
     def __init__(self, acceptable_lag: int) -> None:
         self._acceptable_lag = acceptable_lag
-        self._tasks: frozenset[TaskId] = frozenset()
+        self.tasks: frozenset[TaskId] = frozenset()
         self._asked = False
         self._next_ms: dict[TaskId, int] = {}
         self._pauses: dict[TaskId, int] = {}
 
     def assigned(self, tasks: frozenset[TaskId]) -> None:
         """A new assignment has these warm-ups."""
-        self._tasks, self._asked = tasks, False
+        self.tasks, self._asked = tasks, False
         for task in self._pauses.keys() - tasks:
             del self._pauses[task], self._next_ms[task]
 
     @property
     def waiting(self) -> bool:
         """Whether it is worth the while to ask for `due`."""
-        return bool(self._tasks) and not self._asked
+        return bool(self.tasks) and not self._asked
 
     def due(self, lags: Mapping[TaskId, int], now_ms: int) -> list[TaskId]:
         """Those that have caught up, when a rebalance should be asked for now: the caller does."""
-        caught_up = [task for task in sorted(self._tasks) if task in lags and lags[task] <= self._acceptable_lag]
+        caught_up = [task for task in sorted(self.tasks) if task in lags and lags[task] <= self._acceptable_lag]
         due = [task for task in caught_up if now_ms >= self._next_ms.get(task, now_ms)]
         if due:
             self._asked = True

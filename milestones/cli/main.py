@@ -29,6 +29,7 @@ from milestones.cli.console import (
 from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
 from milestones.cli.settings import config_options, settings
+from milestones.cli.status import status
 from milestones.flags import STAGES
 
 click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
@@ -51,6 +52,7 @@ def cli() -> None:
       milestones broker                a Kafka to develop against
       milestones describe words.py     what a topology is made of
       milestones run words.py          run an application
+      milestones status words.py       who runs it, and how it is
     The --help of each command has examples.
     """
 
@@ -193,6 +195,7 @@ def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
     return demonstration.run(seconds=seconds, stage=stage, folder=folder)
 
 
+cli.add_command(status)
 cli.add_command(reset)
 
 

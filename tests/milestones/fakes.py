@@ -81,6 +81,9 @@ class FakeTaskState:
         self.stores[store] = engine, engine.open(store)
         return self.stores[store]
 
+    def progressed(self) -> None:
+        pass
+
     def memory_bytes(self) -> int:
         return 0
 

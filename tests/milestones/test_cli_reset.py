@@ -19,7 +19,7 @@ from milestones.cli.resetting import Plan, Target, is_internal, make_plan, show
 from milestones.common import records, serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
-from milestones.common.kafka.offsets import committed_offsets
+from milestones.common.kafka.groups import committed_offsets
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Topology

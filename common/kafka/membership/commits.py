@@ -1,22 +1,31 @@
 """The commits that wait for the coordinator.
 
 *Guarantees*: first in, first out; each is answered exactly once, at its deadline at the latest (plus one request).
-*Assumes*: one owner, the member's machine.
+*Assumes*: one owner, the member's machine, which knows when a generation can commit.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from kio.schema.errors import ErrorCode
+from kio.schema.offset_commit.v8 import OffsetCommitResponse
+
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.membership.events import Commit
-from milestones.common.kafka.membership.reactions import CommitRetriableError
+from milestones.common.kafka.membership import protocol
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
+from milestones.common.kafka.membership.events import Commit, Membership
+from milestones.common.kafka.membership.reactions import CommitRetriableError, Reaction, failure, reaction_to
+from milestones.common.kafka.membership.settings import MemberSettings
+
+COMMIT = "OffsetCommit"
 
 
 class PendingCommits:
     """A queue whose head may have to wait before it is tried again."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, settings: MemberSettings, now_ms: int) -> None:
+        self._settings = settings
         self._waiting: deque[Commit] = deque()
         self._resume_ms = now_ms
 
@@ -26,11 +35,20 @@ class PendingCommits:
     def add(self, commit: Commit) -> None:
         self._waiting.append(commit)
 
-    def due(self, now_ms: int) -> Commit | None:
-        """The one to send now, if any; it stays at the head until it is answered."""
-        if self._waiting and self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
-            return self._waiting[0]
-        return None
+    def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> bool:
+        """Send the head under the generation that is `held`, if it is time; it stays the head until it is answered.
+        `CoordinatorError` for a code that isn't about this commit alone."""
+        if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
+            return False
+        request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)
+        code = code_of(coordinator.call(request, OffsetCommitResponse))
+        if code is ErrorCode.none:
+            self._answer(None)
+        elif reaction_to(code) is Reaction.REFUSE:
+            self._answer(failure(self._settings, COMMIT, code))
+        else:
+            raise CoordinatorError(COMMIT, code)
+        return True
 
     def next_ms(self) -> int:
         """When the head can be tried again, or has to be given up."""
@@ -39,16 +57,16 @@ class PendingCommits:
     def pause(self, until_ms: int) -> None:
         self._resume_ms = until_ms
 
-    def answer(self, error: MilestonesError | None) -> None:
+    def _answer(self, error: MilestonesError | None) -> None:
         """The head is done."""
         self._waiting.popleft().reply.try_put(error)
 
     def expire(self, now_ms: int) -> None:
         """Give up those whose time is over."""
         while self._waiting and now_ms >= self._waiting[0].deadline_ms:
-            self.answer(CommitRetriableError("the offsets weren't committed in time: the coordinator didn't take them"))
+            self._answer(CommitRetriableError("the offsets weren't committed in time: nobody took them"))
 
     def reject(self, error: MilestonesError) -> None:
         """Answer all, with this error."""
         while self._waiting:
-            self.answer(error)
+            self._answer(error)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.assignment.model import Assignment, Origin, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -59,8 +59,8 @@ class Leader(Protocol):
     A `MilestonesError` makes this member fail and leave, so that another is elected.
     """
 
-    def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """An assignment by member id; a member that is left out gets an empty one."""
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
+        """An assignment by member id; a member that is left out gets an empty one. `origin`: of this round."""
         ...
 
 

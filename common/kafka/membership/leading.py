@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from kio.schema.join_group.v9 import JoinGroupResponse
 
-from milestones.common.assignment.model import Assignment, Subscription, UserDataError, profile_of, refused
+from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError, profile_of, refused
+from milestones.common.clock import SystemClock
 from milestones.common.kafka.membership.events import Leader
 from milestones.common.kafka.membership.protocol import read_subscription
 
@@ -29,7 +30,7 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> dict[str, Ass
         except UserDataError as error:
             log.warning("group %s: member %s is left out: %s", group, member.member_id, error)
             result[member.member_id] = refused(f"the group's leader can't understand this member: {error}")
-    assigned = leader.assign(members)
+    assigned = leader.assign(members, Origin(answer.generation_id, answer.leader, SystemClock().wall_ms()))
     return result | {name: assigned.get(name, Assignment()) for name in members}
 
 

@@ -1,8 +1,8 @@
 """A group member as a step machine: what its thread does, one step at a time.
 
-*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Events, replies and the published
-`Membership` are all that leaves the machine. What was published stays valid until the next is: during a rebalance
-that is the old generation, which the broker accepts until the join completes.
+*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. `Notices` and replies are all that
+leaves the machine. During a rebalance the old generation stays the published one: the broker accepts it until the join
+completes.
 *Assumes*: one thread drives it; `now_ms` is monotonic and doesn't go back.
 """
 
@@ -11,38 +11,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.schema.heartbeat.v4 import HeartbeatResponse
-from kio.schema.join_group.v9 import JoinGroupResponse
 from kio.schema.leave_group.v5 import LeaveGroupResponse
-from kio.schema.offset_commit.v8 import OffsetCommitResponse
-from kio.schema.sync_group.v5 import SyncGroupResponse
-from kio.static.protocol import ResponsePayload
 
-from milestones.common.assignment.model import Assignment, Subscription, UserDataError
-from milestones.common.errors import KafkaUnreachableError, MembershipError, MilestonesError
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.membership import protocol
-from milestones.common.kafka.membership.commits import PendingCommits
-from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
+from milestones.common.kafka.membership.commits import COMMIT, PendingCommits
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.events import (
-    Assigned,
     Close,
     Command,
     Commit,
-    Failed,
     FetchOffsets,
     Join,
-    JoinNeeded,
     Leader,
-    Lost,
     MemberEvent,
     Membership,
     Rejoin,
 )
 from milestones.common.kafka.membership.fetches import PendingFetches
-from milestones.common.kafka.membership.leading import lead, outdated
+from milestones.common.kafka.membership.handshake import Handshake
+from milestones.common.kafka.membership.leading import outdated
+from milestones.common.kafka.membership.notices import Notices
 from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
@@ -57,16 +50,10 @@ from milestones.common.kafka.membership.states import ENDS, State, check_move
 from milestones.common.kafka.wire import ConnectionLostError
 
 log = logging.getLogger(__name__)
-R = TypeVar("R", bound=ResponsePayload)
-
-ANSWER_WAIT_MS = 20
-"""How long a step looks for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
-JOIN_GRACE_MS = 5_000
-"""How much longer than the rebalance timeout the broker may take with JoinGroup."""
 
 
 class MemberMachine:
-    """*Owns*: the coordinator's connections, member id and generation. *Receives*: commands. *Sends*: events, the
+    """*Owns*: the coordinator's connections, the parts of the member. *Receives*: commands. *Sends*: events, the
     published `Membership`, replies."""
 
     def __init__(
@@ -78,27 +65,19 @@ class MemberMachine:
         publish: Callable[[Membership], None],
         now_ms: int,
     ) -> None:
-        self._settings, self._leader, self._coordinator = settings, leader, coordinator
-        self._post_to, self._publish_to = post, publish
+        self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
         """When the owner polled last. *Concurrency*: written by the owner, read here; an int, swapped whole."""
         self.state = State.UNJOINED
-        self._published = Membership()
-        self._member_id = ""
-        self._generation = -1
+        self._pulse = Pulse(settings, now_ms)
+        self._notices = Notices(post, publish)
+        self._handshake = Handshake(settings, leader, coordinator, self._pulse)
+        self._commits = PendingCommits(settings, now_ms)
+        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms, now_ms)
         self._assignment = Assignment()
         self._subscription: Subscription | None = None
-        self._join_number = 0
-        self._asked: str | None = None
-        self._wish: str | None = None
-        self._protocol: str | None = None
-        self._sent_ms: int | None = None
-        self._leads = False
-        self._commits = PendingCommits(now_ms)
-        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms, now_ms)
         self._reason = ""
         self._started = False
-        self._pulse = Pulse(settings, now_ms)
 
     # ---- what the thread calls ----
 
@@ -120,7 +99,7 @@ class MemberMachine:
         """1. The owner's sign of life. 2. The rebalance. 3. The heartbeat. 4. Committed offsets. 5. Commits."""
         if not self._started:
             self._started = True
-            self._ask("the member starts")
+            self._notices.ask("the member starts")
         if self.state in ENDS:
             return False
         if self.state is not State.UNJOINED and now_ms - self.polled_ms > self._settings.max_poll_interval_ms:
@@ -145,8 +124,7 @@ class MemberMachine:
         """The end by a bug: say so to whom it may concern."""
         self.state = State.FAILED
         self._end(error)
-        self._publish(generation=-1, member_id="", error=error)
-        self._post(Failed(error))
+        self._notices.failed(error)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing needs to be done unless a command comes; 0: look for an answer at once."""
@@ -168,26 +146,23 @@ class MemberMachine:
     # ---- commands ----
 
     def _join(self, command: Join) -> None:
-        if self.state in ENDS or command.losses != self._published.losses:
+        if self.state in ENDS or command.losses != self._notices.published.losses:
             # It describes what the owner had before a loss that it hasn't seen yet: another JoinNeeded is on its way.
-            self._publish(joins=command.number)
+            self._notices.stale(command)
             return
-        self._subscription, self._join_number = command.subscription, command.number
-        self._reason, self._asked = self._asked or "asked by the owner", None
+        self._subscription, self._reason = command.subscription, self._notices.taken(command)
         if self.state is not State.JOINING:
-            self._coordinator.end_slow()
-            self._sent_ms = None
+            self._handshake.give_up()
             self._move(State.JOINING)
 
     def _want_rejoin(self, reason: str) -> None:
         if self.state is State.STABLE:
-            self._ask(reason)
+            self._notices.ask(reason)
         elif self.state in {State.JOINING, State.SYNCING}:
-            # The subscription on its way may not know of the reason yet.
-            self._wish = reason
+            self._notices.ask_once_assigned(reason)
 
     def _take_commit(self, command: Commit) -> None:
-        if self._published.generation < 0:
+        if not self._notices.has_generation:
             command.reply.try_put(StaleGenerationError("this member has no generation to commit under"))
         else:
             self._commits.add(command)
@@ -210,97 +185,44 @@ class MemberMachine:
         else:
             did = self.state is State.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
         fetched = self.state is not State.UNJOINED and self._fetches.step(self._coordinator, now_ms)
-        return self._step_commit(now_ms) or fetched or did
+        # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
+        commits = self.state in {State.JOINING, State.STABLE}
+        committed = commits and self._commits.step(self._coordinator, self._notices.published, now_ms)
+        if committed:
+            self._pulse.confirmed(now_ms)
+        return committed or fetched or did
 
     def _step_join(self, now_ms: int) -> bool:
         assert self._subscription is not None
-        if self._sent_ms is None:
-            held = replace(self._subscription, generation=self._published.generation)
-            owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
-            self._coordinator.start(protocol.join_request(self._settings, self._member_id, held, owned, self._reason))
-            self._sent_ms = now_ms
-        answer = self._await(JoinGroupResponse, now_ms)
-        if answer is None:
+        held = replace(self._subscription, generation=self._notices.published.generation)
+        owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
+        if not self._handshake.join(held, owned, self._reason, now_ms):
             return False
-        if answer.error_code is not ErrorCode.none:
-            raise CoordinatorError("JoinGroup", answer.error_code, answer.member_id)
-        self._member_id, self._generation = answer.member_id, answer.generation_id
-        self._leads = answer.leader == answer.member_id
         self._move(State.SYNCING)
-        self._note_protocol(answer.protocol_name)
-        assigns = self._leads and not answer.skip_assignment
-        result = lead(self._leader, self._settings.group_id, answer) if assigns else {}
-        self._coordinator.start(
-            protocol.sync_request(self._settings, self._generation, self._member_id, answer.protocol_name, result)
-        )
-        self._sent_ms = now_ms
         return True
-
-    def _note_protocol(self, name: str | None) -> None:
-        """Which one the broker chose: the members' metadata that the leader gets is that of this version."""
-        if name != self._protocol:
-            self._protocol = name
-            log.info("group %s: protocol %s, of %s", self._settings.group_id, name, ", ".join(self._settings.protocols))
 
     def _step_sync(self, now_ms: int) -> bool:
-        answer = self._await(SyncGroupResponse, now_ms)
-        if answer is None:
+        assignment = self._handshake.sync(now_ms)
+        if assignment is None:
             return False
-        if answer.error_code is not ErrorCode.none:
-            raise CoordinatorError("SyncGroup", answer.error_code)
-        self._coordinator.end_slow()
-        self._sent_ms = None
-        self._pulse.confirmed(now_ms)
-        try:
-            self._assignment = protocol.read_assignment(answer.assignment)
-        except UserDataError as error:
-            raise MembershipError(f"group {self._settings.group_id}: {error}") from error
-        self._move(State.STABLE)
-        self._pulse.assigned(now_ms, followup=self._assignment.followup)
         assert self._subscription is not None
-        returns = self._settings.instance_id is not None and self._published.generation < 0
-        self._wish = outdated(self._assignment, self._subscription, returns=returns) or self._wish
-        self._publish(generation=self._generation, member_id=self._member_id, joins=self._join_number)
-        self._post(Assigned(self._generation, self._member_id, self._assignment, self._leads))
-        wish, self._wish = self._wish, None
-        if wish is not None:
-            self._ask(wish)
+        self._assignment = assignment
+        self._move(State.STABLE)
+        self._pulse.assigned(now_ms, followup=assignment.followup)
+        returns = self._settings.instance_id is not None and not self._notices.has_generation
+        if wish := outdated(assignment, self._subscription, returns=returns):
+            self._notices.ask_once_assigned(wish)
+        joined = self._handshake
+        self._notices.assigned(joined.generation, joined.member_id, assignment, leads=joined.leads)
         return True
-
-    def _await(self, kind: type[R], now_ms: int) -> R | None:
-        """The answer to what was sent by `start`, when it is there."""
-        answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
-        assert self._sent_ms is not None
-        # The broker holds the answer back, so it is there; that is as good as a heartbeat.
-        self._pulse.contact_ms = now_ms
-        if answer is None and now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
-            raise ConnectionLostError(f"no {kind.__name__} for longer than max_poll_interval_ms")
-        return answer
 
     def _heartbeat(self, now_ms: int) -> bool:
         # Times are those of the sending: what took long on the way can't make the session look younger than it is.
-        request = protocol.heartbeat_request(self._settings, self._generation, self._member_id)
+        request = protocol.heartbeat_request(self._settings, self._handshake.generation, self._handshake.member_id)
         answer = self._coordinator.call(request, HeartbeatResponse)
         self._pulse.beaten(now_ms)
         if answer.error_code is not ErrorCode.none:
             raise CoordinatorError("Heartbeat", answer.error_code)
-        self._pulse.confirmed(now_ms)
-        return True
-
-    def _step_commit(self, now_ms: int) -> bool:
-        # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
-        command = self._commits.due(now_ms) if self.state in {State.JOINING, State.STABLE} else None
-        if command is None:
-            return False
-        held = self._published
-        request = protocol.commit_request(self._settings, held.generation, held.member_id, command.offsets)
-        code = code_of(self._coordinator.call(request, OffsetCommitResponse))
-        if code is ErrorCode.none:
-            self._commits.answer(None)
-        elif reaction_to(code) is Reaction.REFUSE:
-            self._commits.answer(failure(self._settings, "OffsetCommit", code))
-        else:
-            raise CoordinatorError("OffsetCommit", code)
         self._pulse.confirmed(now_ms)
         return True
 
@@ -322,7 +244,7 @@ class MemberMachine:
         if isinstance(error, ConnectionLostError):
             self._look_up_again(error, now_ms)
             return
-        code, commits = error.code, error.request == "OffsetCommit"
+        code, commits = error.code, error.request == COMMIT
         match reaction_to(code):
             case Reaction.RETRY | Reaction.REFUSE:
                 self._retry(error, now_ms, commits=commits)
@@ -331,7 +253,8 @@ class MemberMachine:
             case Reaction.REJOIN:
                 self._rebalance(error, now_ms, commits=commits)
             case Reaction.TAKE_ID:
-                self._member_id, self._sent_ms = error.member_id, None
+                self._handshake.member_id = error.member_id
+                self._handshake.send_again()
             case Reaction.LOSE_GENERATION if commits and self.state is State.JOINING:
                 # The join has completed in between: its answer is on the way, then the commit goes out again.
                 self._retry(error, now_ms, commits=True)
@@ -351,7 +274,7 @@ class MemberMachine:
         if self.state is State.SYNCING:
             # The broker answers a repeated JoinGroup of the same generation at once.
             self._move(State.JOINING)
-        self._sent_ms = None
+        self._handshake.send_again()
         self._pulse.failed(now_ms)
         self._check_patience(error, now_ms)
 
@@ -364,54 +287,48 @@ class MemberMachine:
                     f"no broker of bootstrap.servers={servers} answered for {seconds:g} s; the last reason: {error}; "
                     "check that Kafka runs there, and security.protocol"
                 ))  # fmt: skip
-        elif self._published.generation >= 0 and self._pulse.session_over(now_ms):
+        elif self._notices.has_generation and self._pulse.session_over(now_ms):
             self._lose(f"no answer from the coordinator for longer than session_timeout_ms: {error}", keep_id=True)
 
     def _rebalance(self, error: CoordinatorError, now_ms: int, *, commits: bool) -> None:
         if self.state is State.STABLE:
             self._pulse.confirmed(now_ms)
             self._pulse.known(now_ms)
-            self._ask(explain(error.code))
+            self._notices.ask(explain(error.code))
             if commits:
                 self._retry(error, now_ms, commits=True)
         elif commits or self.state is State.JOINING:
             self._retry(error, now_ms, commits=commits)
         else:
-            self._sent_ms = None
+            self._handshake.send_again()
             self._move(State.JOINING)
 
     def _forgotten(self, error: CoordinatorError, now_ms: int, *, keep_id: bool) -> None:
-        if self._published.generation >= 0:
+        if self._notices.has_generation:
             self._lose(explain(error.code), keep_id=keep_id)
             return
         # Nothing to lose yet: the same subscription once more.
         if not keep_id:
-            self._member_id = ""
+            self._handshake.member_id = ""
         self._retry(error, now_ms)
 
-    # ---- ends, and what leaves the machine ----
+    # ---- ends ----
 
     def _lose(self, reason: str, *, keep_id: bool) -> None:
-        held = self._published.generation >= 0
         if not keep_id:
-            self._member_id = ""
-        self._coordinator.end_slow()
-        self._sent_ms, self._wish, self._asked = None, None, None
+            self._handshake.member_id = ""
+        self._handshake.give_up()
         self._assignment, self._subscription = Assignment(), None
         self._move(State.UNJOINED)
         self._reject(StaleGenerationError(reason))
-        self._publish(generation=-1, member_id="", joins=self._join_number, losses=self._published.losses + held)
-        if held:
-            self._post(Lost(reason))
-        self._ask(reason)
+        self._notices.lost(reason)
 
     def _fail(self, error: MilestonesError) -> None:
         if self._coordinator.connected and self._settings.instance_id is None:
             self._leave("the member failed")
         self._move(State.FAILED)
         self._end(error)
-        self._publish(generation=-1, member_id="", joins=self._join_number, error=error)
-        self._post(Failed(error))
+        self._notices.failed(error)
 
     def _end(self, error: MilestonesError) -> None:
         self._reject(error)
@@ -423,24 +340,13 @@ class MemberMachine:
 
     def _leave(self, reason: str) -> None:
         """Best effort: a group that doesn't hear of it notices by the session timeout."""
-        if not self._member_id:
+        if not self._handshake.member_id:
             return
+        request = protocol.leave_request(self._settings, self._handshake.member_id, reason)
         try:
-            self._coordinator.call(protocol.leave_request(self._settings, self._member_id, reason), LeaveGroupResponse)
+            self._coordinator.call(request, LeaveGroupResponse)
         except MilestonesError as error:
             log.info("group %s: leaving failed: %s", self._settings.group_id, error)
-
-    def _post(self, event: MemberEvent) -> None:
-        self._post_to(event, self._join_number)
-
-    def _ask(self, reason: str) -> None:
-        if self._asked is None:
-            self._asked = reason
-            self._post(JoinNeeded(reason))
-
-    def _publish(self, **changes: Any) -> None:
-        self._published = self._published._replace(**changes)
-        self._publish_to(self._published)
 
     def _move(self, state: State) -> None:
         check_move(self.state, state)

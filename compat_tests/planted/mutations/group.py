@@ -1,4 +1,4 @@
-"""Who owns what: two at once, too early, nobody; rebalances without a reason.
+"""Who owns what: two at once, too early, nobody; copies where they shouldn't be; rebalances without a reason.
 
 *Guarantees*: as `mutations/__init__.py`.
 *Assumes*: the leader of every stage assigns by `TopologyLeader.assign`; a member joins by `GroupMember.join`.
@@ -93,3 +93,25 @@ def a_member_is_restless() -> None:
             left[0] -= 1
             member.request_rejoin("a planted restlessness")
         return events
+
+
+@mutation
+def standbys_are_where_their_actives_are() -> None:
+    """Every member gets a standby of each task, its own ones too."""
+
+    def change(given: Any) -> Any:
+        everything = frozenset().union(*(one.active for one in given.values()))
+        return {name: replace(one, standby=everything) for name, one in given.items()}
+
+    assigning(change)
+
+
+@mutation
+def everything_warms_up() -> None:
+    """Every member warms up all that it doesn't run."""
+
+    def change(given: Any) -> Any:
+        everything = frozenset().union(*(one.active for one in given.values()))
+        return {name: replace(one, standby=frozenset(), warmup=everything - one.active) for name, one in given.items()}
+
+    assigning(change)

@@ -137,3 +137,8 @@ def test_the_fingerprint_changes_with_what_makes_tasks_and_only_with_that():
     assert fingerprint(subs) != fingerprint([replace(subs[0], changelogs={"s": "d"}), subs[1]])
     assert fingerprint(subs) != fingerprint(subs[:1])
     assert plan_tasks(subs, {}).fingerprint == fingerprint(subs)
+
+
+def test_kafkas_own_topics_are_nobodys_source_whatever_a_pattern_says():
+    plan = plan_tasks([Sub(0, source_patterns=(".*",))], {"in": 1, "__consumer_offsets": 50})
+    assert plan.tasks == {TaskId(0, 0): (TopicPartition("in", 0),)}

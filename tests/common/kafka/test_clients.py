@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.kafka.clients import QUIET_MS, CalmFilter, LastReason, client_log, reason_in
+from milestones.common.kafka.clients import OUTAGE_MS, QUIET_MS, CalmFilter, LastReason, client_log, reason_in
 from milestones.common.testing import StepClock
 
 REFUSED = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
@@ -29,26 +29,45 @@ class Log:
             self.said.append((record.levelname, record.getMessage()))
 
 
-def test_a_client_says_the_same_reason_once_in_ten_seconds_and_then_how_often_it_was_left_out() -> None:
+def test_a_client_tells_of_an_outage_once_and_then_once_a_minute_how_much_was_left_out() -> None:
     log = Log()
-    for age in range(20):
-        log.say(f"{REFUSED} (after {age}ms in state CONNECT, 3 identical error(s) suppressed)")
+    for broker in range(10):
+        log.say(f"b:{broker}: Disconnected (after 100ms in state UP)")
+        log.say(f"b:{broker}: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after {broker}ms in state CONNECT)")
     assert len(log.said) == 1
-    log.clock.sleep_ms(QUIET_MS)
+    log.clock.sleep_ms(OUTAGE_MS)
     log.say(REFUSED)
-    assert log.said[1:] == [("WARNING", f"FAIL [a] {REFUSED}; said 19 times more since it was logged last")]
+    assert log.said[1:] == [("WARNING", f"FAIL [a] {REFUSED}; 19 more like it since one was logged last")]
     log.say(REFUSED)
-    log.clock.sleep_ms(QUIET_MS)
+    log.clock.sleep_ms(OUTAGE_MS)
     log.say(REFUSED)
-    assert "said 1 times" in log.said[2][1]
+    assert "; 1 more like it" in log.said[2][1]
 
 
-def test_other_clients_and_other_reasons_are_heard() -> None:
+def test_each_client_tells_of_the_outage_that_it_sees() -> None:
     log = Log()
     log.say(REFUSED)
     log.say(REFUSED, client="b")
-    log.say(REFUSED.replace("Connection refused", "Disconnected"))
+    assert len(log.said) == 2
+
+
+def test_a_client_says_anything_else_once_in_ten_seconds_and_then_how_often_it_was_left_out() -> None:
+    log = Log()
+    log.say(REFUSED)
+    for _ in range(3):
+        log.say("request timed out", facility="REQTMOUT", level=logging.WARNING)
+    log.say("transaction failed", facility="TXNERR")
     assert len(log.said) == 3
+    log.clock.sleep_ms(QUIET_MS)
+    log.say("request timed out", facility="REQTMOUT", level=logging.WARNING)
+    assert log.said[3][1].endswith("request timed out; 2 more like it since one was logged last")
+
+
+def test_a_refused_identity_is_heard_in_the_middle_of_an_outage() -> None:
+    log = Log()
+    log.say(REFUSED)
+    log.say("b:1/bootstrap: SASL authentication error: wrong password (after 1ms in state AUTH_REQ)")
+    assert [level for level, _ in log.said] == ["WARNING", "ERROR"]
 
 
 def test_a_lost_connection_is_a_warning_and_a_refused_identity_an_error() -> None:
@@ -72,7 +91,7 @@ def test_what_was_said_long_ago_takes_no_memory(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("milestones.common.kafka.clients._KEPT", 10)
     log = Log()
     for number in range(100):
-        log.say(f"reason {number}")
+        log.say(f"reason {number}", facility="ERROR")
         log.clock.sleep_ms(QUIET_MS)
     assert len(log.said) == 100
     assert len(log.filter._told) <= 10

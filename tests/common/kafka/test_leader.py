@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.assignment.model import Subscription
+from milestones.common.assignment.model import Origin, Subscription
 from milestones.common.assignment.rules import Placement
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.leader import TopologyLeader
@@ -16,6 +16,9 @@ from milestones.common.kafka.topics import InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
 from tests.milestones.fakes import World, counting
+
+
+ORIGIN = Origin(7, "one", 1_000)
 
 
 class FakeCluster:
@@ -55,7 +58,7 @@ class Leading:
         )  # fmt: skip
 
     def assign(self, **members: Subscription) -> Any:
-        return self.leader.assign(members or {"one": self.member()})
+        return self.leader.assign(members or {"one": self.member()}, ORIGIN)
 
 
 @pytest.fixture
@@ -133,7 +136,7 @@ def taking_over(leading: Leading, **settings: Any) -> dict[str, Subscription]:
 def test_positions_become_lags_by_the_ends_of_all_changelogs_asked_at_once(leading: Leading) -> None:
     members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign(members)
+    given = leading.leader.assign(members, ORIGIN)
     assert sorted(leading.cluster.asked) == CHANGELOG
     assert given["new"].promised == {FIRST}, "5,000 records behind are caught up"
     assert not given["new"].warmup
@@ -143,14 +146,14 @@ def test_a_lag_above_the_configured_one_makes_a_warm_up(monkeypatch: pytest.Monk
     leading = Leading(monkeypatch, acceptable_recovery_lag=4_999)
     members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign(members)
+    given = leading.leader.assign(members, ORIGIN)
     assert given["new"].warmup == {FIRST}
     assert len(given["old"].active) == 3
 
 
 def test_tasks_stay_where_they_are_when_it_is_not_known_where_changelogs_end(leading: Leading) -> None:
     members = taking_over(leading)
-    given = leading.leader.assign(members)
+    given = leading.leader.assign(members, ORIGIN)
     assert given["old"].active == members["old"].active
     assert not given["old"].followup
 
@@ -170,7 +173,7 @@ def test_standbys_follow_the_configuration(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_group_that_speaks_version_1_is_assigned_without_warm_ups(leading: Leading) -> None:
     members = taking_over(leading)
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign({name: replace(m, version=1) for name, m in members.items()})
+    given = leading.leader.assign({name: replace(m, version=1) for name, m in members.items()}, ORIGIN)
     assert len(given["new"].promised) == 1
     assert not given["new"].warmup
 

@@ -15,7 +15,6 @@ from milestones.common.kafka.topics import (
     CHANGELOG_SETTINGS,
     Cluster,
     InternalTopic,
-    matching,
     retrying,
 )
 from milestones.common.records import TopicPartition
@@ -50,11 +49,6 @@ def test_a_lasting_error_is_not_repeated() -> None:
 def test_when_time_is_up_the_error_names_what_failed_and_for_how_long() -> None:
     with pytest.raises(TimeoutExceededError, match=r"the offsets kept failing for 1000 ms.*Broker transport failure"):
         retrying(failing(*[PASSING] * 100), what="the offsets", timeout_ms=1_000, clock=StepClock())
-
-
-def test_a_pattern_matches_whole_names_and_never_kafkas_own_topics() -> None:
-    assert matching(["in.*", "other"], ["in", "in-2", "main", "other", "others", "__in"]) == {"in", "in-2", "other"}
-    assert matching([".*"], ["__consumer_offsets"]) == set()
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_reason() -> None:

@@ -14,6 +14,7 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
 from milestones.common.state.local import LocalState
 from milestones.common.state.spec import StoreSpec
+from milestones.common.testing import StepClock
 from tests.common.state.test_local import damage, put
 
 A = TaskId(0, 1)
@@ -23,7 +24,7 @@ VOLATILE = StoreSpec("volatile", persistent=False)
 
 @pytest.fixture
 def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalState]:
-    opened = LocalState(StateDirectory(tmp_path, "words"), disk_engines, "baseline")
+    opened = LocalState(StateDirectory(tmp_path, "words", StepClock()), disk_engines, "baseline")
     yield opened
     opened.close()
 
@@ -55,6 +56,20 @@ def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(lo
     assert local.closed_offsets() == {A: {"counts": 9, "sums": 9}}
     (path / positions.POSITIONS_FILE).write_bytes(before)  # as if the second close had never come
     assert local.closed_offsets() == {A: {"counts": 5, "sums": 5}}
+
+
+def test_an_open_task_writes_down_how_far_it_is_now_and_then_for_the_case_of_a_crash(local: LocalState) -> None:
+    clock = local.directory.clock
+    assert isinstance(clock, StepClock)
+    state = local.open(A, (COUNTS, SUMS))
+    seen = []
+    for offset in (5, 6, 7):
+        put(state, "counts", offset)
+        state.progressed()
+        seen.append(positions.read(state.path))
+        clock.advance(6_000)
+    assert seen == [{"counts": 5}, {"counts": 5}, {"counts": 7}]
+    state.close()
 
 
 def test_state_that_was_never_closed_cleanly_is_known_to_be_there_but_not_how_far_it_is(local: LocalState) -> None:

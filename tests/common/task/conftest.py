@@ -56,6 +56,9 @@ class OpenedInMemory:
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         pass
 
+    def progressed(self) -> None:
+        pass
+
     def memory_bytes(self) -> int:
         return sum(engine.memory_bytes() for engine, _ in self.stores.values())
 

@@ -23,7 +23,7 @@ from kio.schema.offset_commit.v8.response import (
 from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.primitive import i32Timedelta
 
-from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.assignment.model import Assignment, Origin, Subscription
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import GroupMember, MemberSettings
@@ -172,7 +172,7 @@ class FixedLeader:
         self.seen: list[Mapping[str, Subscription]] = []
         self.error: MilestonesError | None = None
 
-    def assign(self, members: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
         self.seen.append(members)
         if self.error is not None:
             raise self.error
@@ -204,8 +204,8 @@ class Bench:
         self.settings = MemberSettings(group_id="g", client=client, **settings)
         self.events: list[MemberEvent] = []
         self.membership = Membership()
-        coordinator = Coordinator("g", BOOT, self.broker.connect, 1000)
-        self.machine = MemberMachine(self.settings, self.leader, coordinator, self._post, self._publish, 0)
+        self.coordinator = Coordinator("g", BOOT, self.broker.connect, 1000)
+        self.machine = MemberMachine(self.settings, self.leader, self.coordinator, self._post, self._publish, 0)
         self.joins = 0
 
     def _post(self, event: MemberEvent, joins: int) -> None:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from milestones.common.assignment.handover import assign
-from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.assignment.model import Assignment, Origin, Subscription
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MembershipError
@@ -35,7 +35,7 @@ from milestones.common.kafka.membership import (
     MemberSettings,
     StaleGenerationError,
 )
-from milestones.common.kafka.offsets import committed_offsets
+from milestones.common.kafka.groups import committed_offsets
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -50,7 +50,7 @@ class PlanLeader:
         self.plan = TaskPlan(tasks, {}, {}, {}, frozenset(), (), "f")
         self.versions: set[int] = set()
 
-    def assign(self, members: dict[str, Subscription]) -> dict[str, Assignment]:
+    def assign(self, members: dict[str, Subscription], origin: Origin) -> dict[str, Assignment]:
         self.versions = {member.version for member in members.values()}
         return assign(members, self.plan)
 

@@ -22,7 +22,7 @@ from kio.schema.offset_fetch.v8.response import (
 from kio.static.primitive import i32Timedelta
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.offsets import committed_offsets
+from milestones.common.kafka.groups import committed_offsets
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TopicPartition

@@ -1,0 +1,136 @@
+"""What goes in and comes out while tasks move.
+
+*Guarantees*: each thread in here ends with its block; an error of one is raised at its end.
+*Assumes*: the times of the reader are those of a consumer of committed records, a few ms late.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from benchmarks.cluster import Row
+from benchmarks.moves import PARTITIONS
+
+CALL_S = 30.0
+TICK_S = 0.02
+LOOK_S = 0.02
+NOISE_BYTES = 1 << 22
+
+
+class Values:
+    """Values that don't compress, by seed."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._rng, self._size = random.Random(seed), size
+        self._noise = self._rng.randbytes(NOISE_BYTES + size)
+
+    def __call__(self) -> bytes:
+        at = self._rng.randrange(NOISE_BYTES)
+        return self._noise[at : at + self._size]
+
+
+def state(topic: str, records: int, values: Values) -> Iterator[Row]:
+    """A record for each of `records` keys."""
+    now_ms = int(time.time() * 1000)
+    for number in range(records):
+        partition = number % PARTITIONS
+        yield topic, partition, key(partition, number // PARTITIONS), values(), now_ms, None
+
+
+def key(partition: int, number: int) -> bytes:
+    return b"%d-%08d" % (partition, number)
+
+
+@contextmanager
+def thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """`work(stop)` in a thread of its own, until the end of the block."""
+    stop, errors = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            work(stop)
+        except BaseException as error:
+            errors.append(error)
+
+    running = threading.Thread(target=run, name=name)
+    running.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        running.join()
+    if errors:
+        raise errors[0]
+
+
+class Feeder:
+    """`rate` records a second for each partition, evenly, for keys that are there already. `on`: whether it does."""
+
+    def __init__(self, servers: str, topic: str, records: int, values: Values, rate: float) -> None:
+        self._topic, self._records, self._values, self._rate = topic, records, values, rate
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
+        self.on = threading.Event()
+
+    def __call__(self, stop: threading.Event) -> None:
+        rng = random.Random(1)
+        due = time.monotonic()
+        while not stop.is_set():
+            if self.on.is_set() and time.monotonic() >= due:
+                for partition in range(PARTITIONS):
+                    some = key(partition, rng.randrange(self._records // PARTITIONS))
+                    self._producer.produce(self._topic, self._values(), some, partition)
+                due = max(due + 1 / self._rate, time.monotonic() - 1.0)
+            self._producer.poll(0)
+            stop.wait(min(TICK_S, max(0.0, due - time.monotonic())) if self.on.is_set() else TICK_S)
+        self._producer.flush(CALL_S)
+
+
+class Reader:
+    """When committed outputs were there, by partition."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.seen: list[list[float]] = [[] for _ in range(PARTITIONS)]
+        self._consumer = Consumer({
+            "bootstrap.servers": servers, "group.id": "benchmarks-moves-reader", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "fetch.wait.max.ms": 20, "auto.offset.reset": "latest",
+        })  # fmt: skip
+        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        for place in places:
+            place.offset = self._consumer.get_watermark_offsets(place, CALL_S)[1]
+        self._consumer.assign(places)
+
+    def __call__(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            for message in self._consumer.consume(1_000, 0.01):
+                if message.error() is None:
+                    self.seen[message.partition() or 0].append(time.time())
+        self._consumer.close()
+
+
+class Stable:
+    """When the last stable offset of each partition of a topic has reached where the partition ended at first."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        self.at: dict[int, float] = {}
+
+    def __call__(self, stop: threading.Event) -> None:
+        ends = self._offsets(IsolationLevel.READ_UNCOMMITTED)
+        while not stop.is_set():
+            for partition, offset in self._offsets(IsolationLevel.READ_COMMITTED).items():
+                if offset >= ends[partition]:
+                    self.at.setdefault(partition, time.time())
+            stop.wait(LOOK_S)
+
+    def _offsets(self, isolation: IsolationLevel) -> dict[int, int]:
+        asked = {place: OffsetSpec.latest() for place in self._places}  # type: ignore[no-untyped-call]
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
+        return {place.partition: future.result(CALL_S).offset for place, future in futures.items()}

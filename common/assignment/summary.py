@@ -1,0 +1,133 @@
+"""A rebalance in one record, for the log: who asked for it, who is there, what moves, who lags.
+
+*Guarantees*: plain values that JSON can hold. Lists end after `LIMIT` entries and say how many are left out, so that
+the line of 500 tasks on 50 members stays below 20 KB.
+*Assumes*: `members` have the lags that the leader found out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from milestones.common.assignment.group import Processes
+from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Members, Rules
+from milestones.common.records import TaskId
+
+LIMIT = 20
+"""Entries of a list of tasks, in order of their ids."""
+NAMES_LIMIT = 3
+"""Members named with one reason."""
+MEMBERS_LIMIT = 50
+REASON_LIMIT = 255
+"""Characters of one reason."""
+
+_UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""What the broker appends to a client id (or a static id) to make a member id."""
+
+
+def short_name(member_id: str) -> str:
+    """The client's name, without what the broker appended: for a stream thread that of its logs and metrics."""
+    return _UUID.sub("", member_id)
+
+
+def names_of(member_ids: Collection[str]) -> dict[str, str]:
+    """Short names by member id; two members of one name keep their whole ids."""
+    short = {id: short_name(id) for id in member_ids}
+    taken = list(short.values())
+    return {id: name if taken.count(name) == 1 else id for id, name in short.items()}
+
+
+def summary(
+    members: Members, given: Mapping[str, Assignment], plan: TaskPlan, rules: Rules, group: str, origin: Origin
+) -> dict[str, Any]:
+    """One rebalance: `members` as the assignor saw them, `given` what they get."""
+    names = names_of(members)
+    return {
+        "group": group,
+        "generation": origin.generation,
+        "leader": names.get(origin.leader, origin.leader),
+        "why": _reasons(members, names),
+        "members": _some([_member(names[id], members[id], given[id]) for id in sorted(members)], MEMBERS_LIMIT),
+        "tasks": {
+            "all": len(plan.tasks),
+            "stateful": len(plan.stateful),
+            **{kind: sum(len(getattr(a, kind)) for a in given.values()) for kind in ("active", "standby", "warmup")},
+            "withheld": len({task for a in given.values() for task in a.promised}),
+        },
+        "moves": _some(_moves(members, given, plan, names)),
+        "warmups": _some(_copies("warmup", members, given, plan, rules, names)),
+        "lagging": _some([
+            {**copy, "as": kind}
+            for kind in ("active", "standby")
+            for copy in _copies(kind, members, given, plan, rules, names)
+            if copy["lag"] != 0
+        ]),
+        "followup": any(assignment.followup for assignment in given.values()),
+        **_refusals(given, names),
+    }  # fmt: skip
+
+
+def _reasons(members: Members, names: Mapping[str, str]) -> dict[str, list[Any]]:
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for id in sorted(members):
+        grouped[members[id].reason[:REASON_LIMIT] or "not said"].append(names[id])
+    rarest_first = sorted(grouped.items(), key=lambda item: (len(item[1]), item[0]))
+    return {reason: _some(who, NAMES_LIMIT) for reason, who in rarest_first[:LIMIT]}
+
+
+def _member(name: str, member: Subscription, assignment: Assignment) -> dict[str, Any]:
+    return {
+        "member": name,
+        "process": member.process_id,
+        "stage": member.stage,
+        "capacity": member.capacity,
+        "active": len(assignment.active),
+        "standby": len(assignment.standby),
+        "warmup": len(assignment.warmup),
+    }
+
+
+def _moves(
+    members: Members, given: Mapping[str, Assignment], plan: TaskPlan, names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Tasks whose owner changes: `withheld` until the old one has released it; `released` goes to whom it was promised;
+    `unowned` had nobody."""
+    before = Processes(members, plan, 0)
+    moves: dict[TaskId, dict[str, Any]] = {}
+    for id, assignment in given.items():
+        for task in assignment.promised:
+            moves[task] = {"from": names.get(before.owner.get(task, "")), "to": names[id], "is": "withheld"}
+        for task in assignment.active - members[id].active:
+            kind = "released" if task in before.heir else "unowned"
+            moves[task] = {"from": None, "to": names[id], "is": kind}
+    return [{"task": str(task), **moves[task]} for task in sorted(moves)]
+
+
+def _copies(
+    kind: str, members: Members, given: Mapping[str, Assignment], plan: TaskPlan, rules: Rules, names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Tasks given as `kind`, and how far each is behind: 0 where it has caught up, None where that isn't known."""
+    seen = Processes(members, plan, rules.acceptable_recovery_lag)
+    found = sorted((task, id) for id, assignment in given.items() for task in getattr(assignment, kind))
+    return [
+        {"task": str(task), "on": names[id], "lag": lag if known == 0 else None}
+        for task, id in found
+        if task in plan.stateful
+        for known, lag in [seen.lag(task, members[id].process_id)]
+    ]
+
+
+def _refusals(given: Mapping[str, Assignment], names: Mapping[str, str]) -> dict[str, Any]:
+    refused = [names[id] for id, assignment in sorted(given.items()) if assignment.error is not None]
+    return {"refused": _some(refused)} if refused else {}
+
+
+def _some(entries: Iterable[Any], limit: int = LIMIT) -> list[Any]:
+    """At most `limit` entries, then a word on the rest."""
+    all_ = list(entries)
+    return all_ if len(all_) <= limit else [*all_[:limit], f"and {len(all_) - limit} more"]

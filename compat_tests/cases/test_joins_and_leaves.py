@@ -1,0 +1,90 @@
+"""Instances that join, leave, are killed and stand still at random, under load, with standbys: nothing shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.harness.feed import Feed
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+
+CHANGES = {"short": 5, "full": 20, "soak": 20}
+NAMES = "abcd"
+FEWEST = 2
+KINDS = ("join", "leave", "kill", "pause")
+
+
+class Group:
+    """Up to four instances, at least two of which run while one is changed."""
+
+    def __init__(self, world: World, feed: Feed) -> None:
+        self._world, self._feed = world, feed
+        settings = {"num_standby_replicas": 1, "acceptable_recovery_lag": 50, "num_stream_threads": 2}
+        self.all = [world.instance("count-by-value", name, **settings) for name in NAMES]
+        self._changes: dict[str, Callable[[Instance], object]] = {
+            "join": Instance.start,
+            "leave": Instance.stop,
+            "kill": Instance.kill,
+            "pause": self._pause,
+        }
+
+    @property
+    def running(self) -> list[Instance]:
+        return [one for one in self.all if one.running]
+
+    def load(self) -> None:
+        rng = self._world.rng
+        self._feed.send(self._world.records(200, keys=300, value=lambda _: f"g{rng.randrange(500)}"))
+
+    def change(self) -> str:
+        """Something happens to somebody; what."""
+        rng, resting = self._world.rng, [one for one in self.all if not one.running]
+        possible = [kind for kind in KINDS if (resting if kind == "join" else len(self.running) > FEWEST)]
+        kind = rng.choice(possible)
+        one = rng.choice(resting if kind == "join" else self.running)
+        self._changes[kind](one)
+        return f"{kind} {one.name}"
+
+    def _pause(self, one: Instance) -> None:
+        """SIGSTOP, until its group goes on without it."""
+        one.pause()
+
+        def given_up() -> object:
+            self.load()
+            members = self._world.cluster.members(self._world.application_id)
+            return (members and not any(name.startswith(one.name) for name in members)) or Not(str(sorted(members)))
+
+        self._world.wait(given_up, f"{one.name}, which stands still, is given up")
+        one.resume()
+
+    def go_on(self) -> None:
+        """Load for a while, sometimes until everybody is back."""
+        for _ in range(self._world.rng.randrange(1, 15)):
+            self.load()
+        if self._world.rng.random() < 0.5:
+            self._world.group_is(*self.running)
+
+
+@pytest.mark.full
+def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(
+    world: World, request: pytest.FixtureRequest
+) -> None:
+    world.create(out=4)
+    group = Group(world, world.input("in", 6))
+    group.load()
+    for one in group.all[:3]:
+        one.start()
+    world.group_is(*group.all[:3])
+    changes = []
+    for _ in range(CHANGES[request.config.option.selection]):
+        changes.append(group.change())
+        group.go_on()
+    print(", ".join(changes))
+    world.processed([BY_VALUE_REPARTITION])
+    stop_all(group.running)
+    judge(world, COUNT_BY_VALUE, crashed=True, zombies=True, repartitions=[BY_VALUE_REPARTITION])

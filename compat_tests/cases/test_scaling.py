@@ -1,0 +1,134 @@
+"""More and fewer instances and threads, under load: a task runs where its state is, until the state is elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.gaps import Gaps
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.followers import METRICS, caught_up
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import at_most_warming
+
+PARTITIONS = 6
+STATE = 30_000
+KEYS = 20_000
+LAG = 100
+MOST_S = 5.0
+"""Of a gap, on a loaded machine: `benchmarks/moves` measures what it is on a calm one."""
+
+
+class Load:
+    """A little input for each partition, again and again, and a look at what comes out."""
+
+    def __init__(self, world: World, tail: Tail) -> None:
+        self._world, self.gaps = world, Gaps(tail)
+
+    def __call__(self) -> None:
+        self._world.feeds["in"].send(self._world.records(60, KEYS))
+        self.gaps.look()
+
+
+def is_spread(world: World, load: Load, group: list[Instance]) -> None:
+    """Load until each of the group has its share of the tasks, and nobody warms up any more."""
+
+    def spread() -> object:
+        load()
+        generation = world.history().generations[-1]
+        shares = {one.name: 0 for one in group}
+        for member in generation.members:
+            shares[member.client_id.partition("-")[0]] += len(member.active)
+        warming = [task for member in generation.members for task in member.warmup]
+        return (set(shares.values()) == {PARTITIONS // len(group)} and not warming) or Not(f"{shares}, {warming=}")
+
+    world.wait(spread, f"{[one.name for one in group]} share the tasks")
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("most", [2, pytest.param(1, marks=pytest.mark.full)])
+def test_on_the_way_from_one_to_three_instances_tasks_move_to_where_their_state_is_already(
+    world: World, most: int
+) -> None:
+    world.create(out=PARTITIONS)
+    feed = world.input("in", PARTITIONS)
+    settings = {"acceptable_recovery_lag": LAG, "max_warmup_replicas": most, "num_stream_threads": 1}
+    one, two, three = (world.instance("count", name, **settings) for name in ("one", "two", "three"))
+    feed.send(world.records(STATE, KEYS))
+    one.start()
+    world.processed()
+    with world.outputs() as tail:
+        load = Load(world, tail)
+        world.wait(lambda: load() or len(load.gaps.longest) == PARTITIONS, "outputs flow")
+        load.gaps.forget()
+        two.start()
+        three.start()
+        is_spread(world, load, [one, two, three])
+        longest = load.gaps.of(world.cluster.places([feed.topic]))
+    world.processed()
+    restored = two.restored() + three.restored()
+    past = world.history().generations
+    warmed = {task for generation in past for member in generation.members for task in member.warmup}
+    print(f"longest gap {longest:.2f} s; restored at the take-over {dict(restored)}, of {STATE // PARTITIONS} each")
+    assert len(warmed) >= 4, f"only {warmed} were warmed up"
+    assert max(restored.values(), default=0) < STATE // PARTITIONS // 4
+    assert longest < MOST_S
+    stop_all([one, two, three])
+    judge(world, COUNT)
+    hold(at_most_warming(past, most))
+
+
+def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World) -> None:
+    world.create(out=PARTITIONS)
+    feed = world.input("in", PARTITIONS)
+    settings = {"num_standby_replicas": 1, "num_stream_threads": 1, **METRICS}
+    group = [world.instance("count", name, **settings).start() for name in ("one", "two", "three")]
+    feed.send(world.records(STATE, KEYS))
+    world.processed()
+    tasks = [f"0_{number}" for number in range(PARTITIONS)]
+    with world.outputs() as tail:
+        load = Load(world, tail)
+        world.wait(lambda: load() or len(load.gaps.longest) == PARTITIONS, "outputs flow")
+        while len(group) > 1:
+            world.wait(lambda: load() or True, "a little input")
+            caught_up(world, tasks, *group)
+            load.gaps.forget()
+            group.pop(0).stop()
+            is_spread(world, load, group)
+            longest = load.gaps.of(world.cluster.places([feed.topic]))
+            print(f"{len(group)} left: longest gap {longest:.2f} s")
+            assert longest < MOST_S
+    world.processed()
+    restored = {one.name: dict(one.restored()) for one in world.instances}
+    print(f"restored at the take-over: {restored}")
+    stop_all(group)
+    judge(world, COUNT)
+
+
+@pytest.mark.full
+def test_other_numbers_of_threads_by_a_rolling_restart(world: World) -> None:
+    world.create(out=4)
+    feed = world.input("in", PARTITIONS)
+    group = [world.instance("count-by-value", name, num_standby_replicas=1) for name in ("one", "two", "three")]
+
+    def load() -> None:
+        feed.send(world.records(500, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
+
+    for one in group:
+        one.start(num_stream_threads=1)
+    world.group_is(*group)
+    for numbers in ((3, 1, 2), (1, 4, 1)):
+        for one, threads in zip(group, numbers, strict=True):
+            load()
+            one.stop()
+            load()
+            one.start(num_stream_threads=threads)
+            load()
+            world.group_is(*group)
+    world.processed([BY_VALUE_REPARTITION])
+    stop_all(group)
+    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

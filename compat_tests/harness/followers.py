@@ -1,0 +1,51 @@
+"""How far the standbys of living instances are, as the applications' own metrics tell.
+
+*Guarantees*: what an instance doesn't serve yet counts as unknown.
+*Assumes*: the instances were started with `METRICS`; gauges are a second old at most.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+
+METRICS = {"metrics_port": 0}
+"""The setting that makes an instance serve its metrics."""
+PUBLISHED_S = 2.0
+"""After which what an instance serves is newer than what was done before."""
+ENDPOINT = re.compile(r"metrics are served at (http://\S+)")
+LAG = re.compile(r'^kafka_stream_task_standby_records_lag\{(?=[^}]*task_id="([^"]+)")[^}]*\} (-?[\d.e+]+)', re.MULTILINE)
+
+
+def lags(instance: Instance) -> dict[str, int]:
+    """Changelog records that its standbys are behind, by task; -1: unknown."""
+    served = ENDPOINT.search(instance.log())
+    if served is None:
+        return {}
+    try:
+        with urlopen(served[1], timeout=10) as answer:
+            text = answer.read().decode()
+    except URLError:
+        return {}
+    return {task: int(float(lag)) for task, lag in LAG.findall(text)}
+
+
+def caught_up(world: World, tasks: Collection[str], *instances: Instance) -> None:
+    """Wait until each of these tasks has a standby that has all of its changelog, as it is now."""
+    published = time.monotonic() + PUBLISHED_S
+
+    def there() -> object:
+        found = {one.name: lags(one) for one in instances}
+        behind = set(tasks) - {task for one in found.values() for task, lag in one.items() if lag == 0}
+        if behind:
+            return Not(f"lags {found}, nobody has {', '.join(sorted(behind))}")
+        return time.monotonic() > published or Not("it may be of before")
+
+    world.wait(there, f"standbys of {', '.join(sorted(tasks))} have caught up")

@@ -1,0 +1,165 @@
+"""Looks at a running application from outside: its group, its topics, its instances' metrics.
+
+*Guarantees*: nothing is changed. What a single instance or the topics don't tell becomes a note in the picture; only a
+group that can't be asked, or isn't ours, is an error.
+*Assumes*: one thread; metrics are Prometheus' text, as `metrics_port` serves them.
+"""
+
+from __future__ import annotations
+
+import http.client
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from confluent_kafka import KafkaException
+from prometheus_client.parser import text_string_to_metric_families
+
+from milestones.cli.picture import Member, Picture, Scraped, inputs_of, members_of, picture
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.groups import DescribedGroup, GroupReader
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TaskId, TopicPartition
+
+TIMEOUT_MS = 10_000
+SCRAPE_TIMEOUT_S = 1.0
+SCRAPES_AT_ONCE = 16
+MAX_METRICS_BYTES = 64 << 20
+ANY_HOST = {"0.0.0.0", "::", ""}
+SETTLE_MS = 10_000
+"""How long the first look waits for a group that is rebalancing: meanwhile Kafka tells nothing of its members."""
+PAUSE_MS = 200
+
+
+class Observer:
+    """*Owns*: the connections. Shows the members of the last stable generation while the group rebalances."""
+
+    def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
+        self._name, self._clock = config.application_id, clock or SystemClock()
+        settings = config.admin_settings(f"{config.application_id}-status")
+        self._reader = GroupReader(settings, self._name, timeout_ms=TIMEOUT_MS, clock=self._clock)
+        self._cluster = Cluster(settings, request_timeout_ms=TIMEOUT_MS)
+        self._pool = ThreadPoolExecutor(SCRAPES_AT_ONCE, thread_name_prefix="metrics")
+        self._members: list[Member] = []
+
+    def first(self) -> Picture:
+        """A picture with members in it. `MilestonesError` when there is no such group, or nobody in it."""
+        deadline = self._clock.monotonic_ms() + SETTLE_MS
+        while True:
+            group = self._reader.describe()
+            _refuse(group, self._name)
+            if group.state == "Stable" or self._clock.monotonic_ms() >= deadline:
+                return self._picture(group)
+            self._clock.sleep_ms(PAUSE_MS)
+
+    def again(self) -> Picture:
+        """A picture of what is there now, be it nobody."""
+        return self._picture(self._reader.describe())
+
+    def _picture(self, group: DescribedGroup) -> Picture:
+        members = members_of(group, self._name)
+        if group.state == "Stable" or not group.members:
+            self._members = members
+        notes: list[str] = []
+        if group.members and group.state != "Stable":
+            notes.append(f"{len(group.members)} members are rebalancing; what they had before is shown")
+        lags = self._lags(notes)
+        return picture(self._name, group, self._members, lags, self._scrape(), notes)
+
+    def _lags(self, notes: list[str]) -> dict[TopicPartition, int]:
+        inputs = inputs_of(self._members)
+        if not inputs:
+            return {}
+        try:
+            committed = self._reader.committed(inputs)
+            bounds = self._cluster.bounds(inputs, committed=True)
+        except (KafkaException, MilestonesError) as error:
+            reason = text_of(error) if isinstance(error, KafkaException) else str(error)
+            notes.append(f"input lags aren't known: {reason}")
+            return {}
+        return {at: max(0, end - committed.get(at, begin)) for at, (begin, end) in bounds.items()}
+
+    def _scrape(self) -> dict[str, Scraped | str]:
+        """By process id; every instance has a second, all at once."""
+        asked: dict[str, tuple[str, str]] = {}
+        for member in self._members:
+            if member.said.endpoint is not None:
+                host = member.described.host
+                asked[member.said.process_id] = _address(member.said.endpoint, host), member.described.client_id
+        answers = self._pool.map(lambda one: scrape(*one), asked.values())
+        return dict(zip(asked, answers, strict=True))
+
+    def close(self) -> None:
+        self._reader.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _refuse(group: DescribedGroup, name: str) -> None:
+    if group.state == "Dead":
+        raise MilestonesError(
+            f"there is no group {name}: no instance of an application of that id has run on this Kafka, or what it "
+            "committed has expired; check application_id and bootstrap_servers"
+        )
+    if not group.members:
+        raise MilestonesError(f"nobody runs: the group {name} has no members, only committed offsets")
+
+
+def _address(endpoint: str, host: str) -> str:
+    """Who listens on every address is asked at the one that the broker sees."""
+    own, _, port = endpoint.rpartition(":")
+    if own.strip("[]") not in ANY_HOST:
+        return endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def scrape(address: str, client_id: str) -> Scraped | str:
+    """What the metrics at `host:port` say of the instance to which the member `client_id` belongs, or why there are
+    none. The address may be outdated, and another instance's by now."""
+    try:
+        text = _get(address)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return f"no metrics at {address}: {error}"
+    try:
+        found = read_metrics(text)
+    except (ValueError, KeyError) as error:
+        return f"no metrics at {address}: what is there can't be read ({error})"
+    if not found.client_id or not client_id.startswith(found.client_id):
+        return f"no metrics at {address}: those are of {found.client_id or 'another program'}"
+    return found
+
+
+def _get(address: str) -> str:
+    connection = http.client.HTTPConnection(address, timeout=SCRAPE_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read(MAX_METRICS_BYTES).decode()
+    finally:
+        connection.close()
+
+
+def read_metrics(text: str) -> Scraped:
+    """Prometheus' text of one instance. `ValueError` when it isn't Prometheus' text."""
+    clients: dict[str, str] = {}
+    threads: dict[str, str] = {}
+    by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels, name = sample.labels, sample.name
+            if name in _OF_CLIENT:
+                clients |= {"client_id": labels["client_id"], _OF_CLIENT[name]: labels["value"]}
+            elif name == "kafka_stream_thread_thread_state_info":
+                threads[labels["thread_id"]] = labels["value"]
+            elif name in _BY_TASK:
+                by_task[_BY_TASK[name]][TaskId.parse(labels["task_id"])] = int(sample.value)
+    return replace(Scraped(""), threads=threads, **by_task, **clients)  # type: ignore[arg-type]
+
+
+_OF_CLIENT = {"kafka_stream_state_info": "state", "kafka_stream_version_info": "version"}
+_BY_TASK = {
+    "kafka_stream_task_restore_total": "restored",
+    "kafka_stream_task_restore_remaining_records": "remaining",
+    "kafka_stream_task_standby_records_lag": "standby_lags",
+}
+"""By name of a sample: the field of `Scraped`."""

@@ -1,0 +1,249 @@
+"""An application as it is now: what a status view shows, made of what Kafka and the instances say.
+
+*Guarantees*: `picture` is a pure function; what isn't known is None, never 0. `as_json` gives plain values.
+*Assumes*: a task has at most one copy per process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.groups import DescribedGroup, DescribedMember
+from milestones.common.kafka.membership.protocol import read_assignment, read_subscription
+from milestones.common.kafka.membership.settings import PROTOCOL_TYPE
+from milestones.common.records import TaskId, TopicPartition
+
+THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of the group, with what it said and what it got."""
+
+    described: DescribedMember
+    said: Subscription
+    got: Assignment
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """What an instance's metrics say. By task: records restored and still to restore, a standby's lag."""
+
+    client_id: str
+    state: str | None = None
+    version: str | None = None
+    threads: Mapping[str, str] = field(default_factory=dict)
+    restored: Mapping[TaskId, int] = field(default_factory=dict)
+    remaining: Mapping[TaskId, int] = field(default_factory=dict)
+    standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One copy of a task. `role`: active, restoring, standby, warm-up, or promised (its owner has to release it first).
+
+    In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
+    `restored` since the restoration began.
+    """
+
+    task: str
+    role: str
+    input_lag: int | None = None
+    behind: int | None = None
+    restored: int | None = None
+
+    @property
+    def progress(self) -> float | None:
+        """Of a restoration, 0 to 1."""
+        if self.role != "restoring" or self.behind is None or self.restored is None:
+            return None
+        return self.restored / max(1, self.restored + self.behind)
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One member: a stream thread, or a whole instance. `error`: why the leader gave it nothing."""
+
+    member: str
+    name: str
+    label: str
+    capacity: int
+    state: str | None
+    leads: bool
+    error: str | None
+    tasks: tuple[TaskRow, ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One process. `unseen`: why its metrics can't be read; None when they can."""
+
+    name: str
+    process: str
+    host: str
+    stage: str
+    tags: Mapping[str, str]
+    endpoint: str | None
+    state: str | None
+    version: str | None
+    unseen: str | None
+    threads: tuple[Thread, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The whole application. `reasons` of the last rebalance, the rarest first, with how many members gave each;
+    `notes`: what can't be known now, and why."""
+
+    application: str
+    state: str
+    protocol: str
+    generation: int | None
+    leader: str | None
+    rebalanced_ms: int | None
+    reasons: tuple[tuple[str, int], ...]
+    instances: tuple[Instance, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[TaskRow]:
+        return [row for instance in self.instances for thread in instance.threads for row in thread.tasks]
+
+
+def members_of(group: DescribedGroup, name: str) -> list[Member]:
+    """The members of a stable group; none while it rebalances. `MilestonesError` when it isn't one of ours."""
+    if group.protocol_type not in ("", PROTOCOL_TYPE):
+        raise MilestonesError(f"the group {name} is none of consumers, its type is {group.protocol_type!r}")
+    if group.state != "Stable":
+        return []
+    try:
+        return [Member(one, read_subscription(one.metadata), read_assignment(one.assignment)) for one in group.members]
+    except UserDataError as error:
+        clients = ", ".join(sorted({one.client_id for one in group.members})[:3])
+        raise MilestonesError(
+            f"the group {name} is that of another program (protocol {group.protocol!r}, members {clients}): {error}"
+        ) from error
+
+
+def inputs_of(members: Iterable[Member]) -> list[TopicPartition]:
+    """The input partitions of all tasks that run."""
+    return sorted({at for member in members for ats in member.got.partitions.values() for at in ats})
+
+
+def picture(
+    application: str,
+    group: DescribedGroup,
+    members: Iterable[Member],
+    lags: Mapping[TopicPartition, int],
+    scraped: Mapping[str, Scraped | str],
+    notes: Iterable[str] = (),
+) -> Picture:
+    """`lags` by input partition, `scraped` by process id: what its metrics say, or why they can't be read."""
+    known = sorted(members, key=lambda member: (member.said.process_id, _number(member.described.client_id)))
+    origins = [member.got.origin for member in known if member.got.origin is not None]
+    origin = max(origins, key=lambda one: one.generation, default=None)
+    processes = list(dict.fromkeys(member.said.process_id for member in known))
+    instances = [
+        _instance(application, [m for m in known if m.said.process_id == id], lags, scraped.get(id), origin)
+        for id in processes
+    ]
+    leader = next((m.described.client_id for m in known if origin and m.described.id == origin.leader), None)
+    reasons = Counter(member.said.reason for member in known if member.said.reason)
+    return Picture(
+        application=application,
+        state=group.state,
+        protocol=group.protocol,
+        generation=None if origin is None else origin.generation,
+        leader=leader,
+        rebalanced_ms=None if origin is None else origin.at_ms,
+        reasons=tuple(sorted(reasons.items(), key=lambda item: (item[1], item[0]))),
+        instances=tuple(sorted(instances, key=lambda instance: instance.name)),
+        notes=tuple(notes),
+    )
+
+
+def _number(client_id: str) -> tuple[int, str]:
+    match = THREAD.fullmatch(client_id)
+    return int(match["number"]) if match else 0, client_id
+
+
+def _instance(
+    application: str,
+    members: list[Member],
+    lags: Mapping[TopicPartition, int],
+    scraped: Scraped | str | None,
+    origin: Origin | None,
+) -> Instance:
+    first = members[0]
+    seen = scraped if isinstance(scraped, Scraped) else None
+    return Instance(
+        name=_name(application, first),
+        process=first.said.process_id,
+        host=first.described.host,
+        stage="/".join(sorted({member.said.stage for member in members})),
+        tags=first.said.client_tags,
+        endpoint=first.said.endpoint,
+        state=seen.state if seen else None,
+        version=seen.version if seen else None,
+        unseen=scraped if isinstance(scraped, str) else "metrics_port isn't set" if seen is None else None,
+        threads=tuple(_thread(member, lags, seen, origin) for member in members),
+    )
+
+
+def _name(application: str, member: Member) -> str:
+    """The client id that the user chose, or the beginning of the process id."""
+    match = THREAD.fullmatch(member.described.client_id)
+    client = match["client"] if match else member.described.client_id
+    process = member.said.process_id
+    return process[:8] if client == f"{application}-{process}" else client
+
+
+def _thread(member: Member, lags: Mapping[TopicPartition, int], seen: Scraped | None, origin: Origin | None) -> Thread:
+    got, client_id = member.got, member.described.client_id
+    match = THREAD.fullmatch(client_id)
+    rows = [_active(task, got, lags, seen) for task in sorted(got.active)]
+    rows += [_copy(task, "warm-up", seen) for task in sorted(got.warmup)]
+    rows += [_copy(task, "standby", seen) for task in sorted(got.standby)]
+    # What is promised may be open here as a standby meanwhile: that copy's lag is the news.
+    rows += [TaskRow(str(task), "promised") for task in sorted(got.promised - got.standby - got.warmup)]
+    return Thread(
+        member=member.described.id,
+        name=client_id,
+        label=match["number"] if match else f"{member.said.capacity} threads",
+        capacity=member.said.capacity,
+        state=seen.threads.get(client_id) if seen else None,
+        leads=origin is not None and origin.leader == member.described.id,
+        error=got.error,
+        tasks=tuple(rows),
+    )
+
+
+def _active(task: TaskId, got: Assignment, lags: Mapping[TopicPartition, int], seen: Scraped | None) -> TaskRow:
+    inputs = [lags.get(at) for at in got.partitions.get(task, ())]
+    known = [lag for lag in inputs if lag is not None]
+    lag = sum(known) if known and len(known) == len(inputs) else None
+    left = seen.remaining.get(task, 0) if seen else 0
+    if seen is None or left == 0:
+        return TaskRow(str(task), "active", lag)
+    return TaskRow(str(task), "restoring", lag, left, seen.restored.get(task))
+
+
+def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:
+    lag = None if seen is None else seen.standby_lags.get(task)
+    return TaskRow(str(task), role, behind=None if lag is None or lag < 0 else lag)
+
+
+def as_json(shown: Picture) -> dict[str, Any]:
+    """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1."""
+    plain = asdict(shown)
+    plain["reasons"] = dict(shown.reasons)
+    for raw, instance in zip(plain["instances"], shown.instances, strict=True):
+        for thread, known in zip(raw["threads"], instance.threads, strict=True):
+            thread["tasks"] = [asdict(row) | {"progress": row.progress} for row in known.tasks]
+    return plain

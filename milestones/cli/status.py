@@ -1,0 +1,120 @@
+"""`milestones status`: who runs an application, and how it is.
+
+*Guarantees*: only looks. On a terminal the view is renewed each second until Ctrl-C; elsewhere, with `--once` and with
+`--json` there is one, and the exit code tells whether somebody runs.
+*Assumes*: the principal may describe the group and its topics.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import rich_click as click
+
+from milestones.cli.console import OK, out, verbose_option
+from milestones.cli.settings import config_options, options_named, settings
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import KafkaUnreachableError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from milestones.cli.observing import Observer
+    from milestones.cli.picture import Picture
+
+INTERVAL_MS = 1_000
+
+
+@click.command()
+@click.argument("app", required=False)
+@config_options
+@click.option("--once", is_flag=True, help="Print it once. So it is where the output is no terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it once, as JSON.")
+@click.option("--tasks/--threads", default=None, help="A row for each task, or for each thread. [default: what fits]")
+@verbose_option
+def status(
+    app: str | None,
+    file: Path | None,
+    given: dict[str, str],
+    application_id: str | None,
+    bootstrap_servers: str | None,
+    once: bool,
+    as_json: bool,
+    tasks: bool | None,
+) -> int:
+    """Show who runs an application: instances, threads, tasks, lags.
+
+    Roles: `active` tasks process; `restoring` ones will; a `standby` keeps a copy of the state, a `warm-up` is a copy
+    that is to become active or to replace a standby, a `promised` task waits until its owner has let go.
+
+    Kafka tells members, tasks and the lag of inputs. What only an instance knows (its states, how far it is with
+    restoring, how far standbys are behind) is shown of those that run with `metrics_port`.
+
+    APP is as in `milestones run`, for its settings; or give the application id.
+
+    \b
+    Examples:
+      milestones status words.py
+      milestones status -a words -b localhost:9092
+      milestones status -a words --once
+      milestones status -a words --json
+    """
+    from milestones.cli.observing import Observer
+
+    values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
+    observer = Observer(_config(app, file, values))
+    try:
+        picture = observer.first()
+        if as_json:
+            _print_json(picture)
+        elif once or not out().is_terminal:
+            out().print(_view(picture, out(), tasks, unlimited=True))
+        else:
+            _watch(observer, picture, tasks)
+    finally:
+        observer.close()
+    return OK
+
+
+def _config(app: str | None, file: Path | None, values: dict[str, Any]) -> StreamsConfig:
+    if app is not None:
+        from milestones.cli.loading import load_streams
+
+        return load_streams(app, file, values).config
+    with options_named():
+        return StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values)
+
+
+def _print_json(picture: Picture) -> None:
+    from milestones.cli.picture import as_json
+
+    click.echo(orjson.dumps(as_json(picture), option=orjson.OPT_INDENT_2).decode())
+
+
+def _view(picture: Picture, console: Console, tasks: bool | None, *, unlimited: bool) -> RenderableType:
+    from milestones.cli.view import height, view
+    from milestones.common.clock import SystemClock
+
+    fits = unlimited or height(picture) <= console.height
+    return view(picture, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
+
+
+def _watch(observer: Observer, picture: Picture, tasks: bool | None) -> None:
+    """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
+    from dataclasses import replace
+
+    from rich.live import Live
+
+    from milestones.common.clock import SystemClock
+
+    console, clock = out(), SystemClock()
+    with Live(_view(picture, console, tasks, unlimited=False), console=console, auto_refresh=False) as live:
+        while True:
+            live.update(_view(picture, console, tasks, unlimited=False), refresh=True)
+            clock.sleep_ms(INTERVAL_MS)
+            try:
+                picture = observer.again()
+            except KafkaUnreachableError as error:
+                picture = replace(picture, notes=(str(error),))

@@ -1,0 +1,82 @@
+"""JoinGroup and SyncGroup, step by step, against a coordinator in memory."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from milestones.common.errors import MembershipError
+from milestones.common.kafka.membership.coordinator import CoordinatorError
+from milestones.common.kafka.membership.handshake import JOIN_GRACE_MS, Handshake
+from milestones.common.kafka.membership.pulse import Pulse
+from milestones.common.kafka.wire import ConnectionLostError
+
+
+@pytest.fixture
+def bench(member_bench):
+    bench = member_bench()
+    bench.pulse = Pulse(bench.settings, 0)
+    bench.handshake = Handshake(bench.settings, bench.leader, bench.coordinator, bench.pulse)
+    return bench
+
+
+def join(bench, now_ms=0):
+    return bench.handshake.join(bench.subscription(), (), "the test", now_ms)
+
+
+def test_a_join_and_a_sync_bring_identity_generation_and_assignment(bench):
+    assert join(bench)
+    assert bench.handshake.sync(0) == bench.ASSIGNED
+    assert (bench.handshake.member_id, bench.handshake.generation, bench.handshake.leads) == ("m-1", 1, True)
+    assert bench.broker.names() == ["FindCoordinator", "JoinGroup", "SyncGroup"]
+
+
+def test_an_answer_that_is_held_back_is_awaited_without_sending_again(bench):
+    bench.broker.held = True
+    assert not join(bench)
+    assert not join(bench, now_ms=1_000)
+    assert bench.pulse.contact_ms == 1_000
+    bench.broker.held = False
+    assert join(bench, now_ms=2_000)
+    assert len(bench.broker.of("JoinGroup")) == 1
+
+
+def test_an_answer_that_never_comes_is_a_lost_connection(bench):
+    bench.broker.held = True
+    join(bench)
+    with pytest.raises(ConnectionLostError, match="no JoinGroupResponse for longer than max_poll_interval_ms"):
+        join(bench, now_ms=bench.settings.max_poll_interval_ms + JOIN_GRACE_MS + 1)
+
+
+def test_a_refusal_is_raised_with_the_member_id_it_brings_and_sent_again_only_when_told(bench):
+    bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
+    with pytest.raises(CoordinatorError, match="member_id_required") as raised:
+        join(bench)
+    bench.handshake.member_id = raised.value.member_id
+    bench.handshake.send_again()
+    assert join(bench)
+    assert [request.member_id for request in bench.broker.of("JoinGroup")] == ["", "m-1"]
+
+
+def test_a_sync_that_is_refused_is_raised(bench):
+    bench.broker.codes["SyncGroup"] = [ErrorCode.rebalance_in_progress]
+    join(bench)
+    with pytest.raises(CoordinatorError, match="SyncGroup: rebalance_in_progress"):
+        bench.handshake.sync(0)
+
+
+def test_an_assignment_that_can_t_be_read_names_the_group(bench):
+    bench.broker.leader, bench.broker.stored = "other", b"\0"
+    join(bench)
+    with pytest.raises(MembershipError, match="group g: "):
+        bench.handshake.sync(0)
+
+
+def test_what_is_given_up_is_begun_anew_on_another_connection(bench):
+    bench.broker.held = True
+    join(bench)
+    bench.handshake.give_up()
+    bench.broker.held = False
+    assert join(bench, now_ms=10)
+    assert bench.handshake.sync(10) == bench.ASSIGNED
+    assert len(bench.broker.of("JoinGroup")) == 1
