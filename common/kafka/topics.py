@@ -125,8 +125,7 @@ class Cluster(Owned):
             NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in missing
         ]
         futures = self._admin.create_topics(requests, operation_timeout=self._timeout) if requests else {}
-        for name, future in futures.items():
-            self._created(name, future, wanted[name])
+        made = frozenset(name for name, future in futures.items() if self._created(future, wanted[name]))
         for name in wanted.keys() & existing.keys():
             if existing[name] != wanted[name].partitions:
                 raise SourceTopicError(
@@ -134,19 +133,23 @@ class Cluster(Owned):
                     f"{wanted[name].partitions}: its input's partition count was changed; reset the application "
                     "(`milestones reset`), or give the input its old number of partitions in a new topic"
                 )
-        return frozenset(futures)
+        return made
 
-    def _created(self, name: str, future: Future[None], topic: InternalTopic) -> None:
+    def _created(self, future: Future[None], topic: InternalTopic) -> bool:
+        """Whether it was made. It may have been there already: another leader's, or one that the broker that answered
+        hasn't heard of yet."""
         try:
             future.result()
-            log.info("created topic %s with %d partitions", name, topic.partitions)
         except KafkaException as exception:
             error = error_of(exception)
-            if error is None or error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise MilestonesError(
-                    f"can't create internal topic {name} ({topic.partitions} partitions): {error}; "
-                    "check replication_factor and this principal's rights"
-                ) from exception
+            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise MilestonesError(
+                f"can't create internal topic {topic.name} ({topic.partitions} partitions): {error}; "
+                "check replication_factor and this principal's rights"
+            ) from exception
+        log.info("created topic %s with %d partitions", topic.name, topic.partitions)
+        return True
 
     def bounds(
         self, partitions: Iterable[TopicPartition], *, committed: bool
