@@ -142,15 +142,13 @@ def assignor_() -> None:
 def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
     """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
     found: list[Move] = []
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        with running(Path(directory) / "kafka") as cluster:
-            for guarantee in guarantees:
-                where = (keep or Path(directory)) / guarantee
-                where.mkdir(parents=True)
-                setup = Setup(**settings, guarantee=guarantee)
-                for move in Moves(cluster, where, setup, _progress).measure():
-                    _progress(f"{guarantee}: {move}")
-                    found.append(move)
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        for guarantee in guarantees:
+            where = (keep or Path(directory)) / guarantee
+            where.mkdir(parents=True)
+            for move in Moves(at, where, Setup(**settings, guarantee=guarantee), _progress).measure():
+                _progress(f"{guarantee}: {move}")
+                found.append(move)
     size = settings["records"] * settings["value_bytes"] / 1e9
     title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
     _out().print(moves_report.table(title, found))

@@ -1,6 +1,7 @@
 """What one stream thread is given at birth, and what it tells the client.
 
-*Guarantees*: immutable, but for what `live` publishes; everything that a part needs from outside comes in through it.
+*Guarantees*: immutable, but for what `live` publishes and `patience` is told; everything that a part needs from outside
+comes in through it.
 *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
 uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from milestones.common.kafka.patience import Patience
 from milestones.common.records import TaskId, TopicPartition
 from milestones.live import Live
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names."""
+    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `patience`: how long
+    it waits for what it must have from Kafka; a request to stop shortens it."""
 
     name: str
     index: int
@@ -42,6 +45,10 @@ class ThreadContext:
     notify: Callable[[ThreadEvent], None]
     decide: Callable[[BaseException], Exceptions]
     live: Live = field(default_factory=Live)
+    patience: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "patience", Patience(self.config.task_timeout_ms, self.clock))
 
 
 class Exceptions(enum.Enum):

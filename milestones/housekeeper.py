@@ -102,7 +102,7 @@ class Housekeeper(threading.Thread):
 
     def run(self) -> None:
         try:
-            cluster = Cluster(self._config.admin_settings(self.name))
+            cluster = Cluster(self._config.admin_settings(self.name), stopped=lambda: self.requests.closed)
             while not self.requests.closed:
                 first = self._next_request()
                 self.run_once(cluster, self._clock.monotonic_ms(), first)

@@ -15,7 +15,6 @@ from itertools import pairwise
 GENERATION = re.compile(
     r"^(\d+\.\d+) .*: generation (\d+), tasks \[(.*?)\], standbys \[(.*?)\], warm-ups \[(.*?)\], revoked", re.MULTILINE
 )
-JOINS = re.compile(r"^(\d+\.\d+) .*: joins the group: ", re.MULTILINE)
 RESTORED = re.compile(r"^(\d+\.\d+) .*: task 0_(\d+) has restored (\d+) records$", re.MULTILINE)
 TASK = re.compile(r"0_(\d+)")
 
@@ -37,11 +36,6 @@ def assignments(log: str) -> list[Given]:
         Given(float(at), int(number), *(frozenset(map(int, TASK.findall(tasks))) for tasks in roles))
         for at, number, *roles in GENERATION.findall(log)
     ]
-
-
-def joins(log: str) -> list[float]:
-    """When it began to join the group."""
-    return [float(at) for at in JOINS.findall(log)]
 
 
 def restored(log: str, since: float) -> dict[int, int]:

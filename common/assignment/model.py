@@ -17,7 +17,7 @@ import orjson
 from milestones.common.records import TaskId, TopicPartition
 
 VERSION = 2
-"""The newest version of the user data. 2 adds `positions`, `promised`, `reason`, `endpoint`; to assignments `origin`."""
+"""The newest version of the user data. 2 adds `positions`, `promised`, `reason`, `endpoint`; `origin`."""
 MIN_VERSION = 1
 """The oldest version that this code still understands, and writes for a group in which somebody knows no newer one."""
 

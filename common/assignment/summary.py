@@ -32,7 +32,7 @@ _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 def short_name(member_id: str) -> str:
     """The client's name, without what the broker appended: for a stream thread that of its logs and metrics."""
-    return _UUID.sub("", member_id)
+    return _UUID.sub("", member_id).removesuffix("-consumer")
 
 
 def names_of(member_ids: Collection[str]) -> dict[str, str]:
@@ -46,7 +46,7 @@ def summary(
     members: Members, given: Mapping[str, Assignment], plan: TaskPlan, rules: Rules, group: str, origin: Origin
 ) -> dict[str, Any]:
     """One rebalance: `members` as the assignor saw them, `given` what they get."""
-    names = names_of(members)
+    names, seen = names_of(members), Processes(members, plan, rules.acceptable_recovery_lag)
     return {
         "group": group,
         "generation": origin.generation,
@@ -59,12 +59,12 @@ def summary(
             **{kind: sum(len(getattr(a, kind)) for a in given.values()) for kind in ("active", "standby", "warmup")},
             "withheld": len({task for a in given.values() for task in a.promised}),
         },
-        "moves": _some(_moves(members, given, plan, names)),
-        "warmups": _some(_copies("warmup", members, given, plan, rules, names)),
+        "moves": _some(_moves(members, given, seen, names)),
+        "warmups": _some(_copies("warmup", members, given, seen, names, plan)),
         "lagging": _some([
             {**copy, "as": kind}
             for kind in ("active", "standby")
-            for copy in _copies(kind, members, given, plan, rules, names)
+            for copy in _copies(kind, members, given, seen, names, plan)
             if copy["lag"] != 0
         ]),
         "followup": any(assignment.followup for assignment in given.values()),
@@ -93,26 +93,29 @@ def _member(name: str, member: Subscription, assignment: Assignment) -> dict[str
 
 
 def _moves(
-    members: Members, given: Mapping[str, Assignment], plan: TaskPlan, names: Mapping[str, str]
+    members: Members, given: Mapping[str, Assignment], seen: Processes, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Tasks whose owner changes: `withheld` until the old one has released it; `released` goes to whom it was promised;
     `unowned` had nobody."""
-    before = Processes(members, plan, 0)
     moves: dict[TaskId, dict[str, Any]] = {}
     for id, assignment in given.items():
         for task in assignment.promised:
-            moves[task] = {"from": names.get(before.owner.get(task, "")), "to": names[id], "is": "withheld"}
+            moves[task] = {"from": names.get(seen.owner.get(task, "")), "to": names[id], "is": "withheld"}
         for task in assignment.active - members[id].active:
-            kind = "released" if task in before.heir else "unowned"
+            kind = "released" if task in seen.heir else "unowned"
             moves[task] = {"from": None, "to": names[id], "is": kind}
     return [{"task": str(task), **moves[task]} for task in sorted(moves)]
 
 
 def _copies(
-    kind: str, members: Members, given: Mapping[str, Assignment], plan: TaskPlan, rules: Rules, names: Mapping[str, str]
+    kind: str,
+    members: Members,
+    given: Mapping[str, Assignment],
+    seen: Processes,
+    names: Mapping[str, str],
+    plan: TaskPlan,
 ) -> list[dict[str, Any]]:
     """Tasks given as `kind`, and how far each is behind: 0 where it has caught up, None where that isn't known."""
-    seen = Processes(members, plan, rules.acceptable_recovery_lag)
     found = sorted((task, id) for id, assignment in given.items() for task in getattr(assignment, kind))
     return [
         {"task": str(task), "on": names[id], "lag": lag if known == 0 else None}

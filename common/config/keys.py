@@ -344,9 +344,10 @@ class KafkaKeys:
     )
     heartbeat_interval_ms = ConfigKey(
         integer(at_least=1),
-        3_000,
+        1_000,
         importance="low",
-        doc="Time between two heartbeats; a third of `session_timeout_ms` or less is sound.",
+        doc="Time between two heartbeats; a third of `session_timeout_ms` or less is sound. It is also how long the "
+        "tasks of a member that leaves may wait for the others to hear of it (in Kafka Streams 3000).",
     )
     max_poll_interval_ms = ConfigKey(
         integer(at_least=1),

@@ -105,6 +105,11 @@ def classify(exception: BaseException) -> Failure:
     return Failure.FATAL
 
 
+def is_retriable(exception: BaseException) -> bool:
+    """Whether a producer call is to be made again as it was."""
+    return classify(exception) is Failure.RETRIABLE
+
+
 def is_stale_member(exception: BaseException) -> bool:
     """Whether a transactional call was refused because the membership or its generation is over."""
     error = error_of(exception)

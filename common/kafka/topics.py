@@ -7,27 +7,27 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from milestones.common.clock import Clock
-from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError, TimeoutExceededError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import committed_offsets
+from milestones.common.kafka.patience import RETRY_PAUSE_MS
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 SILENT_S = 2.0
-"""How long a broker may take before the log says that it is waited for."""
+"""How long a broker may take before the log says that it is waited for, and before it is asked again."""
 
 CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
@@ -50,28 +50,19 @@ class InternalTopic:
     settings: Mapping[str, str]
 
 
-def retrying(call: Callable[[], T], *, what: str, timeout_ms: int, clock: Clock) -> T:
-    """`call()` again while its error is a passing one; `TimeoutExceededError` naming `what` when time is up."""
-    deadline = clock.monotonic_ms() + timeout_ms
-    while True:
-        try:
-            return call()
-        except KafkaException as exception:
-            if not is_passing(exception):
-                raise
-            if clock.monotonic_ms() >= deadline:
-                raise TimeoutExceededError(
-                    f"{what} kept failing for {timeout_ms} ms (task_timeout_ms): {text_of(exception)}; "
-                    "check that the brokers are up and reachable"
-                ) from exception
-            clock.sleep_ms(50)
-
-
 class Cluster(Owned):
     """The admin side of Kafka, for one thread."""
 
-    def __init__(self, settings: Mapping[str, Any], *, request_timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        request_timeout_ms: int = 10_000,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`stopped`: whether nobody waits for topics any more; looked at every `SILENT_S` while no broker answers."""
         super().__init__()
+        self._stopped = stopped
         self._settings = dict(settings)
         self._reason = LastReason()
         client: dict[str, Any] = {**settings, "error_cb": self._reason.note}
@@ -90,19 +81,22 @@ class Cluster(Owned):
         }
 
     def _metadata(self) -> ClusterMetadata:
-        """Asked again when nothing came in `SILENT_S`, after a word about it."""
-        try:
-            return self._admin.list_topics(timeout=min(SILENT_S, self._timeout))
-        except KafkaException as exception:
-            if not is_passing(exception):
-                raise
-            log.info("waiting for a broker of bootstrap_servers=%r: %s", self._servers, self._why(exception))
-        try:
-            return self._admin.list_topics(timeout=max(self._timeout - SILENT_S, 0.001))
-        except KafkaException as exception:
-            if not is_passing(exception):
-                raise
-            raise self._unreachable(exception) from exception
+        """Asked again when nothing came in `SILENT_S`, after a word about it, until the time-out."""
+        deadline = time.monotonic() + self._timeout
+        told = False
+        while True:
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                return self._admin.list_topics(timeout=min(SILENT_S, left))
+            except KafkaException as exception:
+                if not is_passing(exception):
+                    raise
+                if time.monotonic() >= deadline or self._stopped():
+                    raise self._unreachable(exception) from exception
+                if not told:
+                    told = True
+                    log.info("waiting for a broker of bootstrap_servers=%r: %s", self._servers, self._why(exception))
+            time.sleep(RETRY_PAUSE_MS / 1000)
 
     def _unreachable(self, exception: KafkaException) -> KafkaUnreachableError:
         return KafkaUnreachableError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 import pytest
 
@@ -12,7 +11,7 @@ from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
-from compat_tests.harness.stores import store_directories
+from compat_tests.harness.stores import opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
@@ -23,7 +22,8 @@ STANDBY = {"num_standby_replicas": 1, **METRICS}
 
 
 def pair(world: World) -> tuple[Instance, Instance]:
-    """Two instances that share four tasks that count, each the standby of the other one's."""
+    """Two instances that share four tasks that count, each the standby of the other one's. What they restore until
+    they do depends on who was first: count `restored()` from here on."""
     world.create(out=4)
     feed = world.input("in", 4)
     feed.send(world.records(2_000, keys=500))
@@ -66,7 +66,7 @@ def test_a_standby_holds_what_was_committed_and_nothing_else(world: World, step:
 
 def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_restore(world: World) -> None:
     one, other = pair(world)
-    feed = world.feeds["in"]
+    feed, before = world.feeds["in"], other.restored()
     with world.outputs() as outputs:
         feed.send(world.records(8_000, keys=500))
         await_outputs(world, outputs, 3_000)
@@ -74,7 +74,7 @@ def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_res
         feed.send(world.records(1_000, keys=500))
         world.group_is(other)
         world.processed()
-    restored = other.restored()
+    restored = other.restored() - before
     print(f"restored at the take-over from a killed instance: {dict(restored)}")
     assert restored.total() == 0
     other.stop()
@@ -83,19 +83,20 @@ def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_res
 
 def test_the_standby_of_an_instance_that_leaves_takes_over_without_restoring(world: World) -> None:
     one, other = pair(world)
+    before = other.restored()
     one.stop()
     world.group_is(other)
     world.feeds["in"].send(world.records(1_000, keys=500))
     world.processed()
     other.stop()
-    assert other.restored().total() == 0
+    assert other.restored() == before
     judge(world, COUNT)
 
 
 @pytest.mark.full
 def test_under_load_the_standby_of_an_instance_that_leaves_restores_its_last_commits_at_most(world: World) -> None:
     one, other = pair(world)
-    feed = world.feeds["in"]
+    feed, before = world.feeds["in"], other.restored()
     for _ in range(20):
         feed.send(world.records(100, keys=500))
     last = feed.send(world.records(400, keys=500))
@@ -103,19 +104,10 @@ def test_under_load_the_standby_of_an_instance_that_leaves_restores_its_last_com
     world.group_is(other)
     world.processed()
     other.stop()
-    print(f"restored at the take-over from an instance that left under load: {dict(other.restored())}")
-    assert other.restored().total() <= len(last) + 100
+    restored = other.restored() - before
+    print(f"restored at the take-over from an instance that left under load: {dict(restored)}")
+    assert restored.total() <= len(last) + 100
     judge(world, COUNT)
-
-
-def opened_at(store: str, instance: Instance, world: World) -> dict[str, datetime]:
-    """By task: when the store on the instance's disk was opened last: RocksDB begins a log of its own then."""
-    found = {}
-    for path in store_directories(instance.state_dir, world.application_id):
-        if path.name == store:
-            (first,) = re.findall(r"\A(\S+) \S+ RocksDB version", next(path.rglob("LOG")).read_text(errors="replace"))
-            found[path.parts[-3]] = datetime.strptime(first, "%Y/%m/%d-%H:%M:%S.%f")
-    return found
 
 
 def roles(instance: Instance) -> list[tuple[str, set[str]]]:
@@ -127,7 +119,7 @@ def roles(instance: Instance) -> list[tuple[str, set[str]]]:
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_task_that_changes_its_role_again_and_again_keeps_its_stores_open(world: World) -> None:
     one, other = pair(world)
-    feed = world.feeds["in"]
+    feed, before = world.feeds["in"], one.restored()
     feed.send(world.records(500, keys=500))
     for _ in range(3):
         other.stop()
@@ -144,9 +136,10 @@ def test_a_task_that_changes_its_role_again_and_again_keeps_its_stores_open(worl
     swapped = {task for _, had in assignments for task in had ^ assignments[-1][1]}
     assert len(swapped) >= 2, f"no task has changed its role: {assignments}"
     first = next(at for at, had in assignments if had == set(TASKS))
-    late = {task: at for task, at in opened_at("counts", one, world).items() if f"{at:%H:%M:%S}" > first[:8]}
+    opened = opened_at(one.state_dir, world.application_id)
+    late = {path: at for path, at in opened.items() if f"{at:%H:%M:%S}" > first.partition(".")[0]}
     assert not late, f"opened anew, though the process had all tasks from {first} on in one role or the other: {late}"
-    assert one.restored().total() == 0
+    assert one.restored() == before
     judge(world, COUNT)
 
 
@@ -160,12 +153,11 @@ def test_standbys_are_in_another_rack_and_never_with_their_active(world: World) 
     group = [
         world.instance("count", name, client_tags={"zone": zone}, **settings).start() for name, zone in zones.items()
     ]
-    zone_of = {client: zone for client, zone in zones.items()}
 
     def spread() -> object:
         found = copies(world.history().generations[-1])
-        racks = {task: [zone_of[client.partition("-")[0]] for client in having] for task, having in found.items()}
-        return all(sorted(zones) == ["a", "b"] for zones in racks.values()) or Not(str(found))
+        racks = {task: [zones[client.partition("-")[0]] for client in having] for task, having in found.items()}
+        return all(sorted(both) == ["a", "b"] for both in racks.values()) or Not(str(found))
 
     world.group_is(*group)
     world.wait(spread, "each task has a standby in the other zone")

@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any
 
 # Read by testcontainers when it is imported: loopback only, and no container but ours.
@@ -39,17 +38,17 @@ from testcontainers.core.container import DockerContainer
 
 from compat_tests.containers import watchdog
 from compat_tests.containers.image import BUILD_COMMAND, JARS, LOCAL_IMAGE, OFFICIAL_IMAGE
-from milestones.common.kafka.embedded import BrokerDiedError, EmbeddedKafkaError, PortTakenError
-from milestones.common.kafka.embedded.broker import JVM_OPTIONS, accepts, answers, cluster_id
-from milestones.common.kafka.embedded.ports import free_port, is_free
+from milestones.common.kafka.embedded import BrokerDiedError, EmbeddedKafkaError
+from milestones.common.kafka.embedded.broker import cluster_id
+from milestones.common.kafka.embedded.node import TAIL_LINES, SingleNode, tail_of
 from milestones.common.kafka.embedded.properties import (
     CLEAN_SHUTDOWN,
-    CLIENT_LISTENER,
     CONTROLLER_LISTENER,
     FENCED,
     FENCING_S,
     HOST,
     controller_properties,
+    logging_properties,
     properties_text,
     server_properties,
 )
@@ -57,24 +56,8 @@ from milestones.common.kafka.embedded.properties import (
 IMAGE_VARIABLE = "MILESTONES_KAFKA_IMAGE"
 _HOME = PurePosixPath("/kafka")
 _STOP_TIMEOUT_S = 30
-_POLL_S = 0.05
-_PORT_ATTEMPTS = 3
-_TAIL_LINES = 25
 _PING_TIMEOUT_S = 5
 _LOG_OPTIONS = {"max-size": "20m", "max-file": "3"}
-_LOGGING = {
-    "status": "error",
-    # Else the log ends where the shutdown begins.
-    "shutdownHook": "disable",
-    "appenders": "console",
-    "appender.console.type": "Console",
-    "appender.console.name": "CONSOLE",
-    "appender.console.layout.type": "PatternLayout",
-    "appender.console.layout.pattern": "%d %p %m (%c{1})%n",
-    "rootLogger.level": "INFO",
-    "rootLogger.appenderRefs": "console",
-    "rootLogger.appenderRef.console.ref": "CONSOLE",
-}
 _START = """#!/bin/sh
 set -eu
 cd {home}
@@ -135,12 +118,8 @@ def _first_present(client: Any) -> str | None:
     return None
 
 
-class KafkaContainer:
-    """A Kafka broker in a container of its own; a context manager that starts it and takes it away.
-
-    `image`: None: see `choose_image`. `port`, `properties`, `listeners`, `advertised`, `jvm_options`,
-    `start_timeout_s`: as those of `EmbeddedKafka`.
-    """
+class KafkaContainer(SingleNode):
+    """The broker in a container of its own. `image`: None: see `choose_image`. Others: see `SingleNode`."""
 
     def __init__(
         self,
@@ -153,41 +132,11 @@ class KafkaContainer:
         jvm_options: Sequence[str] = (),
         start_timeout_s: float = 120,
     ) -> None:
+        super().__init__(port, properties, listeners, advertised, jvm_options, start_timeout_s)
         self._wanted_image = image
-        self._port = port
-        self._properties = dict(properties or {})
-        self._protocols = {CLIENT_LISTENER: "PLAINTEXT", **(listeners or {}), CONTROLLER_LISTENER: "PLAINTEXT"}
-        self._advertised = dict(advertised or {})
-        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
-        self._start_timeout_s = start_timeout_s
-        self._ports: dict[str, int] = {}
         self._testcontainer: DockerContainer | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> KafkaContainer:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """`host:port` of the plain-text listener."""
-        return self.address(CLIENT_LISTENER)
-
-    def address(self, listener: str) -> str:
-        """`host:port` of a listener; known from the first start on."""
-        if listener not in self._ports:
-            known = ", ".join(self._ports) or "none before the first start"
-            raise EmbeddedKafkaError(f"no listener {listener!r}: there are {known}")
-        return f"{HOST}:{self._ports[listener]}"
+        self._started = 0.0
 
     @property
     def image(self) -> str:
@@ -201,23 +150,19 @@ class KafkaContainer:
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process exists, paused or not."""
         return self._status() in ("running", "paused")
 
-    def start(self) -> None:
-        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`, see `errors.py`."""
-        if self.running:
-            raise EmbeddedKafkaError(f"the broker on {self.bootstrap_servers} runs already")
-        since = time.time()
+    def _start(self) -> None:
+        self._started = time.time()
         if self._testcontainer is None:
-            self._create()
+            self._ports = {}
+            self._on_ports(self._create, self.close)
         else:
             with _docker_errors(f"start {self.name} again"):
                 self._container.start()
-        self._await_ready(since)
+        self._await_ready(time.monotonic() + self._start_timeout_s)
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; its data stay. Killed when that takes longer than 30 s."""
         self.unpause()
         if self.running:
             with _docker_errors(f"stop {self.name}"):
@@ -243,18 +188,13 @@ class KafkaContainer:
             with _docker_errors(f"unpause {self.name}"):
                 self._container.unpause()
 
-    def restart(self) -> None:
-        """Stop it if it runs, then start it with the same data and ports."""
-        self.stop()
-        self.start()
-
     def log_tail(self) -> str:
-        """The last lines of the broker's log, without the frames of stack traces: they would crowd out the reason."""
+        """The last lines of the broker's log."""
         if self._testcontainer is None:
             return ""
         with _docker_errors(f"read the log of {self.name}"):
-            lines = self._container.logs(tail=20 * _TAIL_LINES).decode("utf-8", "replace").splitlines()
-        return "\n".join([line for line in lines if not line.startswith("\tat ")][-_TAIL_LINES:])
+            lines = self._container.logs(tail=20 * TAIL_LINES).decode("utf-8", "replace").splitlines()
+        return "\n".join(tail_of(lines))
 
     def close(self) -> None:
         """Remove the container and its data. May be called twice."""
@@ -286,30 +226,11 @@ class KafkaContainer:
         return str(self._container.status)
 
     def _create(self) -> None:
-        image = self.image
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._choose_ports()
-            name = f"milestones-kafka-{uuid.uuid4().hex[:12]}"
-            self._watch(name)
-            self._testcontainer = self._described(image, name)
-            try:
-                with _docker_errors(f"start a container of {image}"):
-                    self._testcontainer.start()
-                return
-            except EmbeddedKafkaError as error:
-                self.close()
-                lost_race = "port is already allocated" in str(error) or "address already in use" in str(error)
-                if not lost_race or self._port is not None or attempt == _PORT_ATTEMPTS:
-                    raise
-
-    def _choose_ports(self) -> None:
-        self._ports = {}
-        for listener in self._protocols:
-            wanted = self._port if listener == CLIENT_LISTENER else None
-            port = wanted or free_port({*self._ports.values(), *self._advertised.values()})
-            if not is_free(port):
-                raise PortTakenError(f"port {port} of {HOST} belongs to another process: end that, or choose another")
-            self._ports[listener] = port
+        image, name = self.image, f"milestones-kafka-{uuid.uuid4().hex[:12]}"
+        self._watch(name)
+        self._testcontainer = self._described(image, name)
+        with _docker_errors(f"start a container of {image}"):
+            self._testcontainer.start()
 
     def _described(self, image: str, name: str) -> DockerContainer:
         with _docker_errors("reach the Docker engine"):
@@ -341,19 +262,15 @@ class KafkaContainer:
         return {
             "server.properties": properties_text(properties),
             "controller.properties": properties_text(controller_properties(properties)),
-            "log4j2.properties": properties_text(_LOGGING),
+            "log4j2.properties": properties_text(logging_properties(None)),
             "start.sh": script,
         }
 
-    def _await_ready(self, since: float) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
-        while time.monotonic() < deadline:
-            if not self.running:
-                raise self._died(f"it ended within {time.time() - since:.0f} s of its start")
-            if accepts(self._ports[CLIENT_LISTENER]) and answers(self.bootstrap_servers):
-                return
-            time.sleep(_POLL_S)
-        raise self._died(f"it did not serve clients within {self._start_timeout_s:.0f} s")
+    def _ended(self, wait_s: float) -> str | None:
+        if not self.running:
+            return f"it ended within {time.time() - self._started:.0f} s of its start"
+        time.sleep(wait_s)
+        return None
 
     def _died(self, what: str) -> BrokerDiedError:
         tail = self.log_tail() or "(nothing)"

@@ -21,7 +21,7 @@ METRICS = {"metrics_port": 0}
 PUBLISHED_S = 2.0
 """After which what an instance serves is newer than what was done before."""
 ENDPOINT = re.compile(r"metrics are served at (http://\S+)")
-LAG = re.compile(r'^kafka_stream_task_standby_records_lag\{(?=[^}]*task_id="([^"]+)")[^}]*\} (-?[\d.e+]+)', re.MULTILINE)
+LAG = re.compile(r'^kafka_stream_task_standby_records_lag\{[^}]*task_id="([^"]+)"[^}]*\} (\S+)', re.MULTILINE)
 
 
 def lags(instance: Instance) -> dict[str, int]:

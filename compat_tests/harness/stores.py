@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from compat_tests.oracles.changelog import StoreDump
@@ -33,3 +35,14 @@ def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[Store
         finally:
             engine.close()
             shutil.rmtree(copy)
+
+
+def opened_at(state_dir: Path, application_id: str) -> dict[str, datetime]:
+    """By task and store: when it was opened last. RocksDB begins a log of its own then, and keeps no other."""
+    found = {}
+    for path in store_directories(state_dir, application_id):
+        lines = next(path.rglob("LOG")).read_text(errors="replace")
+        first = re.match(r"(\S+) \S+ RocksDB version", lines)
+        assert first is not None, f"the log of {path} doesn't begin as RocksDB's do: {lines[:100]}"
+        found[f"{path.parts[-3]}/{path.name}"] = datetime.strptime(first[1], "%Y/%m/%d-%H:%M:%S.%f")
+    return found

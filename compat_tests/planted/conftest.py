@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,9 @@ class BrokenWorld:
     def __init__(self, world: World, mutation: str) -> None:
         self.world, self.mutation = world, mutation
 
-    def instance(self, topology: str, name: str = "one") -> Instance:
+    def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
         """An instance on the mutated runtime, not started yet."""
-        instance = self.world.instance(topology, name, num_stream_threads=1)
+        instance = self.world.instance(topology, name, num_stream_threads=1, **config)
         instance.entry = ("compat_tests.planted.mutated", self.mutation)
         return instance
 

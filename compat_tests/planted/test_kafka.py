@@ -97,9 +97,9 @@ def test_two_copies_of_a_task_in_one_process_are_found() -> None:
     active = replace(member("a-1", {P0}), process="a", active=frozenset({"0_0"}))
     standby = replace(member("b-1", set()), process="b", standby=frozenset({"0_0"}))
     assert copies_apart([Generation(1, (active, standby))]) == []
-    for role in ("standby", "warmup"):
-        beside = replace(member("a-2", set()), process="a", **{role: frozenset({"0_0"})})
-        assert kinds(copies_apart([Generation(1, (active, beside))])) == {"together"}
+    beside = replace(member("a-2", set()), process="a")
+    for bad in (replace(beside, standby=frozenset({"0_0"})), replace(beside, warmup=frozenset({"0_0"}))):
+        assert kinds(copies_apart([Generation(1, (active, bad))])) == {"together"}
 
 
 def test_more_warm_ups_than_are_allowed_are_found() -> None:

@@ -6,6 +6,7 @@ The mutations are in `mutations/`. What only samples can show is in the other fi
 from __future__ import annotations
 
 import shutil
+from datetime import datetime
 
 import pytest
 
@@ -14,11 +15,12 @@ from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.stores import opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import PromiseBrokenError, kinds
 from compat_tests.oracles.flows import Flow
-from compat_tests.oracles.group import all_owned, at_most_generations, one_owner
+from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
 from compat_tests.oracles.outputs import in_order
 from compat_tests.oracles.rows import Origin, Place, origin_of
 from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld
@@ -205,6 +207,44 @@ def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
     assert "wrong-value" in judged(world)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutation", "expected"), [("restoration-reads-what-was-aborted", {"uncommitted"}), (NOTHING, set())]
+)
+def test_a_standby_that_reads_what_was_aborted_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
+    mutated = broken(mutation, EOS)
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    active, standby = (mutated.instance("count", name, num_standby_replicas=1) for name in ("active", "standby"))
+    active.start(fault="commit.after-flush:kill:30")
+    standby.start()
+    world.group_is(active, standby)
+    feed_until_it_dies(world, feed, active)
+    standby.kill()
+    assert kinds(judge_disks(world, "counts")) == expected
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mutation", "reopened"), [("a-recycled-task-opens-its-stores-anew", True), (NOTHING, False)])
+def test_a_store_that_is_closed_when_its_task_is_recycled_is_found(
+    broken: Break, mutation: str, reopened: bool
+) -> None:
+    mutated = broken(mutation)
+    world = mutated.world
+    world.create(out=2)
+    world.input("in", 2).send(world.records(RECORDS, KEYS))
+    one, other = (mutated.instance("count", name, num_standby_replicas=1).start() for name in ("one", "other"))
+    world.group_is(one, other)
+    world.processed()
+    before = datetime.now()
+    other.stop()
+    world.group_is(one)
+    world.processed()
+    one.stop()
+    assert any(at > before for at in opened_at(one.state_dir, world.application_id).values()) == reopened
+
+
 def rebalanced(mutated: BrokenWorld, *, members: int = 1, generations: int = 1) -> World:
     """Instances that join one after the other, until there was a generation of all and so many of any."""
     world = mutated.world
@@ -232,6 +272,18 @@ def test_two_owners_of_one_task_are_found(broken: Break) -> None:
 def test_a_task_that_is_given_away_before_it_was_released_is_found(broken: Break) -> None:
     world = rebalanced(broken("tasks-are-given-away-at-once"), members=2)
     assert kinds(one_owner(world.history().generations)) == {"too-early"}
+
+
+@pytest.mark.full
+def test_a_standby_beside_its_active_is_found(broken: Break) -> None:
+    world = rebalanced(broken("standbys-are-where-their-actives-are"))
+    assert "together" in kinds(copies_apart(world.history().generations))
+
+
+@pytest.mark.full
+def test_more_warm_ups_than_allowed_are_found(broken: Break) -> None:
+    world = rebalanced(broken("everything-warms-up"), members=2)
+    assert "warming" in kinds(at_most_warming(world.history().generations, 1))
 
 
 @pytest.mark.full

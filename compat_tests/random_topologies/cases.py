@@ -61,7 +61,8 @@ class Fault:
 @dataclass(frozen=True)
 class Case:
     """`batch`: records of one batch of input, over `keys` keys; `rest`: batches behind the last fault. `static`:
-    the members are static ones. `cache`: bytes. `seed`: of the inputs."""
+    the members are static ones. `cache`: bytes. `seed`: of the inputs. `standbys`, `lag`, `warmups`: what the config
+    calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`."""
 
     seed: int
     guarantee: str
@@ -75,6 +76,9 @@ class Case:
     cache: int = 0
     static: bool = True
     commit_ms: int = 100
+    standbys: int = 0
+    lag: int = 10_000
+    warmups: int = 2
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -119,6 +123,9 @@ def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults
         cache=rng.choice([300, 10_000_000]) if cached else 0,
         static=quick or rng.random() < 0.6,
         commit_ms=rng.choice([10, 100, 100, 700]),
+        standbys=rng.choice([0, 0, 1, 1, 2]),
+        lag=rng.choice([0, 10, 200, 10_000]),
+        warmups=rng.choice([1, 2, 10]),
     )
     kinds = [kind for kind in KINDS if not (kind in SLOW and quick) and not (kind == "broker" and not broker_faults)]
     weights = [{"kill": 4, "point": 8, "broker": 1, "stall": 1}.get(kind, 2) for kind in kinds]
@@ -178,6 +185,7 @@ def simpler(case: Case) -> list[Case]:
     plainer = [_instead(paths, at, one) for at, path in enumerate(paths) for one in _plainer(path)]
     found += [_with_paths(case, some) for some in plainer if _works(some, case)]
     less: list[dict[str, Any]] = [{"instances": 1}, {"threads": 1}, {"cache": 0}, {"static": True}, {"commit_ms": 100}]
+    less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}]
     less += [{"batch": max(1, case.batch // 4)}, {"keys": max(1, case.keys // 5)}, {"rest": 0}]
     now = asdict(case)
     return found + [replace(case, **change) for change in less if any(now[at] != value for at, value in change.items())]

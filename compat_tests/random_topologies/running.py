@@ -19,6 +19,7 @@ from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import at_most_warming
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.cases import Case, Fault
 from compat_tests.random_topologies.interpretation import flows
@@ -54,6 +55,7 @@ def run_in(world: World, case: Case) -> None:
         zombies=course.zombies,
         repartitions=case.plan.repartitions(),
     )
+    hold(at_most_warming(world.history().generations, case.warmups))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
 
@@ -100,6 +102,9 @@ class Course:
             commit_interval_ms=case.commit_ms,
             group_instance_id=name if case.static else None,
             task_timeout_ms=TASK_TIMEOUT_MS,
+            num_standby_replicas=case.standbys,
+            acceptable_recovery_lag=case.lag,
+            max_warmup_replicas=case.warmups,
         )
         self._group.append(instance.start())
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.failures import Failure, classify, error_of
+from milestones.common.kafka.failures import error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
@@ -53,20 +53,15 @@ class ThreadClients:
         return producer
 
     def _initialise(self, producer: OutputProducer) -> None:
-        timeout_ms = self._context.config.task_timeout_ms
-        deadline = self._context.clock.monotonic_ms() + timeout_ms
-        while True:
-            try:
-                producer.init_transactions(timeout_ms=min(10_000, timeout_ms))
-                return
-            except KafkaException as exception:
-                out_of_time = self._context.clock.monotonic_ms() >= deadline
-                if classify(exception) is not Failure.RETRIABLE or out_of_time:
-                    raise KafkaUnreachableError(
-                        f"transactional id {self._context.transactional_id} can't be initialised: "
-                        f"{error_of(exception)}; check that the transaction coordinator is up, and "
-                        "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
-                    ) from exception
+        timeout_ms = min(10_000, self._context.config.task_timeout_ms)
+        try:
+            self._context.patience.retry(lambda: producer.init_transactions(timeout_ms), is_retriable)
+        except KafkaException as exception:
+            raise KafkaUnreachableError(
+                f"transactional id {self._context.transactional_id} can't be initialised: "
+                f"{error_of(exception)}; check that the transaction coordinator is up, and "
+                "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
+            ) from exception
 
     def renew_producer(self) -> None:
         self.producer.close()

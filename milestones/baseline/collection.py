@@ -24,10 +24,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
 from milestones.common.errors import ProductionError, TaskCorruptedError
-from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, Failure, classify, may_succeed_later
+from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.records import Output, TaskId, TopicPartition
@@ -51,7 +49,7 @@ class DirectCollection:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
-        self._application = context.application
+        self._application, self._patience = context.application, context.patience
         self.dropped: Counter[TaskId] = Counter()
         self._letters = 0
 
@@ -85,13 +83,7 @@ class DirectCollection:
             self._flush()
 
     def _flush(self) -> None:
-        deadline = self._clock.monotonic_ms() + self._config.task_timeout_ms
-        while True:
-            try:
-                return self._clients.producer.flush(timeout_ms=1_000)
-            except KafkaException as exception:
-                if classify(exception) is not Failure.RETRIABLE or self._clock.monotonic_ms() > deadline:
-                    raise
+        self._patience.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable)
 
     def _settle(self) -> bool:
         """Decide about every output that was refused; True when dead letters were sent."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import StateError, TaskMigratedError
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import is_retriable
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from milestones.context import ThreadContext
     from milestones.parts import Clients, OutputCollection
 
-
-RETRY_PAUSE_MS = 50
-"""Before a transactional call is made again: some errors come back at once."""
 
 log = logging.getLogger(__name__)
 
@@ -107,18 +104,15 @@ class Transaction:
         """Nothing: the roll-back that follows the abort drops what was staged."""
 
     def _retrying(self, call: Callable[[], None], what: str) -> None:
-        """Call again while the client says so; when the outcome stays unknown, the thread gives its tasks up."""
-        clock = self._context.clock
-        deadline = clock.monotonic_ms() + self._context.config.task_timeout_ms
-        while True:
-            try:
-                return call()
-            except KafkaException as exception:
-                if classify(exception) is not Failure.RETRIABLE:
-                    raise
-                if clock.monotonic_ms() >= deadline:
-                    raise TaskMigratedError(f"{what} had no answer within task_timeout_ms: {exception}") from exception
-                clock.sleep_ms(RETRY_PAUSE_MS)
+        """When the outcome stays unknown, the thread gives its tasks up."""
+        try:
+            self._context.patience.retry(call, is_retriable)
+        except KafkaException as exception:
+            if is_retriable(exception):
+                raise TaskMigratedError(
+                    f"{what} had no answer in time (task_timeout_ms; less for a thread that is to stop): {exception}"
+                ) from exception
+            raise
 
 
 class OffsetCommit:

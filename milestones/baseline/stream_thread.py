@@ -19,6 +19,9 @@ from milestones.states import ThreadState, thread_moved
 
 log = logging.getLogger(__name__)
 
+STOP_PATIENCE_MS = 10_000
+"""How long a thread that is to stop asks a Kafka that doesn't answer for its last commit."""
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -45,6 +48,7 @@ class StreamThread(threading.Thread):
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask the thread to commit, close and end; the caller joins it."""
+        self._context.patience.hurry(STOP_PATIENCE_MS)
         self._requests.put(Stop(leave_group), timeout_ms=1_000)
 
     def rejoin(self, reason: str) -> None:

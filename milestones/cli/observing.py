@@ -31,6 +31,7 @@ ANY_HOST = {"0.0.0.0", "::", ""}
 SETTLE_MS = 10_000
 """How long the first look waits for a group that is rebalancing: meanwhile Kafka tells nothing of its members."""
 PAUSE_MS = 200
+MOST_NAMES = 8
 
 
 class Observer:
@@ -64,7 +65,9 @@ class Observer:
             self._members = members
         notes: list[str] = []
         if group.members and group.state != "Stable":
-            notes.append(f"{len(group.members)} members are rebalancing; what they had before is shown")
+            notes.append(_rebalancing(group, shown=bool(self._members)))
+        if not group.members:
+            notes.append("nobody runs")
         lags = self._lags(notes)
         return picture(self._name, group, self._members, lags, self._scrape(), notes)
 
@@ -104,6 +107,16 @@ def _refuse(group: DescribedGroup, name: str) -> None:
         )
     if not group.members:
         raise MilestonesError(f"nobody runs: the group {name} has no members, only committed offsets")
+
+
+def _rebalancing(group: DescribedGroup, *, shown: bool) -> str:
+    told = "what they had before is shown" if shown else "what they have can't be seen before that ends"
+    names = sorted({member.client_id.removesuffix("-consumer") for member in group.members})
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return (
+        f"rebalancing: {', '.join(names[:MOST_NAMES])}{more}; {told} (one that doesn't answer is waited for until its "
+        "session_timeout_ms is over)"
+    )
 
 
 def _address(endpoint: str, host: str) -> str:

@@ -19,7 +19,7 @@ from milestones.common.kafka.membership.protocol import read_assignment, read_su
 from milestones.common.kafka.membership.settings import PROTOCOL_TYPE
 from milestones.common.records import TaskId, TopicPartition
 
-THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)")
+THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)(-consumer)?")
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def picture(
         _instance(application, [m for m in known if m.said.process_id == id], lags, scraped.get(id), origin)
         for id in processes
     ]
-    leader = next((m.described.client_id for m in known if origin and m.described.id == origin.leader), None)
+    leader = next((thread.name for one in instances for thread in one.threads if thread.leads), None)
     reasons = Counter(member.said.reason for member in known if member.said.reason)
     return Picture(
         application=application,
@@ -205,19 +205,18 @@ def _name(application: str, member: Member) -> str:
 
 
 def _thread(member: Member, lags: Mapping[TopicPartition, int], seen: Scraped | None, origin: Origin | None) -> Thread:
-    got, client_id = member.got, member.described.client_id
-    match = THREAD.fullmatch(client_id)
+    got, name = member.got, member.described.client_id.removesuffix("-consumer")
+    match = THREAD.fullmatch(name)
     rows = [_active(task, got, lags, seen) for task in sorted(got.active)]
     rows += [_copy(task, "warm-up", seen) for task in sorted(got.warmup)]
-    rows += [_copy(task, "standby", seen) for task in sorted(got.standby)]
-    # What is promised may be open here as a standby meanwhile: that copy's lag is the news.
-    rows += [TaskRow(str(task), "promised") for task in sorted(got.promised - got.standby - got.warmup)]
+    rows += [_copy(task, "promised", seen) for task in sorted(got.promised)]
+    rows += [_copy(task, "standby", seen) for task in sorted(got.standby - got.promised)]
     return Thread(
         member=member.described.id,
-        name=client_id,
+        name=name,
         label=match["number"] if match else f"{member.said.capacity} threads",
         capacity=member.said.capacity,
-        state=seen.threads.get(client_id) if seen else None,
+        state=seen.threads.get(name) if seen else None,
         leads=origin is not None and origin.leader == member.described.id,
         error=got.error,
         tasks=tuple(rows),

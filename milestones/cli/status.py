@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import rich_click as click
 
-from milestones.cli.console import OK, out, verbose_option
+from milestones.cli.console import OK, verbose_option
 from milestones.cli.settings import config_options, options_named, settings
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from milestones.cli.picture import Picture
 
 INTERVAL_MS = 1_000
+WIDTH = 120
+"""Where the output is no terminal: nothing of a usual view is cut off."""
 
 
 @click.command()
@@ -65,14 +67,15 @@ def status(
 
     values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
     observer = Observer(_config(app, file, values))
+    console = _console()
     try:
         picture = observer.first()
         if as_json:
             _print_json(picture)
-        elif once or not out().is_terminal:
-            out().print(_view(picture, out(), tasks, unlimited=True))
+        elif once or not console.is_terminal:
+            console.print(_view(picture, console, tasks, unlimited=True))
         else:
-            _watch(observer, picture, tasks)
+            _watch(observer, console, picture, tasks)
     finally:
         observer.close()
     return OK
@@ -85,6 +88,13 @@ def _config(app: str | None, file: Path | None, values: dict[str, Any]) -> Strea
         return load_streams(app, file, values).config
     with options_named():
         return StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def _print_json(picture: Picture) -> None:
@@ -101,7 +111,7 @@ def _view(picture: Picture, console: Console, tasks: bool | None, *, unlimited: 
     return view(picture, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
 
 
-def _watch(observer: Observer, picture: Picture, tasks: bool | None) -> None:
+def _watch(observer: Observer, console: Console, picture: Picture, tasks: bool | None) -> None:
     """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
     from dataclasses import replace
 
@@ -109,7 +119,7 @@ def _watch(observer: Observer, picture: Picture, tasks: bool | None) -> None:
 
     from milestones.common.clock import SystemClock
 
-    console, clock = out(), SystemClock()
+    clock = SystemClock()
     with Live(_view(picture, console, tasks, unlimited=False), console=console, auto_refresh=False) as live:
         while True:
             live.update(_view(picture, console, tasks, unlimited=False), refresh=True)

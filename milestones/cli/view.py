@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -21,7 +21,10 @@ ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standb
 """In the order in which they are counted, with their colours."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
 UNKNOWN = "–"
-BAR_WIDTH = 16
+BAR_WIDTH = 10
+MOST_REASONS = 3
+FOLLOWS = "REBALANCE_IN_PROGRESS"
+"""What the reason of a member begins with that joined because others had asked for a rebalance."""
 HEADINGS = {"instance": "left", "thread": "left", "task": "left", "role": "left", "input lag": "right", "state": "left"}
 
 
@@ -29,14 +32,13 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
     """The whole view; `tasks`: a row for each, else one for each thread. `now_ms` since the epoch."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for heading, justify in HEADINGS.items():
-        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(heading if tasks or heading != "task" else "tasks", justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for number, instance in enumerate(shown.instances):
         if number:
             table.add_row()
         _add(table, instance, tasks)
-    return Group(*_header(shown, now_ms), "", table, *_footer(shown)) if shown.instances else Group(
-        *_header(shown, now_ms), *_footer(shown)
-    )  # fmt: skip
+    body: list[RenderableType] = ["", table] if shown.instances else []
+    return Group(*_header(shown, now_ms), *body, *_footer(shown))
 
 
 def height(shown: Picture) -> int:
@@ -50,13 +52,20 @@ def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
     if shown.generation is not None:
         title.append(f"  generation {shown.generation}")
     yield Rule(title, align="left", style="dim")
+    if not shown.instances:
+        return
     threads = sum(len(instance.threads) for instance in shown.instances)
-    what = [_number(len(shown.instances), "instance"), _number(threads, "thread"), *_counts(shown.rows)]
-    yield Text(", ".join(what) + f"; input lag {_sum(row.input_lag for row in shown.rows)}")
+    tasks = {row.task for row in shown.rows}
+    what = [_number(len(shown.instances), "instance"), _number(threads, "thread"), _number(len(tasks), "task")]
+    counts = Text(", ").join(_counted(shown.rows))
+    lag = _sum(row.input_lag for row in shown.rows)
+    yield Text(", ".join(what)) + (Text(": ") + counts if counts else Text()) + Text(f"; input lag {lag}")
     if shown.rebalanced_ms is not None:
-        reasons = "; ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in shown.reasons)
+        asked = [one for one in shown.reasons if not one[0].startswith(FOLLOWS)]
+        reasons = "; ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in asked[:MOST_REASONS])
+        more = f"; {len(asked) - MOST_REASONS} more" if len(asked) > MOST_REASONS else ""
         ago = _ago(now_ms - shown.rebalanced_ms)
-        yield Text(f"rebalanced {ago} ago: {reasons or 'no reason given'}", "dim", no_wrap=True, overflow="ellipsis")
+        yield Text(f"rebalanced {ago} ago: {reasons or 'a member left, or gave no reason'}{more}", "dim")
 
 
 def _footer(shown: Picture) -> Iterator[RenderableType]:
@@ -65,7 +74,8 @@ def _footer(shown: Picture) -> Iterator[RenderableType]:
         if instance.unseen is not None:
             unseen.setdefault(instance.unseen, []).append(instance.name)
     notes = [f"{', '.join(names)}: {why}; states and restore progress aren't known" for why, names in unseen.items()]
-    notes += shown.notes
+    refused = {thread.error for instance in shown.instances for thread in instance.threads if thread.error}
+    notes += [*(f"refused: {error}" for error in sorted(refused)), *shown.notes]
     if notes:
         yield ""
     yield from (Text(note, "yellow") for note in notes)
@@ -82,20 +92,19 @@ def _add(table: Table, instance: Instance, tasks: bool) -> None:
 
 def _own(instance: Instance) -> Iterator[Text]:
     yield Text(instance.name, "bold")
-    state = instance.state or "running"
-    version = f" {instance.version}" if instance.version else ""
-    yield Text.assemble(
-        (state, STATES.get(state, "yellow") if instance.state else "dim"), (f" {instance.stage}{version}", "dim")
-    )
-    yield Text(instance.host, "dim")
+    state = f"{instance.state} " if instance.state else ""
+    yield Text.assemble((state, STATES.get(state.strip(), "yellow")), (instance.stage, "dim"))
+    yield Text(" ".join([instance.host, instance.version or ""]).rstrip(), "dim")
     if instance.tags:
         yield Text(" ".join(f"{key}={text}" for key, text in sorted(instance.tags.items())), "dim")
 
 
 def _label(thread: Thread) -> Text:
     label = Text(thread.label)
-    if thread.state is not None:
-        label.append(f" {thread.state}", STATES.get(thread.state, "yellow"))
+    if thread.state not in (None, "RUNNING"):
+        label.append(
+            f" {str(thread.state).lower().removeprefix('partitions_')}", STATES.get(str(thread.state), "yellow")
+        )
     if thread.leads:
         label.append(" leads", "dim")
     return label
@@ -103,8 +112,7 @@ def _label(thread: Thread) -> Text:
 
 def _task_rows(thread: Thread) -> Iterator[list[RenderableType]]:
     if not thread.tasks:
-        told = Text(f"refused: {thread.error}", "red") if thread.error else Text(UNKNOWN, "dim")
-        yield [_label(thread), told]
+        yield [_label(thread), Text(UNKNOWN, "dim"), Text("refused" if thread.error else "", "red")]
     for number, row in enumerate(thread.tasks):
         role = Text(row.role, ROLES[row.role])
         lag = "" if row.role not in ("active", "restoring") else _records(row.input_lag)
@@ -117,9 +125,11 @@ def _state(row: TaskRow) -> RenderableType:
         if row.progress is None:
             return left
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(ProgressBar(100, 100 * row.progress, BAR_WIDTH), f"{100 * row.progress:3.0f} %", left)
+        bar.add_row(ProgressBar(100, 100 * row.progress, BAR_WIDTH), f"{100 * row.progress:.0f} %, {left}")
         return bar
     if row.role in ("standby", "warm-up"):
+        if row.behind is None:
+            return Text(UNKNOWN, "dim")
         return Text("caught up", "dim") if row.behind == 0 else f"{_records(row.behind)} behind"
     return Text("waits for its owner", "dim") if row.role == "promised" else ""
 
@@ -128,18 +138,17 @@ def _thread_row(thread: Thread) -> Iterator[list[RenderableType]]:
     of = {role: [row for row in thread.tasks if row.role == role] for role in ROLES}
     said = [f"{_sum(row.behind for row in of['restoring'])} to restore"] if of["restoring"] else []
     copies = of["standby"] + of["warm-up"]
-    said += [f"standbys {_sum(row.behind for row in copies)} behind"] if copies else []
+    if copies:
+        behind = _sum(row.behind for row in copies)
+        said.append("standbys caught up" if behind == "0" else f"standbys {behind} behind")
     lag = _sum(row.input_lag for row in of["active"] + of["restoring"])
-    counts = Text(", ").join([Text(f"{len(rows)} {role}", ROLES[role]) for role, rows in of.items() if rows])
+    counts = Text(", ").join(_counted(thread.tasks))
     yield [_label(thread), str(len(thread.tasks)), counts, lag, ", ".join(said)]
 
 
-def _counts(rows: list[TaskRow]) -> Iterator[str]:
+def _counted(rows: Iterable[TaskRow]) -> list[Text]:
     found = Counter(row.role for row in rows)
-    yield _number(found["active"] + found["restoring"], "task")
-    for role in ("restoring", "warm-up", "standby", "promised"):
-        if found[role]:
-            yield f"{found[role]} {role}"
+    return [Text(f"{found[role]:,} {role}", color) for role, color in ROLES.items() if found[role]]
 
 
 def _number(count: int, what: str) -> str:
@@ -150,7 +159,7 @@ def _records(count: int | None) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
 
-def _sum(counts: Iterator[int | None]) -> str:
+def _sum(counts: Iterable[int | None]) -> str:
     """Of what is known; a dash when nothing is."""
     known = [count for count in counts if count is not None]
     return f"{sum(known):,}" if known else UNKNOWN

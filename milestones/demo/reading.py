@@ -10,13 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, Message
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Message
 
 from milestones.common.clock import SystemClock
 from milestones.common.config.clients import CONSUMER_DEFAULTS
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.topics import Cluster, retrying
+from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 
 _TIMEOUT_MS = 10_000
@@ -104,12 +107,14 @@ class Progress:
         """The end of each partition of `topics`, records of pending transactions included."""
         counts = self._cluster.partition_counts()
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
-        bounds = retrying(
-            lambda: self._cluster.bounds(partitions, committed=False),
-            what="the ends of topics",
-            timeout_ms=_PATIENCE_MS,
-            clock=SystemClock(),
-        )
+        patience = Patience(_PATIENCE_MS, SystemClock())
+        try:
+            bounds = patience.retry(lambda: self._cluster.bounds(partitions, committed=False), is_passing)
+        except KafkaException as exception:
+            raise TimeoutExceededError(
+                f"the ends of topics couldn't be had in {_PATIENCE_MS} ms: {text_of(exception)}; check that the "
+                "brokers are up and reachable"
+            ) from exception
         return {partition: end for partition, (_, end) in bounds.items()}
 
     def _ends_of_inputs(self) -> dict[TopicPartition, int]:

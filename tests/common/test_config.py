@@ -29,13 +29,13 @@ def refusal(**settings: Any) -> ConfigError:
     return caught.value
 
 
-def test_defaults_are_those_of_kafka_streams() -> None:
+def test_defaults_are_those_of_kafka_streams_but_heartbeats_come_more_often() -> None:
     words = config()
     assert (words.num_stream_threads, words.poll_ms, words.max_task_idle_ms) == (1, 100, 0)
     assert (words.task_timeout_ms, words.state_cleanup_delay_ms, words.replication_factor) == (300_000, 600_000, -1)
     assert (words.session_timeout_ms, words.heartbeat_interval_ms, words.max_poll_interval_ms) == (
         45_000,
-        3_000,
+        1_000,
         300_000,
     )
     assert (words.processing_guarantee, words.transaction_timeout_ms) == ("at_least_once", 10_000)

@@ -214,6 +214,7 @@ def test_the_endpoint_answers_scrapes_and_frees_its_port(
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
             assert b"kafka_stream_thread_process_total" in answer.read()
+        assert metrics.address == f"127.0.0.1:{endpoint.port}"
         with pytest.raises(ConfigError, match="can't listen"):
             MetricsEndpoint(metrics, "127.0.0.1", endpoint.port)
     finally:

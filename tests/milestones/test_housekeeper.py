@@ -188,7 +188,7 @@ def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     k = Keeping()
-    monkeypatch.setattr("milestones.housekeeper.Cluster", lambda _: k.cluster)
+    monkeypatch.setattr("milestones.housekeeper.Cluster", lambda _, stopped: k.cluster)
     k.cleaner.error = error = StateError("the disk is gone")
     k.keeper.run()
     assert k.errors == [error]
@@ -198,7 +198,7 @@ def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
 
 def test_a_housekeeper_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     k = Keeping()
-    monkeypatch.setattr("milestones.housekeeper.Cluster", lambda _: k.cluster)
+    monkeypatch.setattr("milestones.housekeeper.Cluster", lambda _, stopped: k.cluster)
     k.keeper.close()
     k.keeper.run()
     assert k.errors == []

@@ -13,53 +13,41 @@ import base64
 import contextlib
 import shutil
 import signal
-import socket
 import tempfile
 import time
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
-from milestones.common.kafka.embedded.errors import BrokerDiedError, EmbeddedKafkaError, PortTakenError
+from milestones.common.kafka.embedded.errors import BrokerDiedError, EmbeddedKafkaError
 from milestones.common.kafka.embedded.jars import Log, kafka_jars
 from milestones.common.kafka.embedded.java import find_java
 from milestones.common.kafka.embedded.lock import locked
-from milestones.common.kafka.embedded.ports import free_port, is_free
+from milestones.common.kafka.embedded.node import SingleNode, tail_of
 from milestones.common.kafka.embedded.process import SupervisedProcess
 from milestones.common.kafka.embedded.properties import (
     CLEAN_SHUTDOWN,
-    CLIENT_LISTENER,
-    CONTROLLER_LISTENER,
     FENCED,
     FENCING_S,
-    HOST,
     controller_properties,
     logging_properties,
     properties_text,
     server_properties,
 )
 
-# A small heap, one collector thread, the fast compiler only: start-up counts more than peak throughput.
-JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _STOP_TIMEOUT_S = 30.0
-_PORT_ATTEMPTS = 3
-_TAIL_LINES = 25
 _TAIL_BYTES = 65_536
-_CONNECT_PAUSE_S = 0.05
+_LOOK_PAUSE_S = 0.05
 
 _open: weakref.WeakSet[EmbeddedKafka] = weakref.WeakSet()
 
 
-class EmbeddedKafka:
-    """A Kafka broker of one's own; a context manager that starts it and takes it away.
+class EmbeddedKafka(SingleNode):
+    """The broker as a child process.
 
-    `data_dir`: kept; None: temporary, deleted at the end. `port`: of the plain-text listener; None: a free one.
-    `properties`: Kafka's own broker settings, which win over those made here. `listeners`: more listeners, name ->
-    security protocol (`{"SECURE": "SASL_PLAINTEXT"}`); `address` tells where they are. `advertised`: listener -> the
-    loopback port that clients are told instead of its own, that of a proxy. `log`: called with a line at each step
-    that takes time.
+    `data_dir`: kept; None: temporary, deleted at the end. `log`: called with a line at each step that takes time.
+    Others: see `SingleNode`.
     """
 
     def __init__(
@@ -74,46 +62,11 @@ class EmbeddedKafka:
         start_timeout_s: float = 90,
         log: Log = lambda _: None,
     ) -> None:
-        if port is not None and not 0 < port < 65536:
-            raise EmbeddedKafkaError(f"port={port}: must be 1 to 65535, or None for a free one")
+        super().__init__(port, properties, listeners, advertised, jvm_options, start_timeout_s)
         self._temporary = data_dir is None
         self._data_dir = data_dir.absolute() if data_dir is not None else None
-        self._port = port
-        self._properties = dict(properties or {})
-        self._protocols = {CLIENT_LISTENER: "PLAINTEXT", **(listeners or {}), CONTROLLER_LISTENER: "PLAINTEXT"}
-        self._advertised = dict(advertised or {})
-        if unknown := self._advertised.keys() - self._protocols.keys():
-            raise EmbeddedKafkaError(f"advertised: no listener {', '.join(sorted(unknown))}: add it to `listeners`")
-        self._jvm_options = (*JVM_OPTIONS, *jvm_options)
-        self._start_timeout_s = start_timeout_s
         self._log = log
-        self._ports: dict[str, int] = {}
         self._process: SupervisedProcess | None = None
-
-    def __enter__(self) -> EmbeddedKafka:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """`host:port` of the plain-text listener."""
-        return self.address(CLIENT_LISTENER)
-
-    def address(self, listener: str) -> str:
-        """`host:port` of a listener; known from the first start on."""
-        if listener not in self._ports:
-            known = ", ".join(self._ports) or "none before the first start"
-            raise EmbeddedKafkaError(f"no listener {listener!r}: there are {known}")
-        return f"{HOST}:{self._ports[listener]}"
 
     @property
     def data_dir(self) -> Path:
@@ -134,30 +87,15 @@ class EmbeddedKafka:
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process runs."""
         return self._process is not None and self._process.running
 
-    def start(self) -> None:
-        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`, see `errors.py`."""
-        if self.running:
-            raise EmbeddedKafkaError(f"the broker on {self.bootstrap_servers} runs already")
+    def _start(self) -> None:
         java, jars = find_java(), kafka_jars(self._log)
         _open.add(self)
         process = self._acquire()
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._choose_ports()
-            try:
-                self._launch(process, [str(java), *self._jvm_options, "-cp", f"{jars}/*"])
-                return
-            except BaseException as error:
-                self.kill()
-                lost_race = isinstance(error, BrokerDiedError) and "Address already in use" in str(error)
-                if not lost_race or self._port is not None or attempt == _PORT_ATTEMPTS:
-                    raise
-                self._ports = {}
+        self._on_ports(lambda: self._launch(process, [str(java), *self._jvm_options, "-cp", f"{jars}/*"]), self.kill)
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; its data stay. Killed when that takes longer than 30 s."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -173,11 +111,6 @@ class EmbeddedKafka:
         """Let a paused broker go on (SIGCONT)."""
         if self._process is not None:
             self._process.signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Stop it if it runs, then start it with the same data and ports."""
-        self.stop()
-        self.start()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until the broker ends; its exit code (negative: the signal), None after `timeout_s`."""
@@ -202,16 +135,6 @@ class EmbeddedKafka:
             self._process.signal(signal.SIGKILL)
             self._process.wait(_STOP_TIMEOUT_S)
 
-    def _choose_ports(self) -> None:
-        for listener in self._protocols:
-            wanted = self._port if listener == CLIENT_LISTENER else None
-            port = self._ports.get(listener) or wanted or free_port(self._ports.values())
-            if not is_free(port):
-                raise PortTakenError(
-                    f"port {port} of {HOST} belongs to another process: end that, or choose another port"
-                )
-            self._ports[listener] = port
-
     def _launch(self, process: SupervisedProcess, java: list[str]) -> None:
         settings = self._write_settings()
         jvm_log = self.data_dir / "jvm.log"
@@ -231,7 +154,7 @@ class EmbeddedKafka:
             self._end_former_session(process, node, jvm_log)
         self._log(f"starting Apache Kafka on {self.bootstrap_servers}")
         process.run([*node, settings], jvm_log)
-        self._await_ready(process, deadline)
+        self._await_ready(deadline)
         self._log(f"Apache Kafka serves {self.bootstrap_servers} (process {process.pid}, log {self.log_file})")
 
     def _end_former_session(self, process: SupervisedProcess, node: list[str], jvm_log: Path) -> None:
@@ -239,7 +162,7 @@ class EmbeddedKafka:
         known = self.log_file.stat().st_size if self.log_file.exists() else 0
         process.run([*node, str(self.data_dir / "controller.properties")], jvm_log)
         deadline = time.monotonic() + FENCING_S
-        while time.monotonic() < deadline and process.poll(_CONNECT_PAUSE_S) is None:
+        while time.monotonic() < deadline and process.poll(_LOOK_PAUSE_S) is None:
             if FENCED.encode() in self._logged_since(known):
                 break
         self._end(signal.SIGTERM)
@@ -283,13 +206,9 @@ class EmbeddedKafka:
     def _unusable(self, error: OSError) -> EmbeddedKafkaError:
         return EmbeddedKafkaError(f"the data directory {self._data_dir} can't be used: {error}")
 
-    def _await_ready(self, process: SupervisedProcess, deadline: float) -> None:
-        while time.monotonic() < deadline:
-            if process.poll(_CONNECT_PAUSE_S) is not None:
-                raise self._died(f"it ended with exit code {process.exit_code} while starting")
-            if accepts(self._ports[CLIENT_LISTENER]) and answers(self.bootstrap_servers):
-                return
-        raise self._died(f"it did not serve clients within {self._start_timeout_s:.0f} s")
+    def _ended(self, wait_s: float) -> str | None:
+        code = self._process.poll(wait_s) if self._process is not None else None
+        return None if code is None else f"it ended with exit code {code} while starting"
 
     def _died(self, what: str) -> BrokerDiedError:
         tail = "\n".join(_tail(self.data_dir / "jvm.log") + _tail(self.log_file))
@@ -305,34 +224,15 @@ def cluster_id() -> str:
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii")[1:22]
 
 
-def accepts(port: int) -> bool:
-    """Whether something listens on `port` of the loopback interface."""
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
-        return True
-    return False
-
-
-def answers(bootstrap_servers: str) -> bool:
-    """Whether a broker serves clients there; says no within two seconds."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    try:
-        return len(admin.list_topics(timeout=2).brokers) > 0
-    except KafkaException:
-        return False
-
-
 def _tail(path: Path) -> list[str]:
-    """The last lines of a log, without the frames of stack traces: they would crowd out the reason."""
+    """The last lines of a log; none when there is no log."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if not line.startswith("\tat ")][-_TAIL_LINES:]
+    return tail_of(lines)
 
 
 @atexit.register

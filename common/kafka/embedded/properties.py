@@ -147,25 +147,39 @@ def _java_escape(character: str) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
-def logging_properties(log_file: Path) -> dict[str, str]:
-    """log4j2 settings: one file of at most 20 MB and two older ones; what the JVM itself prints goes elsewhere."""
+_LOG_LINES = {
+    "layout.type": "PatternLayout",
+    "layout.pattern": "%d %p %m (%c{1})%n",
+}
+
+_CONSOLE = {"type": "Console", "name": "CONSOLE"}
+
+
+def _rolling(log_file: Path) -> dict[str, str]:
+    return {
+        "type": "RollingFile",
+        "name": "FILE",
+        "fileName": str(log_file),
+        "filePattern": f"{log_file}.%i",
+        "policies.type": "Policies",
+        "policies.size.type": "SizeBasedTriggeringPolicy",
+        "policies.size.size": "20MB",
+        "strategy.type": "DefaultRolloverStrategy",
+        "strategy.max": "2",
+    }
+
+
+def logging_properties(log_file: Path | None) -> dict[str, str]:
+    """log4j2 settings: one file of at most 20 MB and two older ones (what the JVM itself prints goes elsewhere); None:
+    the console."""
+    appender = {**(_CONSOLE if log_file is None else _rolling(log_file)), **_LOG_LINES}
     return {
         "status": "error",
         # Else the log ends where the shutdown begins.
         "shutdownHook": "disable",
-        "appenders": "file",
-        "appender.file.type": "RollingFile",
-        "appender.file.name": "FILE",
-        "appender.file.fileName": str(log_file),
-        "appender.file.filePattern": f"{log_file}.%i",
-        "appender.file.layout.type": "PatternLayout",
-        "appender.file.layout.pattern": "%d %p %m (%c{1})%n",
-        "appender.file.policies.type": "Policies",
-        "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
-        "appender.file.policies.size.size": "20MB",
-        "appender.file.strategy.type": "DefaultRolloverStrategy",
-        "appender.file.strategy.max": "2",
+        "appenders": "one",
+        **{f"appender.one.{name}": value for name, value in appender.items()},
         "rootLogger.level": "INFO",
-        "rootLogger.appenderRefs": "file",
-        "rootLogger.appenderRef.file.ref": "FILE",
+        "rootLogger.appenderRefs": "one",
+        "rootLogger.appenderRef.one.ref": appender["name"],
     }

@@ -64,7 +64,8 @@ class PendingCommits:
     def expire(self, now_ms: int) -> None:
         """Give up those whose time is over."""
         while self._waiting and now_ms >= self._waiting[0].deadline_ms:
-            self._answer(CommitRetriableError("the offsets weren't committed in time: nobody took them"))
+            late = "the offsets weren't committed in time: the coordinator didn't take them"
+            self._answer(CommitRetriableError(late))
 
     def reject(self, error: MilestonesError) -> None:
         """Answer all, with this error."""

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import Any
 
 from compat_tests.planted.mutations import Once, around, mutation
+from milestones.baseline.state import TaskOwnedState
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.local import TaskState
 from milestones.common.task.task import Task
@@ -104,3 +106,18 @@ def restoration_reads_what_was_aborted() -> None:
     @around(StreamsConfig, "restore_consumer_settings")
     def settings(original: Any, *arguments: Any) -> Any:
         return {**original(*arguments), "isolation.level": "read_uncommitted"}
+
+
+@mutation
+def a_recycled_task_opens_its_stores_anew() -> None:
+    """A task that changes its role closes its stores, and opens them again a second later."""
+
+    def anew(original: Any, *arguments: Any) -> Any:
+        *others, opened = arguments
+        if opened is not None:
+            opened.close()
+            time.sleep(1.1)
+        return original(*others, None)
+
+    around(TaskOwnedState, "create")(anew)
+    around(TaskOwnedState, "create_standby")(anew)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from milestones.common.assignment.model import (
     MIN_VERSION,
     Assignment,
+    Origin,
     Subscription,
     UserDataError,
     decode_assignment,
@@ -39,6 +40,7 @@ NAMES = st.text(min_size=1, max_size=8)
         positions=st.dictionaries(TASKS, st.integers(0, 1 << 60)),
         lags=st.dictionaries(TASKS, st.integers(0, 1 << 60)),
         reason=st.text(max_size=20),
+        endpoint=st.none() | NAMES,
         client_tags=st.dictionaries(NAMES, NAMES),
         generation=st.just(4),
     )
@@ -52,6 +54,7 @@ def test_a_subscription_survives_its_encoding(subscription):
 def test_an_assignment_survives_its_encoding(active, standby, warmup, followup, text):
     partitions = {task: (TopicPartition("a", task.partition), TopicPartition("b", task.partition)) for task in active}
     assignment = Assignment(active, standby, warmup, partitions, followup, text, text, promised=warmup)
+    assignment = replace(assignment, origin=text and Origin(3, text, 1_000))
     assert decode_assignment(encode_assignment(assignment)) == assignment
 
 
@@ -59,7 +62,7 @@ def test_version_1_is_written_as_it_always_was_and_read_without_what_it_does_not
     task = TaskId(0, 1)
     mine = Subscription(
         process_id="p", stage="m1", capacity=2, topics=(), fingerprint="f", active=frozenset({task}),
-        positions={task: 7}, promised=frozenset({task}), reason="started",
+        positions={task: 7}, promised=frozenset({task}), reason="started", endpoint="host:1",
     )  # fmt: skip
     data = encode_subscription(mine, 1)
     assert orjson.loads(data) == {

@@ -1,4 +1,4 @@
-"""A group's committed offsets, asked from outside: a coordinator in memory first, then a broker that has just begun."""
+"""A group asked from outside for offsets and members: a coordinator in memory first, then a broker that just began."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
+from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v4.response import Coordinator, FindCoordinatorResponse
@@ -19,10 +21,11 @@ from kio.schema.offset_fetch.v8.response import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kio.schema.types import GroupId
 from kio.static.primitive import i32Timedelta
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.groups import committed_offsets
+from milestones.common.kafka.groups import GroupReader, committed_offsets
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TopicPartition
@@ -151,3 +154,45 @@ def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
     expected = {TopicPartition("offsets-of-another", 1): 5}
     assert cluster.committed("another") == expected
     assert cluster.committed("another", [TopicPartition("offsets-of-another", i) for i in range(2)]) == expected
+
+
+def described(*members: DescribedGroupMember, state: str = "Stable", code: ErrorCode = NONE) -> DescribeGroupsResponse:
+    group: Any = DescribedGroup(
+        error_code=code, group_id=GroupId("g"), group_state=state, protocol_type="consumer",
+        protocol_data="milestones-v2", members=members,
+    )  # fmt: skip
+    return DescribeGroupsResponse(throttle_time=ZERO, groups=(group,))
+
+
+class Describing(Broker):
+    """Gives these descriptions, one a request."""
+
+    def __init__(self, *answers: DescribeGroupsResponse) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def call(self, request: Any, answer: object, timeout_ms: int) -> Any:
+        return self.answers.pop(0) if isinstance(request, DescribeGroupsRequest) else super().call(request, answer, 1)
+
+    def reader(self) -> GroupReader:
+        settings = {"bootstrap.servers": "b:1"}
+        return GroupReader(settings, "g", timeout_ms=1_000, connect=self.connect, clock=self.clock)
+
+
+def test_a_group_is_described_with_the_bytes_of_its_members() -> None:
+    one = DescribedGroupMember(
+        member_id="m", client_id="c", client_host="/10.0.0.1", member_metadata=b"said", member_assignment=b"got"
+    )
+    broker = Describing(described(one, code=ErrorCode.coordinator_load_in_progress), described(one))
+    reader = broker.reader()
+    group = reader.describe()
+    assert (group.state, group.protocol, group.protocol_type) == ("Stable", "milestones-v2", "consumer")
+    (member,) = group.members
+    assert (member.id, member.host, member.metadata, member.assignment) == ("m", "10.0.0.1", b"said", b"got")
+    reader.close()
+    assert broker.open == 0
+
+
+def test_a_group_that_may_not_be_described_is_an_error_at_once() -> None:
+    with pytest.raises(MilestonesError, match=r"group g can't be described: .*group_authorization_failed"):
+        Describing(described(code=ErrorCode.group_authorization_failed)).reader().describe()

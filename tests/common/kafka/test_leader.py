@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,7 +17,6 @@ from milestones.common.kafka.topics import InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
 from tests.milestones.fakes import World, counting
-
 
 ORIGIN = Origin(7, "one", 1_000)
 
@@ -186,3 +186,20 @@ def test_the_users_own_assignor_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     leading = Leading(monkeypatch, task_assignor=all_to_the_last)
     given = leading.assign(one=leading.member(), two=leading.member())
     assert [len(given[name].active) for name in ("one", "two")] == [0, 3]
+
+
+def test_each_rebalance_is_one_line_of_json_in_the_log(leading: Leading, caplog: pytest.LogCaptureFixture) -> None:
+    members = taking_over(leading, reason="warm-up 0_0 has caught up", positions={FIRST: 95_000})
+    caplog.set_level("INFO", "milestones.common.kafka.leader")
+    leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
+    leading.leader.assign(members, ORIGIN)
+    (line,) = [text for text in caplog.messages if text.startswith("rebalance: ")]
+    told = orjson.loads(line.removeprefix("rebalance: "))
+    assert (told["group"], told["generation"], told["followup"]) == ("app", 7, True)
+    assert told["moves"] == [{"task": "0_0", "from": "old", "to": "new", "is": "withheld"}]
+    assert told["why"] == {"not said": ["old"], "warm-up 0_0 has caught up": ["new"]}
+
+
+def test_assignments_say_who_made_them_and_when_but_not_to_members_of_version_1(leading: Leading) -> None:
+    assert leading.assign()["one"].origin == ORIGIN
+    assert leading.assign(one=replace(leading.member(), version=1))["one"].origin is None

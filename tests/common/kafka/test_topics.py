@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 
 from milestones.common.clock import SystemClock
-from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError, TimeoutExceededError
+from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
+from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.topics import (
     CHANGELOG_SETTINGS,
     Cluster,
     InternalTopic,
-    retrying,
 )
 from milestones.common.records import TopicPartition
-from milestones.common.testing import StepClock
-
-PASSING = KafkaException(KafkaError(KafkaError._TRANSPORT))
-LASTING = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
-
-
-def failing(*errors: Exception) -> Callable[[], str]:
-    left = list(errors)
-
-    def call() -> str:
-        if left:
-            raise left.pop(0)
-        return "done"
-
-    return call
-
-
-def test_a_call_is_repeated_while_its_error_may_pass() -> None:
-    clock = StepClock()
-    assert retrying(failing(PASSING, PASSING), what="it", timeout_ms=1_000, clock=clock) == "done"
-    assert clock.monotonic_ms() == 100
-
-
-def test_a_lasting_error_is_not_repeated() -> None:
-    with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
-        retrying(failing(LASTING), what="it", timeout_ms=1_000, clock=StepClock())
-
-
-def test_when_time_is_up_the_error_names_what_failed_and_for_how_long() -> None:
-    with pytest.raises(TimeoutExceededError, match=r"the offsets kept failing for 1000 ms.*Broker transport failure"):
-        retrying(failing(*[PASSING] * 100), what="the offsets", timeout_ms=1_000, clock=StepClock())
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_reason() -> None:
@@ -70,6 +39,20 @@ def test_a_broker_that_lets_wait_is_told_in_the_log(
     with caplog.at_level("INFO"), pytest.raises(KafkaUnreachableError):
         cluster.partition_counts()
     assert re.search(r"waiting for a broker of bootstrap_servers='127\.0\.0\.1:1': .*Connection refused", caplog.text)
+
+
+def test_who_is_stopped_waits_no_longer_for_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milestones.common.kafka.topics.SILENT_S", 0.02)
+    asked: list[int] = []
+
+    def stopped() -> bool:
+        asked.append(1)
+        return len(asked) == 3
+
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1"}, request_timeout_ms=3_600_000, stopped=stopped)
+    with pytest.raises(KafkaUnreachableError):
+        cluster.partition_counts()
+    assert len(asked) == 3
 
 
 # -- on a real broker
@@ -122,7 +105,9 @@ def test_the_end_of_a_partition_includes_control_records_and_open_transactions_u
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
     cluster.create([InternalTopic(name, 1, {})], -1)
     at = TopicPartition(name, 0)
-    assert cluster.bounds([at], committed=True) == {at: (0, 0)}
+    # A new partition has no leader yet for a moment.
+    first = Patience(20_000, SystemClock()).retry(lambda: cluster.bounds([at], committed=True), is_passing)
+    assert first == {at: (0, 0)}
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
     producer.init_transactions(20)
     for finish in (producer.commit_transaction, producer.abort_transaction):

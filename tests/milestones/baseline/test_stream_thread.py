@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.stream_thread import StreamThread
+from milestones.baseline.stream_thread import STOP_PATIENCE_MS, StreamThread
 from milestones.common.errors import ApplicationShutdownError, KafkaUnreachableError, MembershipError, ProcessingError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import Exceptions, ThreadFailed, ThreadMoved
-from tests.milestones.fakes import Counting, World, assignment, counting, put
+from tests.milestones.fakes import TIMED_OUT, Counting, World, assignment, counting, put
 
 A = TaskId(0, 0)
 
@@ -176,3 +176,21 @@ def test_a_thread_that_is_stopped_twice_stops_once() -> None:
     t.each_round = lambda _: t.thread.stop(leave_group=True)
     t.run()
     assert t.states.count("DEAD") == 1
+
+
+def test_a_thread_that_is_stopped_while_kafka_is_away_gives_its_last_commit_up_after_ten_seconds() -> None:
+    t = Thread(World(settings={"task_timeout_ms": 3_600_000, "commit_interval_ms": 9_000}))
+    began: list[int] = []
+
+    def each_round(poll: int) -> None:
+        if poll == t.rounds - 2:
+            put(t.world, 0, "a")
+        if poll == t.rounds:
+            t.world.producer.fail("flush", *[TIMED_OUT] * 1_000)
+            began.append(t.world.clock.monotonic_ms())
+
+    t.each_round = each_round
+    t.run()
+    assert t.states[-2:] == ["PENDING_SHUTDOWN", "DEAD"]
+    assert t.decided == []
+    assert STOP_PATIENCE_MS <= t.world.clock.monotonic_ms() - began[0] < 2 * STOP_PATIENCE_MS

@@ -26,6 +26,7 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MembershipError
 from milestones.common.kafka.embedded import EmbeddedKafka
+from milestones.common.kafka.groups import committed_offsets
 from milestones.common.kafka.membership import (
     Assigned,
     Failed,
@@ -35,7 +36,6 @@ from milestones.common.kafka.membership import (
     MemberSettings,
     StaleGenerationError,
 )
-from milestones.common.kafka.groups import committed_offsets
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 pytestmark = pytest.mark.kafka

@@ -1,0 +1,355 @@
+"""`milestones status`: what it makes of a group's bytes and of metrics, what it prints, and a real application."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import orjson
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+
+from milestones import Streams, StreamsBuilder, StreamsState, serdes
+from milestones.cli.main import invoke
+from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
+from milestones.cli.picture import Member, Picture, Scraped, TaskRow, as_json, inputs_of, members_of, picture
+from milestones.cli.status import _watch
+from milestones.cli.view import height, view
+from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.clock import SystemClock
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.groups import DescribedGroup, DescribedMember
+from milestones.common.kafka.membership.protocol import assignment_bytes, subscription_bytes
+from milestones.common.metrics import (
+    ClientMetrics,
+    Metrics,
+    MetricsEndpoint,
+    StandbyMetrics,
+    TaskMetrics,
+    ThreadMetrics,
+)
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.testing import StepClock
+
+A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
+IN = {task: (TopicPartition("in", task.partition),) for task in (A, B, C)}
+LAGS = {IN[A][0]: 1_200, IN[B][0]: 0}
+LEADER = "alpha-StreamThread-1-consumer-1"
+ORIGIN = Origin(7, LEADER, 60_000)
+PROCESS = "b99f1955-91bc-453f-99e5-3063024d55f1"
+
+
+def described(client: str, process: str, got: Assignment, **said: Any) -> DescribedMember:
+    name = f"{client}-consumer"
+    subscription = Subscription(process, "baseline", 1, ("in",), "f", **said)
+    return DescribedMember(
+        f"{name}-1", name, "10.0.0.1", None, subscription_bytes(subscription, (), 2), assignment_bytes(got)
+    )
+
+
+def stable(*members: DescribedMember) -> DescribedGroup:
+    return DescribedGroup("Stable", "consumer", "milestones-v2", members)
+
+
+def running(*tasks: TaskId, **more: Any) -> Assignment:
+    return Assignment(active=frozenset(tasks), partitions={task: IN[task] for task in tasks}, origin=ORIGIN, **more)
+
+
+GROUP = stable(
+    described("alpha-StreamThread-2", "p1", running(B, promised=frozenset({C})), reason="it starts"),
+    described("alpha-StreamThread-1", "p1", running(A), reason="it starts"),
+    described(
+        f"words-{PROCESS}-StreamThread-1", PROCESS, Assignment(standby=frozenset({A}), warmup=frozenset({B})),
+        reason="warm-up 0_1 has caught up", endpoint="127.0.0.1:9",
+    ),
+)  # fmt: skip
+SEEN = Scraped(
+    f"words-{PROCESS}", "RUNNING", "0.1.0", {f"words-{PROCESS}-StreamThread-1": "RUNNING"},
+    standby_lags={A: 12, B: -1},
+)  # fmt: skip
+
+
+def shown(scraped: Mapping[str, Scraped | str], group: DescribedGroup = GROUP) -> Picture:
+    return picture("words", group, members_of(group, "words"), LAGS, scraped)
+
+
+def printed(what: Picture, *, tasks: bool = True) -> list[str]:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(view(what, 72_000, tasks=tasks))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_members_are_grouped_by_instance_and_threads_stand_in_order() -> None:
+    found = shown({PROCESS: SEEN})
+    assert [instance.name for instance in found.instances] == ["alpha", "b99f1955"]
+    assert [thread.label for thread in found.instances[0].threads] == ["1", "2"]
+    assert (found.generation, found.leader, found.rebalanced_ms) == (7, "alpha-StreamThread-1", 60_000)
+
+
+def test_roles_and_lags_come_from_assignments_offsets_and_metrics() -> None:
+    alpha, other = shown({PROCESS: SEEN}).instances
+    assert alpha.threads[0].tasks == (TaskRow("0_0", "active", 1_200),)
+    assert alpha.threads[1].tasks == (TaskRow("0_1", "active", 0), TaskRow("0_2", "promised"))
+    assert other.threads[0].tasks == (TaskRow("0_1", "warm-up"), TaskRow("0_0", "standby", behind=12))
+    assert (other.state, other.version, other.threads[0].state) == ("RUNNING", "0.1.0", "RUNNING")
+
+
+def test_what_restores_shows_how_far_it_is() -> None:
+    seen = Scraped("alpha", restored={A: 300, B: 9}, remaining={A: 100, B: 0})
+    restoring, active = (thread.tasks[0] for thread in shown({"p1": seen}).instances[0].threads)
+    assert (restoring.role, restoring.behind, restoring.progress) == ("restoring", 100, 0.75)
+    assert (active.role, active.progress) == ("active", None)
+
+
+def test_what_is_not_known_is_a_dash_and_says_why() -> None:
+    found = shown({PROCESS: "no metrics at 127.0.0.1:9: refused"})
+    assert found.instances[1].threads[0].tasks[1].behind is None
+    text = "\n".join(printed(found))
+    assert "alpha: metrics_port isn't set; states and restore progress aren't known" in text
+    assert "b99f1955: no metrics at 127.0.0.1:9: refused" in text
+
+
+def test_the_view_has_a_row_for_each_task() -> None:
+    assert printed(shown({PROCESS: SEEN}))[1:14] == [
+        "2 instances, 3 threads, 3 tasks: 2 active, 1 warm-up, 1 standby, 1 promised; input lag 1,200",
+        "rebalanced 12 s ago: warm-up 0_1 has caught up; it starts (2)",
+        "",
+        "instance          thread   task  role      input lag  state",
+        "alpha             1 leads  0_0   active        1,200",
+        "baseline          2        0_1   active            0",
+        "10.0.0.1                   0_2   promised             waits for its owner",
+        "",
+        "b99f1955          1        0_1   warm-up              –",
+        "RUNNING baseline           0_0   standby              12 behind",
+        "10.0.0.1 0.1.0",
+        "",
+        "alpha: metrics_port isn't set; states and restore progress aren't known",
+    ]
+
+
+def test_the_view_can_have_a_row_for_each_thread() -> None:
+    rows = [" ".join(line.split()) for line in printed(shown({PROCESS: SEEN}), tasks=False)]
+    assert "alpha 1 leads 1 1 active 1,200" in rows
+    assert "b99f1955 1 2 1 warm-up, 1 standby – standbys 12 behind" in rows
+
+
+def test_a_restoration_is_a_bar_with_what_is_left() -> None:
+    seen = Scraped("alpha", restored={A: 3_000}, remaining={A: 1_000})
+    (row,) = [line for line in printed(shown({"p1": seen})) if "restoring " in line and "0_0" in line]
+    assert row.endswith("━━━━━━━╸   75 %, 1,000 left")
+
+
+def test_a_view_knows_its_height() -> None:
+    assert height(shown({PROCESS: SEEN})) >= len(printed(shown({PROCESS: SEEN})))
+
+
+def test_a_member_that_was_refused_says_why() -> None:
+    group = stable(described("alpha-StreamThread-1", "p1", Assignment(error="source topics don't exist: in")))
+    assert "refused: source topics don't exist: in" in printed(shown({}, group))
+
+
+def test_a_member_that_is_a_whole_instance_shows_its_capacity() -> None:
+    said = Subscription("p1", "m4", 4, ("in",), "f")
+    member = Member(DescribedMember("id", "alpha", "10.0.0.1", None, b"", b""), said, running(A))
+    (thread,) = picture("words", GROUP, [member], LAGS, {}).instances[0].threads
+    assert thread.label == "4 threads"
+
+
+def test_members_of_version_1_are_shown_without_what_they_do_not_say() -> None:
+    said = Subscription("p1", "baseline", 1, ("in",), "f", reason="lost on the way")
+    raw = DescribedMember("id", "alpha", "h", None, subscription_bytes(said, (), 1), assignment_bytes(Assignment()))
+    found = shown({}, stable(raw))
+    assert (found.generation, found.leader, found.reasons) == (None, None, ())
+    assert not [line for line in printed(found) if "rebalanced" in line]
+
+
+def test_json_has_everything_under_plain_names() -> None:
+    raw = orjson.loads(orjson.dumps(as_json(shown({PROCESS: SEEN}))))
+    assert raw["reasons"] == {"it starts": 2, "warm-up 0_1 has caught up": 1}
+    task = raw["instances"][0]["threads"][0]["tasks"][0]
+    assert task == {
+        "task": "0_0", "role": "active", "input_lag": 1_200, "behind": None, "restored": None, "progress": None
+    }  # fmt: skip
+
+
+def test_inputs_are_those_of_all_tasks_that_run() -> None:
+    assert inputs_of(members_of(GROUP, "words")) == [IN[A][0], IN[B][0]]
+
+
+def test_a_group_that_rebalances_tells_nothing_of_its_members() -> None:
+    blank = DescribedMember("id", "alpha", "h", None, b"", b"")
+    assert members_of(DescribedGroup("PreparingRebalance", "consumer", "", (blank,)), "words") == []
+
+
+def test_while_a_group_rebalances_its_members_are_named() -> None:
+    blank = DescribedMember("id", "alpha-StreamThread-1-consumer", "h", None, b"", b"")
+    group = DescribedGroup("PreparingRebalance", "consumer", "", (blank,) * 9)
+    note = _rebalancing(group, shown=False)
+    assert note.startswith("rebalancing: alpha-StreamThread-1; what they have can't be seen before that ends")
+    assert "had before" in _rebalancing(group, shown=True)
+    lines = printed(picture("words", group, [], {}, {}, [note]))
+    assert lines[0].startswith("words  PreparingRebalance")
+    assert lines[2].startswith(note[:80])
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        DescribedGroup("Stable", "connect", "sessioned", ()),
+        stable(DescribedMember("id", "other", "h", None, b"\0\3\0\0\0\0", b"")),
+        stable(DescribedMember("id", "other", "h", None, b"\0\0", b"")),
+    ],
+)
+def test_another_programs_group_is_refused(group: DescribedGroup) -> None:
+    with pytest.raises(MilestonesError, match=r"the group words is (none of consumers|that of another program)"):
+        members_of(group, "words")
+
+
+def test_a_kafka_that_goes_away_while_one_watches_is_a_line_below_what_was_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Watched:
+        answers: ClassVar[list[BaseException]] = [KeyboardInterrupt(), KafkaUnreachableError("no broker told it")]
+
+        def again(self) -> Picture:
+            raise self.answers.pop()
+
+    monkeypatch.setattr("milestones.cli.status.INTERVAL_MS", 0)
+    console = Console(file=io.StringIO(), width=100, height=40, force_terminal=True, no_color=True)
+    with pytest.raises(KeyboardInterrupt):
+        _watch(Watched(), console, shown({PROCESS: SEEN}), None)  # type: ignore[arg-type]
+    last = console.file.getvalue().rpartition("generation 7")[2]  # type: ignore[attr-defined]
+    assert "warm-up 0_1 has caught up" in last
+    assert "no broker told it" in last
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "address"),
+    [
+        ("127.0.0.1:80", "10.0.0.1", "127.0.0.1:80"),
+        ("0.0.0.0:80", "10.0.0.1", "10.0.0.1:80"),
+        ("[::]:80", "fe80::1", "[fe80::1]:80"),
+    ],
+)
+def test_an_instance_that_listens_everywhere_is_asked_where_the_broker_sees_it(
+    endpoint: str, host: str, address: str
+) -> None:
+    assert _address(endpoint, host) == address
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """Metrics of an instance `alpha` with a restoring task, a standby and a thread."""
+    metrics, clock = Metrics(StepClock()), StepClock()
+    client = metrics.add(ClientMetrics, client_id="alpha")
+    client.state.value, client.version.value = "RUNNING", "0.1.0"
+    thread = metrics.add(ThreadMetrics, thread_id="alpha-StreamThread-1")
+    thread.thread_state.value = "PARTITIONS_ASSIGNED"
+    task = metrics.add(TaskMetrics, thread_id="alpha-StreamThread-1", task_id="0_0")
+    task.restore.total, task.restore_remaining_records_total.value = 30, 10
+    standby = metrics.add(StandbyMetrics, thread_id="alpha-StreamThread-1", task_id="0_1")
+    standby.standby_records_lag.value = 7
+    for scope in (client, thread, task, standby):
+        scope.publish(clock.monotonic_ms())
+    endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
+    yield str(metrics.address)
+    endpoint.close()
+
+
+def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
+    assert scrape(served, "alpha-StreamThread-1-consumer") == Scraped(
+        "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
+        restored={A: 30}, remaining={A: 10}, standby_lags={B: 7},
+    )  # fmt: skip
+
+
+def test_metrics_of_another_instance_at_an_outdated_address_do_not_count(served: str) -> None:
+    assert scrape(served, "beta-StreamThread-1-consumer") == f"no metrics at {served}: those are of alpha"
+
+
+def test_an_address_where_nobody_listens_or_nonsense_is_no_error() -> None:
+    assert "no metrics at 127.0.0.1:9" in str(scrape("127.0.0.1:9", "alpha"))
+    assert "no metrics at nonsense" in str(scrape("nonsense:port", "alpha"))
+    with pytest.raises(ValueError):
+        read_metrics("<html>}{ 1 2 3 4")
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic_ms() + 60_000
+    while not condition():
+        assert clock.monotonic_ms() < deadline, f"not within a minute: {what}"
+        clock.sleep_ms(100)
+
+
+@pytest.mark.kafka
+def test_two_instances_with_standbys_are_shown_as_they_are(
+    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"status-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.create_topics([NewTopic(f"{name}-in", 2), NewTopic(f"{name}-out", 1)]).values():
+        future.result(60)
+    builder = StreamsBuilder()
+    lines = builder.stream(f"{name}-in", key=serdes.STRING, value=serdes.STRING)
+    lines.group_by_key().count("counts").to_stream().to(f"{name}-out", value=serdes.LONG)
+    command = ["status", "-a", name, "-b", kafka]
+    assert invoke([*command, "--once"]) == 1
+    assert f"there is no group {name}" in " ".join(capsys.readouterr().err.split())
+
+    def seen() -> list[tuple[str, str, str, int | None, int | None]]:
+        assert invoke([*command, "--json"]) == 0
+        raw = orjson.loads(capsys.readouterr().out)
+        return sorted(
+            (instance["name"], task["task"], task["role"], task["input_lag"], task["behind"])
+            for instance in raw["instances"] for thread in instance["threads"] for task in thread["tasks"]
+        )  # fmt: skip
+
+    def settled(of_a: str, of_b: str) -> bool:
+        wanted = [
+            ("a", of_a, "active", 0, None), ("a", of_b, "standby", None, 0),
+            ("b", of_a, "standby", None, 0), ("b", of_b, "active", 0, None),
+        ]  # fmt: skip
+        return seen() == sorted(wanted)
+
+    with ExitStack() as stack:
+        for client in ("a", "b"):
+            streams = Streams(
+                builder, application_id=name, bootstrap_servers=kafka, client_id=client, metrics_port=0,
+                state_dir=str(tmp_path / client), commit_interval_ms=100, auto_offset_reset="earliest",
+                num_standby_replicas=1,
+            )  # fmt: skip
+            streams.start()
+            stack.callback(streams.close)
+            until(lambda at=streams: at.state is StreamsState.RUNNING, "it runs")  # type: ignore[misc]
+        producer = Producer({"bootstrap.servers": kafka})
+        for number in range(1_000):
+            producer.produce(f"{name}-in", b"x", f"k{number}".encode(), partition=number % 2)
+        assert producer.flush(60) == 0
+        until(lambda: settled("0_0", "0_1") or settled("0_1", "0_0"), "each has one task, and a standby of the other")
+        assert invoke([*command, "--once"]) == 0
+        text = capsys.readouterr().out
+        assert "2 instances, 2 threads, 2 tasks: 2 active, 2 standby; input lag 0" in text
+        assert "RUNNING baseline" in text
+        assert "leads" in text
+    assert invoke([*command, "--once"]) == 1
+    assert "nobody runs" in capsys.readouterr().err
+
+
+@pytest.mark.kafka
+def test_the_group_of_a_plain_consumer_is_told_from_ours(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"plain-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": name})
+    consumer.subscribe([name])
+    until(lambda: (consumer.poll(0.1), consumer.assignment())[1] != [], "the consumer has its partition")
+    assert invoke(["status", "-a", name, "-b", kafka, "--once"]) == 1
+    assert f"the group {name} is that of another program" in " ".join(capsys.readouterr().err.split())
+    consumer.close()
