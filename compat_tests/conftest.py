@@ -2,19 +2,22 @@
 
 *Guarantees*: a case that takes `stage` runs once per stage asked for, one that takes `guarantee` once per guarantee;
 a failure prints the seed and the command that repeats it; each run writes the matrix of cases by stage.
-*Assumes*: one process runs the suite (the broker and the report are the session's).
+*Assumes*: one process runs the cases, or workers of pytest-xdist do: each has a broker, the first process the report.
 """
 
 from __future__ import annotations
 
 import random
-import shlex
+import shutil
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests.harness import brokers, report
+from compat_tests.harness import brokers, workers
+from compat_tests.harness.recorder import LOGS, Recorder, command
+from compat_tests.harness.report import Results
 from compat_tests.harness.world import World, new_world
 from milestones.flags import STAGES
 
@@ -22,12 +25,10 @@ GUARANTEES = ("at_least_once", "exactly_once_v2")
 SELECTIONS = ("short", "full", "soak")
 CASE_S = 400
 """More than the deadlines of a case's waits together: these say more than a time-out of the whole."""
-IN_MATRIX = ("cases", "random_topologies", "soak")
-"""Folders whose cases are in the matrix; the planted faults aren't."""
 REPORT = Path("report") / "compatibility"
 
-_results = pytest.StashKey[report.Results]()
-_broker_note = pytest.StashKey[str]()
+_files = pytest.StashKey[Path]()
+_notes = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,18 +47,43 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{selection}: runs only with --selection {selection} or longer")
     config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")
     config.addinivalue_line("markers", "broker_faults: kills or pauses the broker; not on one of yours")
-    if config.option.seed is None:
-        config.option.seed = random.randrange(1_000_000)
-    choice, note = brokers.resolve(config.option.broker)
-    config.option.broker, config.stash[_broker_note] = choice, note
-    config.stash[_results] = report.Results(seed=config.option.seed, broker=choice)
+    if (given := workers.handed(config)) is None:
+        _lead(config)
+    else:
+        config.option.seed, config.option.broker, config.stash[_files] = given
+
+
+def _lead(config: pytest.Config) -> None:
+    """Decide for all workers, and record what they did; without workers, for this process."""
+    option = config.option
+    if option.seed is None:
+        option.seed = random.randrange(1_000_000)
+    option.broker, note = brokers.resolve(option.broker)
+    workers.send_one_by_one(config)
+    config.stash[_notes] = [note] if note else []
+    config.stash[_files] = Path(tempfile.mkdtemp(prefix="milestones-report-"))
+    config.add_cleanup(lambda: shutil.rmtree(config.stash[_files], ignore_errors=True))
+    results = Results(option.seed, option.broker, workers.count(config))
+    folder = option.report or config.rootpath / REPORT
+    config.pluginmanager.register(Recorder(results, option, folder, config.stash[_files]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: workers.Node) -> None:
+    """What the worker would otherwise choose for itself."""
+    config: pytest.Config = node.config  # type: ignore[attr-defined]
+    workers.hand_over(node, workers.Handed(config.option.seed, config.option.broker, config.stash[_files]))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     option = config.option
     chosen = f"stages {','.join(stages(config))}, guarantee {option.guarantee or 'both'}, selection {option.selection}"
-    lines = [f"compatibility suite: {chosen}, broker {option.broker}, seed {option.seed}"]
-    return [*lines, note] if (note := config.stash[_broker_note]) else lines
+    first = f"compatibility suite: {chosen}, broker {option.broker}, seed {option.seed}"
+    lines = [first, *config.stash.get(_notes, [])]
+    if count := workers.count(config):
+        share = "each with a broker of its own" if brokers.is_own(option.broker) else "all on this broker"
+        lines.append(f"parallel workers: {count}, {share}")
+    return lines
 
 
 def stages(config: pytest.Config) -> list[str]:
@@ -94,6 +120,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
+    if workers.handed(config) is not None:
+        items[:] = workers.longest_first(items)
 
 
 def _other_guarantee(item: pytest.Item) -> bool:
@@ -104,7 +132,7 @@ def _other_guarantee(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    """The session's Kafka."""
+    """The session's Kafka; each worker is a session."""
     with brokers.running(request.config.option.broker, tmp_path_factory.mktemp("broker")) as running:
         yield running
 
@@ -137,54 +165,21 @@ def _world(
 
 
 @pytest.fixture
-def report_file(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Path]:
+def report_file(request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """Where to write a file that is to lie in the report's folder when the run has ended."""
-
-    def named(name: str) -> Path:
-        request.config.stash[_results].files.append(tmp_path / name)
-        return tmp_path / name
-
-    return named
+    return lambda name: request.config.stash[_files] / name
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Failures get the seed, the command and the instances' logs; every case a line in the matrix."""
+    """Failures get the seed, the command and the instances' logs."""
     result = yield
     world: World | None = getattr(item, "world", None)
-    results = item.config.stash[_results]
     if world is not None and result.failed:
-        result.sections.append(("repeat it with", _command(item)))
+        result.sections.append(("repeat it with", command(item.config.option, item.nodeid)))
         for instance in world.instances:
             result.sections.append((f"instance {instance.name}", instance.log_tail()))
-    if _in_the_matrix(item):
-        logs = [instance.log_file for instance in world.instances] if world is not None else []
-        results.add(item.nodeid, result, _command(item), logs)
+        result.user_properties.append((LOGS, [str(instance.log_file) for instance in world.instances]))
     return result
-
-
-def _in_the_matrix(item: pytest.Item) -> bool:
-    return "stage" in getattr(item, "fixturenames", ()) and item.path.parent.name in IN_MATRIX
-
-
-def _command(item: pytest.Item) -> str:
-    option = item.config.option
-    parts = ["pytest", item.nodeid, "--seed", str(option.seed), "--broker", option.broker]
-    parts += ["--selection", option.selection]
-    parts += ["--stages", option.stages] if option.stages else []
-    return shlex.join(parts)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    results = session.config.stash[_results]
-    if results.cases:
-        planned = [item.nodeid for item in session.items if _in_the_matrix(item)]
-        results.write(session.config.option.report or session.config.rootpath / REPORT, planned)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    results = config.stash[_results]
-    if results.written is not None:
-        terminalreporter.write_line(f"matrix of cases by stage: {results.written}")

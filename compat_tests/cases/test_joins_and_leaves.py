@@ -13,7 +13,7 @@ from compat_tests.harness.judge import judge
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 
-CHANGES = {"short": 5, "full": 20, "soak": 20}
+CHANGES = 20
 NAMES = "abcd"
 FEWEST = 2
 KINDS = ("join", "leave", "kill", "pause")
@@ -71,9 +71,7 @@ class Group:
 
 
 @pytest.mark.full
-def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(
-    world: World, request: pytest.FixtureRequest
-) -> None:
+def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(world: World) -> None:
     world.create(out=4)
     group = Group(world, world.input("in", 6))
     group.load()
@@ -81,7 +79,7 @@ def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(
         one.start()
     world.group_is(*group.all[:3])
     changes = []
-    for _ in range(CHANGES[request.config.option.selection]):
+    for _ in range(CHANGES):
         changes.append(group.change())
         group.go_on()
     print(", ".join(changes))

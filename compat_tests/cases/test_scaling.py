@@ -84,6 +84,7 @@ def test_on_the_way_from_one_to_three_instances_tasks_move_to_where_their_state_
     hold(at_most_warming(past, most))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World) -> None:
     world.create(out=PARTITIONS)
     feed = world.input("in", PARTITIONS)

@@ -1,7 +1,7 @@
 """Where the suite's Kafka comes from: `--broker auto`, `testcontainers`, `process`, or `HOST:PORT`.
 
-*Guarantees*: one broker per session, taken away at its end; a broker of the user's is left as it was, but for topics
-whose deletion failed.
+*Guarantees*: one broker per session (each worker of pytest-xdist has one), taken away at its end; a broker of the
+user's is left as it was, but for topics whose deletion failed.
 *Assumes*: a broker of the user's allows session timeouts of 6 s (Kafka's default).
 """
 
@@ -96,10 +96,15 @@ def resolve(choice: str) -> tuple[str, str]:
     return "testcontainers", ""
 
 
+def is_own(choice: str) -> bool:
+    """Whether each session starts a broker for itself."""
+    return choice in ("process", "testcontainers")
+
+
 @contextmanager
 def running(choice: str, directory: Path) -> Iterator[Broker]:
     """A broker as `--broker` asked for, until the end of the block."""
-    if choice not in ("process", "testcontainers"):
+    if not is_own(choice):
         yield ExternalBroker(choice)
         return
     with KafkaProxy() as proxy:

@@ -22,6 +22,8 @@ from milestones.flags import STAGES
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 STAGE_NAMES = tuple(stage.name for stage in STAGES)
+IN_MATRIX = ("cases", "random_topologies", "soak")
+"""Folders whose cases are in the matrix; the planted faults aren't."""
 LONGEST = 150
 """Characters of the name of a failure's folder, before it is cut."""
 
@@ -79,11 +81,11 @@ class Case:
         self.seconds += result.duration
         if result.failed:
             self.outcome = matrix.FAILED
-            self.text += f"{result.when}\n{result.longreprtext}\n"
+            self.text += f"{result.when}\n{_error(result)}\n"
             self.error = self.error or _first_line(result)
         elif self.outcome == matrix.UNFINISHED and result.skipped:
             self.outcome = matrix.SKIPPED
-            self.error = result.longrepr[2] if isinstance(result.longrepr, tuple) else result.longreprtext
+            self.error = result.longrepr[2] if isinstance(result.longrepr, tuple | list) else result.longreprtext
         elif self.outcome == matrix.UNFINISHED and result.when == "call":
             self.outcome = matrix.PASSED
 
@@ -96,10 +98,11 @@ class Case:
 
 @dataclass
 class Results:
-    """All cases of a run. `files`: what they wrote for whoever reads the report."""
+    """All cases of a run. `workers`: 0: there were none; `files`: what cases wrote for whoever reads the report."""
 
     seed: int
     broker: str
+    workers: int = 0
     cases: dict[str, Case] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     started: float = field(default_factory=time.time)
@@ -127,18 +130,30 @@ class Results:
         run = {id: self.cases.get(id) or Case(id, "", matrix.NOT_RUN) for id in [*planned, *self.cases]}
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.started))
         head = f"{when}, seed {self.seed}, broker {self.broker}, {matrix.duration(time.time() - self.started)}"
+        head += f", {self.workers} workers" if self.workers > 1 else ""
         names = [file.name for file in files]
-        shown = matrix.Matrix(head, [case.shown() for case in run.values()], STAGE_NAMES, names)
+        cells = [case.shown() for case in sorted(run.values(), key=lambda case: case.file)]
+        shown = matrix.Matrix(head, cells, STAGE_NAMES, names)
         (folder / "matrix.md").write_text(matrix.markdown(shown), "utf-8")
         (folder / "matrix.html").write_text(matrix.page(shown), "utf-8")
         self.written = folder / "matrix.html"
 
 
+def in_the_matrix(id: str) -> bool:
+    """Whether the case of this id is one of a stage, in one of the folders."""
+    return Path(id.partition("::")[0]).parent.name in IN_MATRIX and Case(id, "").column.stage != ""
+
+
 def _first_line(result: pytest.TestReport) -> str:
     """What went wrong, in one line."""
     crash = getattr(result.longrepr, "reprcrash", None)
-    lines = (crash.message if crash is not None else result.longreprtext).strip().splitlines()
+    lines = (crash.message if crash is not None else _error(result)).strip().splitlines()
     return lines[0] if lines else ""
+
+
+def _error(result: pytest.TestReport) -> str:
+    """All of what went wrong. `longreprtext` would name the worker first."""
+    return str(result.longrepr)
 
 
 def _keep(case: Case, folder: Path) -> None:

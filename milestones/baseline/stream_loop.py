@@ -138,9 +138,20 @@ class StreamLoop:
         self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
         self._tasks.close(self._tasks.owned)
 
-    def shut_down(self) -> None:
-        """A clean end: commit what can be committed, close every task."""
+    def shut_down(self, *, leave_group: bool) -> None:
+        """A clean end: commit what can be committed, close every task, leave the group."""
         self._measures.moved(ThreadState.PENDING_SHUTDOWN)
+        try:
+            committed = self._commit_at_last()
+            self._tasks.close(self._tasks.owned)
+            if committed and leave_group:
+                # Nothing of ours is open in Kafka: nobody has to wait until standbys and clients are closed.
+                self._clients.member.close(leave=True)
+        finally:
+            self._tasks.close(self._tasks.everything)
+            self._measures.close()
+
+    def _commit_at_last(self) -> bool:
         try:
             self._commit()
         except (KafkaException, MilestonesError) as error:
@@ -148,9 +159,8 @@ class StreamLoop:
                 "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
                 "processed again after the next start", self._context.name, error,
             )  # fmt: skip
-        finally:
-            self._tasks.close(self._tasks.everything)
-            self._measures.close()
+            return False
+        return True
 
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""

@@ -69,7 +69,7 @@ class StreamThread(threading.Thread):
                 loop.run_once(self._context.clock.monotonic_ms())
             leave_group = stop.leave_group
             self._move(ThreadState.PENDING_SHUTDOWN)
-            loop.shut_down()
+            loop.shut_down(leave_group=leave_group)
         except BaseException as error:
             failure = self._fail(loop, error)
         if clients is not None:

@@ -236,6 +236,7 @@ class FakeMember:
         self.holds = False
         self.questions: list[tuple[int, frozenset[TopicPartition], Any]] = []
         self.on_join: Callable[[Subscription], None] = lambda _: None
+        self.on_close: Callable[[], None] = lambda: None
         self.closed: bool | None = None
         self.started = False
 
@@ -284,6 +285,7 @@ class FakeMember:
         self.questions.clear()
 
     def close(self, leave: bool) -> None:
+        self.on_close()
         self.closed = leave
 
 

@@ -87,7 +87,7 @@ def test_what_is_gone_takes_its_metrics_along() -> None:
     assert things(r, "stream-task-metrics", "task-id") == {"0_1"}
     assert things(r, "consumer-fetch-manager-metrics", "partition") == {"1"}
     assert of(r, "stream-thread-metrics")["task-closed-total"] == 1
-    r.loop.shut_down()
+    r.loop.shut_down(leave_group=True)
     assert r.world.context.metrics.snapshot() == {}
 
 

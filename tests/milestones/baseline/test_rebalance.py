@@ -309,3 +309,23 @@ def test_the_group_is_told_also_when_a_task_does_not_close_cleanly() -> None:
     with pytest.raises(ValueError, match="user's close"):
         r.loop.fail(shut_application_down="we died")
     assert group.heard == ["we died"]
+
+
+def test_a_thread_that_leaves_has_committed_and_closed_its_active_tasks_before() -> None:
+    r = busy(0)
+    seen: list[Any] = []
+    task = r.tasks.processing[A]
+    r.world.member.on_close = lambda: seen.append((r.world.producer.committed[IN].offset, task.state))
+    r.loop.shut_down(leave_group=True)
+    assert seen == [(2, State.CLOSED)]
+
+
+@pytest.mark.parametrize(("leave", "error"), [(False, None), (True, FENCED)])
+def test_a_thread_that_stays_a_member_or_could_not_commit_does_not_leave_before_its_clients_are_closed(
+    leave: bool, error: Any
+) -> None:
+    r = busy(0)
+    if error is not None:
+        r.world.producer.fail("commit", error)
+    r.loop.shut_down(leave_group=leave)
+    assert r.world.member.closed is None

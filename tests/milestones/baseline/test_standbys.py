@@ -553,7 +553,7 @@ def test_at_the_end_of_a_thread_standbys_and_stores_between_two_roles_are_closed
     r = standby(None, A, B)
     r.tasks.assign({A: [IN]}, {B})
     assert r.world.state.held == {A, B}
-    r.loop.shut_down() if end == "shut_down" else r.loop.fail(shut_application_down=None)
+    r.loop.shut_down(leave_group=True) if end == "shut_down" else r.loop.fail(shut_application_down=None)
     assert r.world.state.held == set()
     assert places(r.tasks) == {}
 

@@ -121,7 +121,7 @@ def test_a_clean_end_commits_and_closes() -> None:
     put(world, 0, "a")
     r = Running(world).run(0)
     r.step(2)
-    r.loop.shut_down()
+    r.loop.shut_down(leave_group=True)
     assert world.producer.committed[IN].offset == 1
     assert world.state.held == set()
 
@@ -133,7 +133,7 @@ def test_a_clean_end_whose_commit_fails_closes_all_the_same(error: Any, caplog: 
     r = Running(world).run(0)
     r.step(2)
     world.producer.fail("send_offsets", error)
-    r.loop.shut_down()
+    r.loop.shut_down(leave_group=True)
     assert world.state.held == set()
     assert "the last commit failed" in caplog.text
 
@@ -146,7 +146,7 @@ def test_a_clean_end_in_the_middle_of_a_rebalance_closes_what_waits_restores_and
     r.rebalance(0, 1)
     world.member.holds = True
     r.assign(0, 1, 2)
-    r.loop.shut_down()
+    r.loop.shut_down(leave_group=True)
     assert r.tasks.owned == frozenset()
     assert world.state.held == set()
 
