@@ -181,8 +181,11 @@ class Cluster:
             return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
 
     def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
-        """What the broker wrote down about a group (see `oracles.group.history`)."""
-        partition = java_hash(group) % self.topics()[OFFSETS_TOPIC]
+        """What the broker wrote down about a group (see `oracles.group.history`): nothing before its first group."""
+        offsets = self.admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC)
+        if offsets is None or not offsets.partitions:
+            return []
+        partition = java_hash(group) % len(offsets.partitions)  # of all of them, those without a leader too
         with Tail(self, (), [Place(OFFSETS_TOPIC, partition)]) as tail:
             tail.to_the_end(timeout_s)
             return tail.rows

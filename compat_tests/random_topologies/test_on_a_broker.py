@@ -6,6 +6,7 @@ A failure shows the smallest case found, in text, and the command that repeats i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_random_cases_with_all_faults_are_as_promised(
 def test_two_stages_commit_the_same(
     request: pytest.FixtureRequest, broker: Broker, stage: str, other: str | None, tmp_path: Path
 ) -> None:
-    """`other` None: the baseline, which every stage must be like."""
+    """`other` None: the baseline, which every stage must be like. How much input goes by during a fault is a matter of
+    time: two runs on brokers get the same input only without one."""
     case = random_case(request.config.option.seed, "exactly_once_v2", quick=True)
+    case = case if other == INTERPRETER else replace(case, faults=())
     assert compare(broker, case, stage, other or "baseline", tmp_path) == []

@@ -39,8 +39,9 @@ def tasks_are_given_away_at_once() -> None:
     """The leader doesn't ask who has a task still: it moves in one step."""
 
     @around(TopologyLeader, "assign")
-    def assign(original: Any, leader: Any, members: Any) -> Any:
-        return original(leader, {name: replace(member, active=frozenset()) for name, member in members.items()})
+    def assign(original: Any, leader: Any, members: Any, *more: Any) -> Any:
+        forgetful = {name: replace(member, active=frozenset()) for name, member in members.items()}
+        return original(leader, forgetful, *more)
 
 
 @mutation
