@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -119,6 +120,11 @@ class Run:
         return found
 
 
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores them, and so does all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(directory: Path, workers: int, *arguments: str, **files: str) -> Run:
     """Run `files` (name: text) as cases."""
     suite, folder = directory / "suite", directory / "report"
@@ -133,7 +139,14 @@ def run(directory: Path, workers: int, *arguments: str, **files: str) -> Run:
     command += ["--report", str(folder), "--basetemp", str(directory / "work"), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     done = subprocess.run(
-        command, cwd=suite, env=environment, capture_output=True, text=True, start_new_session=True, check=False
+        command,
+        cwd=suite,
+        env=environment,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+        preexec_fn=heed_interrupts,
     )
     return Run(done.returncode, done.stdout + done.stderr, folder)
 
