@@ -37,3 +37,10 @@ class SystemClock:
 
     def sleep_ms(self, ms: int) -> None:
         time.sleep(ms / 1000)
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it: `90 s`, `45 min`, `3.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

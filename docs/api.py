@@ -65,6 +65,7 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         timestamps.SourceRecord,
     ],
     "Serdes": [serdes.Serde, serdes.list_serde],
+    "Listeners": [m.StateRestoreListener, m.StandbyUpdateListener, m.SuspendReason],
     "Errors": [
         m.MilestonesError,
         m.ConfigError,

@@ -47,6 +47,7 @@ from milestones.common.topology.handlers import (
     send_to_dead_letter_topic,
 )
 from milestones.context import Exceptions
+from milestones.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.states import StreamsState, ThreadState
 from milestones.streams import Streams
 
@@ -78,12 +79,15 @@ __all__ = [
     "Serde",
     "SerializationError",
     "SourceTopicError",
+    "StandbyUpdateListener",
     "StateError",
+    "StateRestoreListener",
     "StoreSpec",
     "Streams",
     "StreamsBuilder",
     "StreamsConfig",
     "StreamsState",
+    "SuspendReason",
     "TaskId",
     "ThreadState",
     "TimestampedKeyValueStore",

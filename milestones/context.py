@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.kafka.patience import Patience
 from milestones.common.records import TaskId, TopicPartition
+from milestones.listeners import Listeners
 from milestones.live import Live
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class ThreadContext:
     notify: Callable[[ThreadEvent], None]
     decide: Callable[[BaseException], Exceptions]
     live: Live = field(default_factory=Live)
+    listeners: Listeners = field(default_factory=Listeners)
     patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:

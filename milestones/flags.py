@@ -45,7 +45,7 @@ STAGES: tuple[Stage, ...] = (
         needs=None,
         title="restoration and standby updates on threads of their own",
         source=f"{_DESIGN}, KAFKA-10199",
-        built=False,
+        built=True,
     ),
     Stage(
         name="m2",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
     from milestones.housekeeper import Requests
+    from milestones.listeners import Listeners
     from milestones.live import Live
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class Instance:
         notify: Callable[[ThreadEvent], None],
         decide: Callable[[BaseException], Exceptions],
         live: Live,
+        listeners: Listeners,
     ) -> ThreadContext:
         """What the stream thread of this number (from 1) is given. Its transactional id is written down before."""
         if self._config.exactly_once:
@@ -123,6 +125,7 @@ class Instance:
             notify=notify,
             decide=decide,
             live=live,
+            listeners=listeners,
         )
 
     def close(self) -> None:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
+    from milestones.common.clock import Clock
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
+    from milestones.common.metrics import Metrics
+    from milestones.common.state.local import LocalState
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import OpenState, Staged, Task
     from milestones.context import ThreadContext
@@ -26,9 +29,12 @@ class Clients(Protocol):
     """Client ownership: the Kafka clients that one thread works with."""
 
     consumer: AssignedConsumer
-    restore_consumer: AssignedConsumer
     producer: OutputProducer
     member: GroupMember
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
+        ...
 
     def renew_producer(self) -> None:
         """Drop the producer and make a new one of the same transactional id, initialised: it fences the old one."""
@@ -59,8 +65,32 @@ class StateOwnership(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FailedTask:
+    """A task whose restoration ended with an error. `again`: it may be opened and restored anew; else the thread ends
+    with the error."""
+
+    task: Task | StandbyTask
+    error: BaseException
+    again: bool
+
+
 class Restoration(Protocol):
-    """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there."""
+    """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
+
+    A task that was removed is *in transit* until `take_removed` gives it back: at once, or any time later. Nothing but
+    `close` waits for it.
+    """
+
+    @property
+    def blocked_ns(self) -> int:
+        """How long the stream thread has waited for Kafka in here."""
+        ...
+
+    @property
+    def look_ms(self) -> int:
+        """How long the stream thread may wait for input while a task isn't running yet."""
+        ...
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
         """Take the task. `committed`: its inputs' committed offsets, which have been read stable before."""
@@ -70,8 +100,8 @@ class Restoration(Protocol):
         """Take the standby; it never completes."""
         ...
 
-    def remove(self, task: TaskId) -> None:
-        """Give the task back, by `take_removed`; what is restored stays restored."""
+    def remove(self, task: TaskId, *, recycled: bool = False) -> None:
+        """Give the task back, by `take_removed`; what is restored stays restored. `recycled`: it changes its role."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -88,6 +118,15 @@ class Restoration(Protocol):
 
     def take_removed(self) -> list[Task | StandbyTask]: ...
 
+    def take_failed(self) -> list[FailedTask]:
+        """Tasks that weren't removed and can't be restored."""
+        ...
+
+    def close(self, timeout_ms: int) -> None:
+        """The end, once every task was removed: let the restore consumer go, and wait at most so long for what is in
+        transit. What comes back later than that is closed where it is."""
+        ...
+
     def remaining(self) -> Mapping[TaskId, int]:
         """Changelog records still to restore, by active task in restoration."""
         ...
@@ -97,7 +136,7 @@ class Restoration(Protocol):
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The sum of its changelogs' offsets, by task that is here."""
+        """The sum of its changelogs' offsets, by task that is here or in transit."""
         ...
 
 
@@ -175,9 +214,19 @@ class Recovery(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """A thread of its own that only looks."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        """Ask it to end; nobody waits for that."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts:
-    """One factory per seam; each is called once per stream thread, in that thread."""
+    """One factory per seam; each but the observer's is called once per stream thread, in that thread."""
 
     clients: Callable[[ThreadContext], Clients]
     state: Callable[[ThreadContext, Clients], StateOwnership]
@@ -186,3 +235,5 @@ class Parts:
     collection: Callable[[ThreadContext, Clients], OutputCollection]
     commit: Callable[[ThreadContext, Clients, OutputCollection], Commit]
     recovery: Callable[[ThreadContext, Clients], Recovery]
+    observer: Callable[[str, LocalState, Metrics, Clock], Observer | None]
+    """What watches the instance's state, if anything does: one per client, started and closed by the supervisor."""

@@ -19,6 +19,7 @@ from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.context import Exceptions
 from milestones.flags import parse_milestones
+from milestones.listeners import StandbyUpdateListener, StateRestoreListener
 from milestones.states import StreamsState
 from milestones.supervisor import Supervisor
 
@@ -67,6 +68,16 @@ class Streams:
         one that calls `start`). Only before `start`."""
         self._before_start("a state listener")
         self._supervisor.listener = listener
+
+    def set_global_state_restore_listener(self, listener: StateRestoreListener) -> None:
+        """Tell `listener` how active tasks restore their stores, in the threads that do it; before `start`."""
+        self._before_start("a state restore listener")
+        self._supervisor.listeners.restore = listener
+
+    def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
+        """Tell `listener` how standbys follow their changelogs, in the threads that do it (KIP-869); before `start`."""
+        self._before_start("a standby update listener")
+        self._supervisor.listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
         """Let `handler(error)` decide what follows when a stream thread dies: `Exceptions.REPLACE_THREAD`,

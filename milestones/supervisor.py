@@ -24,6 +24,7 @@ from milestones.context import Exceptions, ThreadFailed, ThreadMoved, ThreadRepo
 from milestones.flags import stage_name
 from milestones.housekeeper import Housekeeper, NewSources
 from milestones.instance import Instance
+from milestones.listeners import Listeners
 from milestones.live import Live
 from milestones.states import ALIVE_THREADS, StreamsState, ThreadState, moved
 from milestones.supervision import (
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from milestones.application import Application
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
-    from milestones.parts import Parts
+    from milestones.parts import Observer, Parts
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,12 @@ class Supervisor:
         self.stopped = threading.Event()
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
         self.live = Live(config.num_stream_threads)
+        self.listeners = Listeners()
         self._client_id = ""
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
+        self._observer: Observer | None = None
         self._listening: int | None = None
 
     def begin(self) -> None:
@@ -110,6 +113,10 @@ class Supervisor:
         )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
+        name = f"{instance.client_id}-metrics"
+        self._observer = self._parts.observer(name, instance.state, self.metrics, self._clock)
+        if self._observer is not None:
+            self._observer.start()
         name = f"{instance.client_id}-supervisor"
         self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
         self._thread.start()
@@ -258,7 +265,7 @@ class Supervisor:
 
     def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:
         context = instance.thread_context(
-            index, self.metrics, housekeeper.requests, self._tell, self._decide, self.live
+            index, self.metrics, housekeeper.requests, self._tell, self._decide, self.live, self.listeners
         )
         thread = StreamThread(context, self._parts)
         self._members[context.name] = _Member(thread)
@@ -292,9 +299,8 @@ class Supervisor:
         self._follow()
 
     def _gone(self, name: str) -> None:
-        member = self._members.pop(name)
+        member = self._forget(name)
         assert member.removal is not None  # else nobody says that it is gone
-        self._records_before += member.report.records if member.report is not None else 0
         self.live.gone(member.removal.number)
         member.removal.done.set()
 
@@ -308,10 +314,14 @@ class Supervisor:
 
     def _replace(self, name: str, add: Callable[[int], None]) -> None:
         """A dead thread's successor, with its number."""
+        self._forget(name).thread.join()
+        add(int(name.rsplit("-", 1)[1]))
+
+    def _forget(self, name: str) -> _Member:
+        """A thread that has ended; what it has processed still counts."""
         member = self._members.pop(name)
         self._records_before += member.report.records if member.report is not None else 0
-        member.thread.join()
-        add(int(name.rsplit("-", 1)[1]))
+        return member
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join everything that was started; then say that it's over."""
@@ -323,6 +333,8 @@ class Supervisor:
             join(member.thread)
         self._mailbox.close()
         self._give_up_removals()
+        if self._observer is not None:
+            self._observer.close()
         housekeeper.close()
         join(housekeeper)
         try:

@@ -16,8 +16,13 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
+from milestones.common.clock import Clock
+from milestones.common.metrics import Metrics
+from milestones.common.state.local import LocalState
 from milestones.context import ThreadContext
-from milestones.parts import Clients, Commit, OutputCollection, Parts
+from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
+from milestones.m1_state_updater.restoration import UpdaterRestoration
+from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts
 
 CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
     "exactly_once_v2": Transaction,
@@ -31,6 +36,10 @@ def _commit(context: ThreadContext, clients: Clients, collection: OutputCollecti
     return Committer(clients, collection, confirmation(context, clients))
 
 
+def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
+    return EngineMetricsThread(name, state.statistics, metrics, clock)
+
+
 BASELINE = Parts(
     clients=ThreadClients,
     state=TaskOwnedState,
@@ -39,9 +48,12 @@ BASELINE = Parts(
     collection=DirectCollection,
     commit=_commit,
     recovery=RejoinRecovery,
+    observer=lambda *_: None,
 )
 
-REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {}
+REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
+    "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
+}
 """By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
 
 

@@ -14,7 +14,7 @@ goes to the units that have got the fewest remainders yet, among equals to those
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,10 +71,7 @@ class Dealer:
         for index, group in enumerate(groups):
             if index and group.stateful != groups[index - 1].stateful:
                 self.next_kind()
-            held: dict[str, int] = defaultdict(int)
-            for task in group.tasks:
-                if task in owner:
-                    held[owner[task]] += 1
+            held = Counter(owner[task] for task in group.tasks if task in owner)
             result.append(self.deal(len(group.tasks), held))
         return result
 

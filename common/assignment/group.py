@@ -33,26 +33,24 @@ class Process:
 def owners(members: Members, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
     """The live owner of each task. Of two that claim one, the later generation is right, the other will lose it."""
     known = set(tasks)
-    found: dict[TaskId, str] = {}
-    for name in sorted(members, key=lambda name: (members[name].generation, name)):
-        found.update((task, name) for task in members[name].active if task in known)
-    return found
+    return {task: name for name in _by_generation(members) for task in members[name].active if task in known}
 
 
 def heirs(members: Members, owner: Mapping[TaskId, str]) -> dict[TaskId, str]:
     """Who was promised a task that nobody owns any more."""
-    found: dict[TaskId, str] = {}
-    for name in sorted(members, key=lambda name: (members[name].generation, name)):
-        found.update((task, name) for task in members[name].promised if task not in owner)
-    return found
+    return {task: name for name in _by_generation(members) for task in members[name].promised if task not in owner}
+
+
+def _by_generation(members: Members) -> list[str]:
+    """The members, so that who comes later knows better."""
+    return sorted(members, key=lambda name: (members[name].generation, name))
 
 
 class Processes:
     """*Owns*: tables made once from the members.
 
     `owner` is the member that runs a task, `home` its process; `heir` is who was promised a task that nobody runs,
-    `next_home` its process; `opened` has, by task, the members with a standby of it
-    open, by process.
+    `next_home` its process; `opened` has, by task, the members with a standby of it open, by process.
     """
 
     def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:

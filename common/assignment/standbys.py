@@ -13,7 +13,7 @@ better balance, so it ends.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 
 from milestones.common.assignment.balance import Dealer
@@ -31,11 +31,8 @@ def wanted_standbys(
     if copies == 0:
         return {}
     tasks = sorted(plan.stateful)
-    held: dict[str, int] = defaultdict(int)
-    for task in tasks:
-        for process in processes.opened.get(task, ()):
-            # A warm-up becomes the active task.
-            held[process] += process != target[task]
+    # A warm-up becomes the active task.
+    held = Counter(id for task in tasks for id in processes.opened.get(task, ()) if id != target[task])
     dealer.next_kind()
     search = _Search(processes, rules, target, dealer.deal(copies * len(tasks), held))
     for task in tasks:

@@ -8,7 +8,7 @@ state. Standbys as with high availability, without warm-ups.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from milestones.common.assignment.balance import Dealer, distribute, groups_of
@@ -118,10 +118,7 @@ def _copies_of(
     id: str, tasks: Sequence[TaskId], members: Members, processes: Processes, dealer: Dealer
 ) -> dict[TaskId, str]:
     owner = {task: name for task in tasks if (name := _holder(task, id, members, processes))}
-    held: dict[str, int] = defaultdict(int)
-    for name in owner.values():
-        held[name] += 1
-    return distribute(tasks, dealer.deal(len(tasks), held), owner, lambda *_: 0, lambda *_: (), {})
+    return distribute(tasks, dealer.deal(len(tasks), Counter(owner.values())), owner, lambda *_: 0, lambda *_: (), {})
 
 
 def _holder(task: TaskId, id: str, members: Members, processes: Processes) -> str | None:

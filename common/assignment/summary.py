@@ -30,9 +30,10 @@ _UUID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """What the broker appends to a client id (or a static id) to make a member id."""
 
 
-def short_name(member_id: str) -> str:
-    """The client's name, without what the broker appended: for a stream thread that of its logs and metrics."""
-    return _UUID.sub("", member_id).removesuffix("-consumer")
+def short_name(id: str) -> str:
+    """The name in a member id or client id, without what the broker or the client's kind appended: for a stream thread
+    that of its logs and metrics."""
+    return _UUID.sub("", id).removesuffix("-consumer")
 
 
 def names_of(member_ids: Collection[str]) -> dict[str, str]:

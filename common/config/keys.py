@@ -256,6 +256,13 @@ class StateKeys:
         importance="low",
         doc="Memtables of a persistent store, the one being written included.",
     )
+    restore_active_weight = ConfigKey(
+        integer(at_least=1),
+        4,
+        importance="low",
+        doc="While active tasks have much to restore, the state updater (from m1 on) takes one record of standbys for "
+        "so many of theirs.",
+    )
     num_standby_replicas = ConfigKey(
         integer(at_least=0),
         0,

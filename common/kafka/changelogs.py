@@ -48,7 +48,7 @@ def _ends_of(cluster: Cluster, asked: list[TopicPartition], timeout_ms: int) -> 
     try:
         return cluster.known_ends(asked, timeout_ms=timeout_ms)
     except (KafkaException, MilestonesError) as error:
-        log.warning("where the changelogs end can't be asked: %s", _text(error))
+        log.warning("where the changelogs end can't be asked: %s", text_of(error))
         return {}
 
 
@@ -58,9 +58,5 @@ def _committed(cluster: Cluster, group: str, asked: list[TopicPartition]) -> dic
     try:
         return dict.fromkeys(asked, 0) | cluster.committed(group, asked)
     except (KafkaException, MilestonesError) as error:
-        log.warning("the group's committed offsets can't be asked: %s", _text(error))
+        log.warning("the group's committed offsets can't be asked: %s", text_of(error))
         return {}
-
-
-def _text(error: Exception) -> str:
-    return text_of(error) if isinstance(error, KafkaException) else str(error)

@@ -107,7 +107,8 @@ class AssignedConsumer(Owned):
         if timeout_ms > 0:
             with self._waiting():
                 messages = self._consumer.consume(1, timeout_ms / 1000)
-        messages += self._consumer.consume(limit, 0)
+        if len(messages) < limit:
+            messages += self._consumer.consume(limit - len(messages), 0)
         runs: dict[tuple[Any, Any], list[Message]] = {}  # by plain tuples: a named one per record would cost more
         for message in messages:
             error = message.error()

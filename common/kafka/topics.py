@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
@@ -120,6 +120,7 @@ class Cluster(Owned):
         ]
         futures = self._admin.create_topics(requests, operation_timeout=self._timeout) if requests else {}
         made = frozenset(name for name, future in futures.items() if self._created(future, wanted[name]))
+        existing |= self._heard_of({topic.name for topic in missing} - made)
         for name in wanted.keys() & existing.keys():
             if existing[name] != wanted[name].partitions:
                 raise SourceTopicError(
@@ -128,6 +129,15 @@ class Cluster(Owned):
                     "(`milestones reset`), or give the input its old number of partitions in a new topic"
                 )
         return made
+
+    def _heard_of(self, names: Set[str]) -> dict[str, int]:
+        """Partition counts of topics that exist, as soon as the broker that answers has heard of them."""
+        deadline = time.monotonic() + self._timeout
+        counts: dict[str, int] = {}
+        while not counts.keys() >= names and time.monotonic() < deadline:
+            time.sleep(RETRY_PAUSE_MS / 1000)
+            counts = self.partition_counts()
+        return {name: counts[name] for name in names if name in counts}
 
     def _created(self, future: Future[None], topic: InternalTopic) -> bool:
         """Whether it was made. It may have been there already: another leader's, or one that the broker that answered
@@ -152,7 +162,7 @@ class Cluster(Owned):
         else it is after the last record, uncommitted and control records included."""
         self._check_owner()
         asked = list(partitions)
-        first = self._offsets(asked, OffsetSpec.earliest(), committed=False)  # type: ignore[no-untyped-call]
+        first = self._offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
         return {partition: (first[partition], end[partition]) for partition in asked}
 
@@ -161,33 +171,41 @@ class Cluster(Owned):
         self._check_owner()
         self._admin.poll(0)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(list(partitions), latest, committed=False, timeout_s=timeout_ms / 1000)
+        return self._offsets(partitions, latest, timeout_s=timeout_ms / 1000)
 
     def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
         """Like `ends`, but partitions of which the brokers don't tell are left out."""
         self._check_owner()
-        asked = {Position(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
-        futures = self._admin.list_offsets(asked, request_timeout=timeout_ms / 1000) if asked else {}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         found: dict[TopicPartition, int] = {}
-        for at, future in futures.items():
+        for at, future in self._asked(partitions, latest, timeout_s=timeout_ms / 1000).items():
             try:
-                found[TopicPartition(at.topic, at.partition)] = future.result().offset
+                found[at] = future.result().offset
             except KafkaException as exception:
-                log.debug("no end of %s-%d: %s", at.topic, at.partition, text_of(exception))
+                log.debug("no end of %s: %s", at, text_of(exception))
         return found
 
     def _offsets(
-        self, partitions: list[TopicPartition], spec: OffsetSpec, *, committed: bool, timeout_s: float | None = None
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
+        timeout_s: float | None = None,
     ) -> dict[TopicPartition, int]:
-        if not partitions:
+        asked = self._asked(partitions, spec, committed=committed, timeout_s=timeout_s)
+        return {at: future.result().offset for at, future in asked.items()}
+
+    def _asked(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """One question, an answer for each partition."""
+        positions = {Position(*partition): spec for partition in partitions}
+        if not positions:
             return {}
-        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         futures = self._admin.list_offsets(
-            {Position(*partition): spec for partition in partitions},
-            isolation_level=isolation,
+            positions,
+            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
             request_timeout=self._timeout if timeout_s is None else timeout_s,
         )
-        return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
+        return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The group's committed offsets, of all partitions by default; see `committed_offsets`."""

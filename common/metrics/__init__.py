@@ -10,27 +10,33 @@ from milestones.common.metrics.export import MetricsEndpoint, PrometheusCollecto
 from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS, Metrics, summed
 from milestones.common.metrics.scopes import (
     ClientMetrics,
+    EngineMetrics,
     GroupMetrics,
     NodeMetrics,
     PartitionMetrics,
+    RestorationMetrics,
     Scope,
     StandbyMetrics,
     TaskMetrics,
     ThreadMetrics,
+    UpdaterMetrics,
 )
 
 __all__ = [
     "PUBLISH_INTERVAL_MS",
     "ClientMetrics",
+    "EngineMetrics",
     "GroupMetrics",
     "Metrics",
     "MetricsEndpoint",
     "NodeMetrics",
     "PartitionMetrics",
     "PrometheusCollector",
+    "RestorationMetrics",
     "Scope",
     "StandbyMetrics",
     "TaskMetrics",
     "ThreadMetrics",
+    "UpdaterMetrics",
     "summed",
 ]

@@ -179,6 +179,49 @@ class StandbyMetrics(Scope):
     )
 
 
+class UpdaterMetrics(Scope):
+    """One state updater (m1 on). Owner: its thread. Ratios are those of the last second."""
+
+    group, tag_names = "stream-state-updater-metrics", ("thread-id",)
+    active_restoring_tasks = gauge("active tasks that restore their state")
+    standby_updating_tasks = gauge("standby tasks that follow their changelogs")
+    active_paused_tasks = gauge("active tasks whose restoration is paused")
+    standby_paused_tasks = gauge("standby tasks that are paused")
+    idle_ratio = gauge("part of the time that the thread waited")
+    active_restore_ratio = gauge("part of the time that went into the stores of active tasks")
+    standby_update_ratio = gauge("part of the time that went into the stores of standby tasks")
+    restore_records = count("changelog records taken, those of standby tasks included")
+    restore_call = count("fetches that brought any")
+
+
+class RestorationMetrics(Scope):
+    """One store that an active task restores (m1 on), as long as it does. Owner: the state updater."""
+
+    group, tag_names = "stream-state-metrics", ("thread-id", "task-id", "state-id")
+    restore = count("changelog records restored")
+    restore_remaining_records_total = gauge("changelog records still to restore", own=True)
+    restore_remaining_bytes_total = gauge("their keys and values, by the mean of those that came", own=True)
+    restore_remaining_seconds = gauge("time left at the rate of the last ten seconds; -1: unknown", own=True)
+
+
+class EngineMetrics(Scope):
+    """One persistent store's engine, by RocksDB's own properties (m1 on). Owner: the client's metrics thread."""
+
+    group, tag_names = "stream-state-metrics", ("task-id", "rocksdb-state-id")
+    background_errors = gauge("errors of flushes and compactions")
+    compaction_pending = gauge("1 if a compaction is due, else 0")
+    cur_size_all_mem_tables = gauge("bytes in memtables, those that are being flushed included")
+    estimate_num_keys = gauge("entries, about")
+    estimate_pending_compaction_bytes = gauge("bytes that compactions have to rewrite, about")
+    estimate_table_readers_mem = gauge("bytes of memory for reading table files, the block cache not included")
+    live_sst_files_size = gauge("bytes of the table files of the newest version")
+    mem_table_flush_pending = gauge("1 if a flush is due, else 0")
+    num_immutable_mem_table = gauge("memtables that wait for their flush")
+    num_running_compactions = gauge("compactions at work")
+    num_running_flushes = gauge("flushes at work")
+    total_sst_files_size = gauge("bytes of all table files")
+
+
 class NodeMetrics(Scope):
     """One node of a task's topology. Owner: the thread that has the task."""
 
@@ -208,6 +251,9 @@ SCOPES: tuple[type[Scope], ...] = (
     ThreadMetrics,
     TaskMetrics,
     StandbyMetrics,
+    UpdaterMetrics,
+    RestorationMetrics,
+    EngineMetrics,
     NodeMetrics,
     GroupMetrics,
     PartitionMetrics,

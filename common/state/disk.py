@@ -57,15 +57,19 @@ def make_directory(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory."""
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory. Without `sync` no fsync: a
+    crash of the machine may lose it."""
     temporary = path.with_name(f".{path.name}.tmp")
     with explained("write", path):
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
+        if not sync:
+            return
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -71,6 +71,10 @@ class Engine(Protocol):
         """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
         ...
 
+    def statistics(self) -> Mapping[str, int]:
+        """What the engine tells of itself, by RocksDB's names (`STATISTICS`); nothing if it has none."""
+        ...
+
     def close(self) -> None:
         """Release everything; what was applied stays (in memory: is lost). Harmless when repeated."""
         ...

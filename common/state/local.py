@@ -9,6 +9,8 @@ while the others keep theirs. A store with a changelog that is at offset None is
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +42,8 @@ class LocalState:
     def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
         self.directory, self.engines = directory, engines
         self.stage, self.static_id = stage, static_id
+        self._open: weakref.WeakSet[TaskState] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     def open(
         self,
@@ -64,7 +68,16 @@ class LocalState:
         except BaseException:
             state.close()
             raise
+        with self._lock:
+            self._open.add(state)
         return state
+
+    def statistics(self) -> dict[tuple[TaskId, str], Mapping[str, int]]:
+        """By task and store that is open here: what its engine tells of itself (`Engine.statistics`), without those
+        that are opened or closed right now. From any thread."""
+        with self._lock:
+            states = list(self._open)
+        return {(state.task, store): known for state in states for store, known in state.statistics().items()}
 
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
         """By task whose state lies here, open to nobody: its persistent stores' changelog offsets, at least. One that
@@ -131,7 +144,11 @@ class LocalState:
 
 class TaskState:
     """The open stores of one task. `stores`: engine and namespace by store name. `manifest`: what the directory says of
-    them; None without persistent stores."""
+    them; None without persistent stores.
+
+    *Concurrency*: its owner's, but for `statistics`. `_handles` is held while engines are closed or asked for
+    statistics: a library may crash when it is asked in the middle of a close.
+    """
 
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
         self.task, self.path = held.task, held.path
@@ -142,6 +159,7 @@ class TaskState:
         self.complete = False
         """All stores are open."""
         self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
+        self._handles = threading.Lock()
 
     def open(self, spec: StoreSpec) -> None:
         """Open one more store; a damaged one is set aside first."""
@@ -163,8 +181,9 @@ class TaskState:
         The former engine and namespace are closed.
         """
         spec = self._specs[store]
-        engine, _ = self.stores.pop(store)
-        engine.close()
+        with self._handles:
+            engine, _ = self.stores.pop(store)
+            engine.close()
         self._set_aside(spec, reason)
         self.stores[store] = self._open(spec)
         return self.stores[store]
@@ -183,6 +202,18 @@ class TaskState:
             manifest.write(self.path)
             self.manifest = manifest
 
+    def statistics(self) -> dict[str, Mapping[str, int]]:
+        """By store; nothing while one is being closed. From any thread."""
+        if not self._handles.acquire(blocking=False):
+            return {}
+        try:
+            engines = [(name, engine) for name, (engine, _) in list(self.stores.items())]
+            return {name: known for name, engine in engines if (known := engine.statistics())}
+        except StateError:
+            return {}  # closed meanwhile, or broken: its owner will say so
+        finally:
+            self._handles.release()
+
     def memory_bytes(self) -> int:
         """Memory of this task's engines; what they share is `Engines.memory_bytes`."""
         return sum(engine.memory_bytes() for engine, _ in self.stores.values())
@@ -193,11 +224,12 @@ class TaskState:
         try:
             self._keep_positions(stores)
             self.complete = False
-            for name, (engine, _) in stores.items():
-                try:
-                    engine.close()
-                except Exception:
-                    log.exception("closing store %r of task %s", name, self.task)
+            with self._handles:
+                for name, (engine, _) in stores.items():
+                    try:
+                        engine.close()
+                    except Exception:
+                        log.exception("closing store %r of task %s", name, self.task)
         finally:
             self._held.unlock()
 

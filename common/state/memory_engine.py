@@ -182,6 +182,9 @@ class MemoryEngine:
     def memory_bytes(self) -> int:
         return sum(namespace.bytes for namespace in self._opened().values())
 
+    def statistics(self) -> Mapping[str, int]:
+        return {}
+
     def close(self) -> None:
         namespaces, self._namespaces = self._namespaces, None
         for namespace in (namespaces or {}).values():

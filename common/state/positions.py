@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from milestones.common.state.disk import explained
+from milestones.common.state.disk import explained, write_atomically
 
 POSITIONS_FILE = "positions.json"
 FORMAT = 1
@@ -21,11 +21,8 @@ FORMAT = 1
 
 def write(directory: Path, offsets: Mapping[str, int]) -> None:
     """Keep these changelog offsets, by store. `StateError`. Not synced to the disk: losing it costs little."""
-    path = directory / POSITIONS_FILE
-    temporary = path.with_name(f".{path.name}.tmp")
-    with explained("write", path):
-        temporary.write_text(json.dumps({"format": FORMAT, "offsets": dict(offsets)}) + "\n")
-        temporary.replace(path)
+    text = json.dumps({"format": FORMAT, "offsets": dict(offsets)}) + "\n"
+    write_atomically(directory / POSITIONS_FILE, text.encode(), sync=False)
 
 
 def read(directory: Path) -> dict[str, int]:

@@ -50,6 +50,22 @@ class RocksSettings:
         return 2 * self.write_buffer_bytes
 
 
+STATISTICS = (
+    "background-errors",
+    "compaction-pending",
+    "cur-size-all-mem-tables",
+    "estimate-num-keys",
+    "estimate-pending-compaction-bytes",
+    "estimate-table-readers-mem",
+    "live-sst-files-size",
+    "mem-table-flush-pending",
+    "num-immutable-mem-table",
+    "num-running-compactions",
+    "num-running-flushes",
+    "total-sst-files-size",
+)
+"""RocksDB's properties that are shown as metrics, without the prefix `rocksdb.`."""
+
 ARENA_BLOCK_BYTES = 64 * 1024
 """By which a memtable grows. RocksDB's default is an eighth of its size: a megabyte for a store of a few entries."""
 

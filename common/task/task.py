@@ -24,13 +24,13 @@ from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task import buffers
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
 from milestones.common.task.buffers import InputBuffer, InputRecord
-from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.task.changelog_task import ChangelogTask
+from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
-from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores, source_changelogs
-from milestones.common.task.work import Work
+from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
 
@@ -39,8 +39,10 @@ T = TypeVar("T")
 __all__ = ["OpenState", "OpenStores", "Staged", "State", "Task", "TaskSettings"]
 
 
-class Task:
+class Task(ChangelogTask):
     """An active task, made once per assignment: `open`, (`restore`), `start`, then records; `close` at the end."""
+
+    following = State.RESTORING
 
     def __init__(
         self,
@@ -50,14 +52,13 @@ class Task:
         settings: TaskSettings,
         open_stores: OpenStores,
     ) -> None:
-        self.id, self.subtopology, self.partitions = id, subtopology, tuple(sorted(partitions))
+        super().__init__(id, subtopology)
+        self.partitions = tuple(sorted(partitions))
         self.changelog_topics = frozenset(
             subtopology.changelogs[spec.name]
             for spec in subtopology.stores
             if spec.name in subtopology.changelogs and spec.source_topic is None
         )
-        self.lifecycle = Lifecycle(id)
-        self.work = Work()
         self._settings = settings
         self._buffers = {partition: InputBuffer(partition) for partition in self.partitions}
         self._boundary = Boundary()
@@ -73,11 +74,6 @@ class Task:
         self._committed = self._progress()
 
     # -- state
-
-    @property
-    def state(self) -> State:
-        """Where the task is in its life."""
-        return self.lifecycle.state
 
     @property
     def epoch(self) -> int:
@@ -118,26 +114,13 @@ class Task:
         """Not started yet, and it has changelogs."""
         return not self._started and bool(self.subtopology.changelogs)
 
-    def changelog_offsets(self) -> dict[str, int | None]:
-        """By store with a changelog: the offset up to which it is complete; None: restore from the beginning."""
-        return self._stores.changelog_offsets()
-
-    def changelog_ids(self) -> Mapping[str, str]:
-        """By store: Kafka's id of the topic that its offset is one of, where that is known."""
-        return self._stores.state.changelog_ids()
-
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Remember, by store, which topics are restored from, before the first record is. `StateError`."""
-        self.lifecycle.expect(State.RESTORING)
-        self._stores.state.keep_changelog_ids(ids)
-
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
         """Where restoration ends, by changelog partition. `ends`: their ends in Kafka. A source topic that serves as
         changelog ends at its committed input offset (`committed`), as what follows is input."""
         limits = dict(ends)
-        for partition in source_changelogs(self.subtopology, self.id):
+        for partition in self.source_changelogs:
             if committed is None:
                 raise OwnershipError(
                     f"task {self.id} restores from its source topic {partition.topic} and must know the committed "
@@ -145,17 +128,6 @@ class Task:
                 )
             limits[partition] = min(ends[partition], committed.get(partition, 0))
         return limits
-
-    def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
-        """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""
-        self.lifecycle.expect(State.RESTORING)
-        self._stores.restore(store, batch, next_offset)
-        self.work.restored += len(batch)
-
-    def clear(self, store: str, reason: object) -> None:
-        """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""
-        self.lifecycle.expect(State.RESTORING)
-        self._stores.clear(store, reason)
 
     def set_aside(self, store: str, reason: object) -> None:
         """The store's files are damaged: it is empty from now on, and nothing but `close` may follow. Opened again, the

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.common.testing.faults import reach
 from milestones.housekeeper import Bounds
+from milestones.listeners import SuspendReason
 
 if TYPE_CHECKING:
+    from milestones.common.task.changelog_task import ChangelogTask
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
-    from milestones.common.topology.nodes import SubTopology
+    from milestones.listeners import Listeners
 
 log = logging.getLogger(__name__)
 
@@ -32,31 +34,18 @@ KnownEnd = Callable[[TopicPartition], "int | None"]
 """The end of a partition as of its last fetch; None before the first."""
 
 
-class Restorable(Protocol):
-    """What an active task and a standby have in common."""
-
-    id: TaskId
-    subtopology: SubTopology
-
-    def changelog_offsets(self) -> dict[str, int | None]: ...
-    def changelog_ids(self) -> Mapping[str, str]: ...
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None: ...
-    def restore(self, store: str, batch: list[Message], next_offset: int) -> None: ...
-    def clear(self, store: str, reason: object) -> None: ...
-
-
 class Changelogs:
     """A task and its place in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
 
     `answers` is this object's alone: the answer to an earlier question about the same task would name an end that the
     changelog has outgrown. `asked`: one is under way; `heard_ms`: when the last one came; `failing_since_ms`: since
-    when they have been errors. `restored`: records taken so far.
+    when they have been errors. `restored`: records taken so far; `counts`: by partition.
     """
 
     what_it_does = "restores"
 
-    def __init__(self, task: Restorable, answers: Mailbox[Bounds], now_ms: int) -> None:
-        self.task, self.answers = task, answers
+    def __init__(self, task: ChangelogTask, answers: Mailbox[Bounds], now_ms: int, listeners: Listeners) -> None:
+        self.task, self.answers, self._listeners = task, answers, listeners
         self.stores = {
             TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
         }
@@ -64,7 +53,12 @@ class Changelogs:
         self.failing_since_ms: int | None = None
         self.ends: Mapping[TopicPartition, int] | None = None
         self.positions: dict[TopicPartition, int] = {}
-        self.restored = 0
+        self.counts = dict.fromkeys(self.stores, 0)
+        self._done: set[TopicPartition] | None = None
+
+    @property
+    def restored(self) -> int:
+        return sum(self.counts.values())
 
     def begin(self, answer: Bounds) -> None:
         """Where the changelogs begin and end is known: see that the stores fit to them. `StateError`."""
@@ -77,11 +71,18 @@ class Changelogs:
             if offset is not None and not first <= offset <= end:
                 self._clear(partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
                 offset = None
-            self.positions[partition] = OFFSET_BEGINNING if offset is None else offset
+            # "The beginning" the client would have to ask for, and it waits half a second when it can't yet. Where
+            # nothing is left to read, it is read all the same: the store's offset is what lags are told by.
+            beginning = first if first < end else OFFSET_BEGINNING
+            self.positions[partition] = beginning if offset is None else offset
         self.ends = ends
         missing = {str(partition): count for partition, count in self.missing().items()}
         if missing:
             log.info("task %s %s %s", self.task.id, self.what_it_does, missing)
+        self._done = set()
+        for partition in self.stores:
+            self._began(partition)
+        self._note_ends()
 
     def _ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return ends
@@ -89,10 +90,9 @@ class Changelogs:
     def other_topics(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
         """By store whose offset is one of a topic that was deleted since, be there another of its name: why."""
         known, offsets = self.task.changelog_ids(), self.task.changelog_offsets()
-        ids = {store: id for (topic, _), store in self.stores.items() if (id := topic_ids.get(topic)) is not None}
         return {
             store: f"its topic was deleted and made anew (topic id {known[store]} then, {id} now)"
-            for store, id in ids.items()
+            for store, id in self._ids(topic_ids).items()
             if known.get(store, id) != id and offsets[store] is not None
         }
 
@@ -103,8 +103,11 @@ class Changelogs:
         for partition, store in self.stores.items():
             if store in others:
                 self._clear(partition, f"{partition}: {others[store]}")
-        ids = {store: topic_ids[topic] for (topic, _), store in self.stores.items() if topic in topic_ids}
-        self.task.keep_changelog_ids(ids)
+        self.task.keep_changelog_ids(self._ids(topic_ids))
+
+    def _ids(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """The ids by store, where Kafka tells them."""
+        return {store: topic_ids[topic] for (topic, _), store in self.stores.items() if topic in topic_ids}
 
     def limit(self, partition: TopicPartition) -> int | None:
         """How far the partition may be read, None without limit."""
@@ -146,13 +149,30 @@ class Changelogs:
             self.positions[partition] = OFFSET_BEGINNING
             return False
         self.positions[partition] = position
-        self.restored += len(messages)
+        self.counts[partition] += len(messages)
         if messages:
-            self._took_a_batch()
+            self._took_a_batch(partition, messages)
+        self._note_ends()
         return within
 
-    def _took_a_batch(self) -> None:
-        """For tests that want to fail here."""
+    def lose_ends(self, answers: Mailbox[Bounds]) -> None:
+        """Where the changelogs begin and end isn't known any more; `answers` is where it will be told."""
+        self.ends, self.answers = None, answers
+
+    def suspended(self, *, recycled: bool = False) -> None:
+        """Tell the listener that this is the end, before its time. `recycled`: the task changes its role."""
+        if self._done is not None:
+            for partition in self.stores.keys() - self._done:
+                self._suspended(partition, recycled)
+        self._done = None
+
+    def _began(self, partition: TopicPartition) -> None: ...
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None: ...
+
+    def _note_ends(self) -> None: ...
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None: ...
 
     def _clear(self, partition: TopicPartition, why: str) -> None:
         store = self.stores[partition]
@@ -166,16 +186,45 @@ class ActiveChangelogs(Changelogs):
     task: Task
 
     def __init__(
-        self, task: Task, answers: Mailbox[Bounds], now_ms: int, committed: Mapping[TopicPartition, int]
+        self,
+        task: Task,
+        answers: Mailbox[Bounds],
+        now_ms: int,
+        listeners: Listeners,
+        committed: Mapping[TopicPartition, int],
     ) -> None:
-        super().__init__(task, answers, now_ms)
+        super().__init__(task, answers, now_ms, listeners)
         self._committed = committed
 
     def _ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return self.task.restoration_ends(ends, self._committed)
 
-    def _took_a_batch(self) -> None:
+    def lose_ends(self, answers: Mailbox[Bounds]) -> None:
+        self.suspended()
+        super().lose_ends(answers)
+
+    def _began(self, partition: TopicPartition) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        end = (self.ends or {}).get(partition, at)
+        listeners.tell(listeners.restore.on_restore_start, partition, self.stores[partition], at, end)
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None:
         reach("restore.batch")
+        listeners, last = self._listeners, messages[-1].offset() or 0
+        listeners.tell(listeners.restore.on_batch_restored, partition, self.stores[partition], last, len(messages))
+
+    def _note_ends(self) -> None:
+        done, listeners = self._done, self._listeners
+        if done is None or self.ends is None or len(done) == len(self.stores):
+            return
+        for partition in self.stores.keys() - done - self.missing().keys():
+            done.add(partition)
+            store, count = self.stores[partition], self.counts[partition]
+            listeners.tell(listeners.restore.on_restore_end, partition, store, count)
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None:
+        listeners, count = self._listeners, self.counts[partition]
+        listeners.tell(listeners.restore.on_restore_suspended, partition, self.stores[partition], count)
 
 
 class StandbyChangelogs(Changelogs):
@@ -186,10 +235,16 @@ class StandbyChangelogs(Changelogs):
     what_it_does = "is a standby now and lacks"
 
     def __init__(
-        self, task: StandbyTask, answers: Mailbox[Bounds], now_ms: int, committed: Mapping[TopicPartition, int]
+        self,
+        task: StandbyTask,
+        answers: Mailbox[Bounds],
+        now_ms: int,
+        listeners: Listeners,
+        committed: Mapping[TopicPartition, int],
+        known_end: KnownEnd,
     ) -> None:
-        super().__init__(task, answers, now_ms)
-        self.committed = committed
+        super().__init__(task, answers, now_ms, listeners)
+        self.committed, self._known_end = committed, known_end
 
     def limit(self, partition: TopicPartition) -> int | None:
         return self.committed.get(partition, 0) if partition in self.task.source_changelogs else None
@@ -197,8 +252,24 @@ class StandbyChangelogs(Changelogs):
     def complete(self) -> bool:
         return False
 
-    def _took_a_batch(self) -> None:
+    def _began(self, partition: TopicPartition) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        listeners.tell(listeners.standby.on_update_start, partition, self.stores[partition], at)
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None:
         reach("standby.batch")
+        listeners, last = self._listeners, messages[-1].offset() or 0
+        listeners.tell(
+            listeners.standby.on_batch_loaded,
+            partition, self.stores[partition], self.task.id, last, len(messages), self._end(partition),
+        )  # fmt: skip
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        reason = SuspendReason.PROMOTED if recycled else SuspendReason.MIGRATED
+        listeners.tell(
+            listeners.standby.on_update_suspended, partition, self.stores[partition], at, self._end(partition), reason
+        )
 
     def reading(self) -> dict[TopicPartition, int]:
         if self.ends is None:
@@ -206,15 +277,14 @@ class StandbyChangelogs(Changelogs):
         limits = {partition: self.limit(partition) for partition in self.stores}
         return {p: at for p, at in self.positions.items() if (limit := limits[p]) is None or max(0, at) < limit}
 
-    def lag(self, known_end: KnownEnd) -> int | None:
-        """Records behind the ends as they are known; None before they are. The ends of the beginning count too, as the
-        client may remember a partition from an earlier assignment."""
+    def _end(self, partition: TopicPartition) -> int:
+        """The end as it is known. That of the beginning counts too, as the client may remember a partition from an
+        earlier assignment."""
+        end = self.limit(partition)
+        return max(self._known_end(partition) or 0, (self.ends or {}).get(partition, 0)) if end is None else end
+
+    def lag(self) -> int | None:
+        """Records behind the ends as they are known; None before they are."""
         if self.ends is None or not self.task.source_changelogs <= self.committed.keys():
             return None
-        lag = 0
-        for partition, at in self.positions.items():
-            end = self.limit(partition)
-            if end is None:
-                end = max(known_end(partition) or 0, self.ends[partition])
-            lag += max(0, end - max(0, at))
-        return lag
+        return sum(max(0, self._end(partition) - max(0, at)) for partition, at in self.positions.items())

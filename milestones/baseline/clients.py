@@ -1,6 +1,7 @@
 """Client ownership of the baseline: every stream thread has clients of its own.
 
-*Guarantees*: all clients belong to the thread that made this object; when one can't be made, none is left.
+*Guarantees*: all clients belong to the thread that made this object, restore consumers to the one that asked for
+them; when one can't be made, none is left.
 *Assumes*: the transactional id is this thread's alone (application, process id, thread).
 """
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ThreadClients:
-    """One thread's consumer, restore consumer, producer and group member."""
+    """One thread's consumer, producer and group member; restore consumers for whoever restores."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -32,13 +33,14 @@ class ThreadClients:
         with ExitStack() as unfinished:
             self.consumer = AssignedConsumer(config.consumer_settings(name))
             unfinished.callback(self.consumer.close)
-            self.restore_consumer = AssignedConsumer(config.restore_consumer_settings(name))
-            unfinished.callback(self.restore_consumer.close)
             self.producer = self._new_producer()
             unfinished.callback(self.producer.close)
             leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
             self.member = GroupMember(config.member_settings(name, context.index), leader, context.clock)
             unfinished.pop_all()
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
 
     def _new_producer(self) -> OutputProducer:
         context = self._context
@@ -72,7 +74,6 @@ class ThreadClients:
         closers: list[Callable[[], None]] = [
             self.producer.close,
             lambda: self.member.close(leave=leave_group),
-            self.restore_consumer.close,
             self.consumer.close,
         ]
         for close in closers:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext, ThreadReport
-    from milestones.parts import Clients, Commit, OutputCollection
+    from milestones.parts import Clients, Commit, OutputCollection, Restoration
     from milestones.states import ThreadState
 
 
@@ -72,6 +72,7 @@ class Measured:
     clients: Clients
     inputs: Inputs
     tasks: ThreadTasks
+    restoration: Restoration
     collection: OutputCollection
     commit: TimedCommit
     rebalance: Rebalance
@@ -216,7 +217,7 @@ class ThreadMeasures:
         thread.warm_up_tasks.value = len(self._measured.rebalance.warm_ups)
         waits = (
             clients.consumer.blocked_ns,
-            clients.restore_consumer.blocked_ns,
+            self._measured.restoration.blocked_ns,
             clients.producer.blocked_ns,
             clients.member.blocked_ns,
         )

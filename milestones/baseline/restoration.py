@@ -9,7 +9,8 @@ thread that owns the restore consumer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from milestones.baseline.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
@@ -22,10 +23,11 @@ from milestones.housekeeper import AskBounds, Bounds
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+    from milestones.common.kafka.consumers import Fetched
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Clients, FailedTask
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ MUCH = 10 * BATCH
 
 TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
 """So much of each turn is the standbys' too. Long turns: whoever stands back loses what was prefetched for it."""
+
+LOOK_MS = 10
+"""Nobody restores while the stream thread waits for input."""
 
 CHECK_INTERVAL_MS = 60_000
 """How often it is asked whether a standby's changelogs are still the same topics."""
@@ -55,7 +60,7 @@ class InlineRestoration:
     """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._context, self._consumer = context, clients.restore_consumer
+        self._context, self._consumer = context, clients.new_restore_consumer()
         self._active: dict[TaskId, ActiveChangelogs] = {}
         self._standbys: dict[TaskId, StandbyChangelogs] = {}
         self._by_partition: dict[TopicPartition, Changelogs] = {}
@@ -65,14 +70,25 @@ class InlineRestoration:
         self._restored: list[Task] = []
         self._removed: list[Task | StandbyTask] = []
 
+    @property
+    def blocked_ns(self) -> int:
+        return self._consumer.blocked_ns
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
+
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        now_ms = self._context.clock.monotonic_ms()
-        changelogs = self._active[task.id] = ActiveChangelogs(task, self._answers(task.id), now_ms, committed)
+        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
+        changelogs = ActiveChangelogs(task, self._answers(task.id), now_ms, listeners, committed)
+        self._active[task.id] = changelogs
         self._enter(changelogs)
 
     def add_standby(self, task: StandbyTask) -> None:
-        now_ms = self._context.clock.monotonic_ms()
-        changelogs = StandbyChangelogs(task, self._answers(task.id), now_ms, self._committed)
+        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
+        changelogs = StandbyChangelogs(
+            task, self._answers(task.id), now_ms, listeners, self._committed, self._consumer.known_end
+        )
         self._standbys[task.id] = changelogs
         self._enter(changelogs)
 
@@ -81,24 +97,25 @@ class InlineRestoration:
 
     def _enter(self, changelogs: Changelogs) -> None:
         self._by_partition.update(dict.fromkeys(changelogs.stores, changelogs))
-        self._ask(changelogs)
+        self._alone(changelogs, self._ask)
 
     def _ask(self, changelogs: Changelogs) -> None:
         changelogs.asked = True
         question = AskBounds(changelogs.task.id, frozenset(changelogs.stores), changelogs.answers, topic_ids=True)
         self._context.housekeeper.put(question, timeout_ms=1_000)
 
-    def remove(self, task: TaskId) -> None:
+    def remove(self, task: TaskId, *, recycled: bool = False) -> None:
         complete = [restored for restored in self._restored if restored.id == task]
         self._restored = [restored for restored in self._restored if restored.id != task]
         if complete:
             self._removed += complete
         elif task in self._active:
-            self._removed.append(self._leave(self._active.pop(task)).task)
+            self._removed.append(self._leave(self._active.pop(task), recycled=recycled).task)
         else:
-            self._removed.append(self._leave(self._standbys.pop(task)).task)
+            self._removed.append(self._leave(self._standbys.pop(task), recycled=recycled).task)
 
-    def _leave(self, changelogs: C) -> C:
+    def _leave(self, changelogs: C, *, recycled: bool = False) -> C:
+        changelogs.suspended(recycled=recycled)
         self._consumer.unassign(changelogs.stores)
         for partition in changelogs.stores:
             del self._by_partition[partition]
@@ -120,11 +137,17 @@ class InlineRestoration:
         removed, self._removed = self._removed, []
         return removed
 
+    def take_failed(self) -> list[FailedTask]:
+        return []
+
+    def close(self, timeout_ms: int) -> None:
+        self._consumer.close()
+
     def remaining(self) -> Mapping[TaskId, int]:
         return {task: sum(changelogs.missing().values()) for task, changelogs in self._active.items()}
 
     def lags(self) -> Mapping[TaskId, int]:
-        found = {task: standby.lag(self._consumer.known_end) for task, standby in self._standbys.items()}
+        found = {task: standby.lag() for task, standby in self._standbys.items()}
         return {task: lag for task, lag in found.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
@@ -137,30 +160,50 @@ class InlineRestoration:
             return False
         self._hear(now_ms)
         self._choose(now_ms)
-        fetched = self._consumer.fetch(BATCH, timeout_ms=0)
-        for partition in fetched.records.keys() | fetched.ends.keys():
-            self._apply(partition, fetched.records.get(partition, []), fetched.ends.get(partition))
-        for partition in fetched.out_of_range:
-            log.warning("%s no longer has the offset that is next", partition)
-            self._begin_again(self._by_partition[partition])
-        for partition in fetched.gone:
-            self._gone(partition)
+        fetched = self._fetch()
+        self._take(fetched)
         self._complete()
         return bool(fetched.records)
+
+    def _fetch(self) -> Fetched:
+        return self._consumer.fetch(BATCH, timeout_ms=0)
+
+    def _take(self, fetched: Fetched) -> None:
+        for partition in fetched.records.keys() | fetched.ends.keys():
+            records, end = fetched.records.get(partition, []), fetched.ends.get(partition)
+            self._of(partition, partial(self._apply, partition, records, end))
+        for partition in fetched.out_of_range:
+            log.warning("%s no longer has the offset that is next", partition)
+            self._of(partition, self._begin_again)
+        for partition in fetched.gone:
+            self._of(partition, partial(self._gone, partition))
+
+    def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
+        """Do something about the task that the partition is a changelog of, unless that has left meanwhile."""
+        changelogs = self._by_partition.get(partition)
+        if changelogs is not None:
+            self._alone(changelogs, act)
+
+    def _alone(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
+        """Do something about one task; whatever it raises is the thread's end here."""
+        act(changelogs)
 
     def _hear(self, now_ms: int) -> None:
         for changelogs in [*self._active.values(), *self._standbys.values()]:
             for answer in changelogs.answers.drain() if changelogs.asked else ():
                 changelogs.asked, changelogs.heard_ms = False, now_ms
-                if answer.error is not None:
-                    self._unanswered(changelogs, answer.error, now_ms)
-                else:
-                    changelogs.failing_since_ms = None
-                    self._answered(changelogs, answer)
-        for standby in self._standbys.values():
+                self._alone(changelogs, partial(self._heard, answer, now_ms))
+        for standby in list(self._standbys.values()):
             pause_ms = CHECK_INTERVAL_MS if standby.failing_since_ms is None else ASK_AGAIN_MS
             if not standby.asked and now_ms - standby.heard_ms >= pause_ms:
-                self._ask(standby)
+                self._alone(standby, self._ask)
+
+    def _heard(self, answer: Bounds, now_ms: int, changelogs: Changelogs) -> None:
+        if answer.error is not None:
+            self._unanswered(changelogs, answer.error, now_ms)
+        else:
+            changelogs.failing_since_ms = None
+            self._answered(changelogs, answer)
 
     def _answered(self, changelogs: Changelogs, answer: Bounds) -> None:
         if changelogs.ends is None:
@@ -185,17 +228,17 @@ class InlineRestoration:
         """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
         under way doesn't count: it may name an end that the task has passed since."""
         self._consumer.unassign(changelogs.stores)
-        changelogs.ends, changelogs.answers = None, self._answers(changelogs.task.id)
+        changelogs.lose_ends(self._answers(changelogs.task.id))
         self._ask(changelogs)
 
-    def _gone(self, partition: TopicPartition) -> None:
-        if self._by_partition[partition].task.id not in self._standbys:
+    def _gone(self, partition: TopicPartition, changelogs: Changelogs) -> None:
+        if changelogs.task.id not in self._standbys:
             raise MilestonesError(
                 f"changelog {partition} is gone: the topic was deleted under the running application; reset the "
                 "application (`milestones reset`) to start over"
             )
         log.warning("changelog %s is gone; its standby waits for a new one", partition)
-        self._begin_again(self._by_partition[partition])
+        self._begin_again(changelogs)
 
     def _choose(self, now_ms: int) -> None:
         """Assign what is to be read now, from where its task is; take away what isn't."""
@@ -221,10 +264,12 @@ class InlineRestoration:
             self._active_since_ms = now_ms
         return (now_ms - self._active_since_ms) % TURN_MS < TURN_MS - STANDBYS_SHARE_MS
 
-    def _apply(self, partition: TopicPartition, messages: list[Message], end: int | None) -> None:
+    def _apply(
+        self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs
+    ) -> None:
         """`end`: of the partition, where it was reached, control records included."""
         position = (messages[-1].offset() or 0) + 1 if end is None else end
-        if not self._by_partition[partition].apply(partition, messages, position):
+        if not changelogs.apply(partition, messages, position):
             self._consumer.unassign([partition])
 
     def _complete(self) -> None:

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 REPORT_INTERVAL_MS = 500
 
+LAST_WAIT_MS = 30_000
+"""How long the end of a thread waits for tasks that are in transit."""
+
 
 class StreamLoop:
     """Answers the group, restores, fetches, processes, sends, commits.
@@ -55,7 +58,10 @@ class StreamLoop:
         self._busy = False
         self._next_report_ms = 0
         self._measures = ThreadMeasures(
-            context, Measured(clients, self._inputs, self._tasks, self._collection, commit, self._rebalance)
+            context,
+            Measured(
+                clients, self._inputs, self._tasks, self._restoration, self._collection, commit, self._rebalance
+            ),
         )
 
     def run_once(self, now_ms: int) -> bool:
@@ -106,7 +112,7 @@ class StreamLoop:
         """How long a fetch may wait: until the next punctuation or commit, at most `poll_ms`."""
         config = self._context.config
         if self._rebalance.joining or not self._tasks.all_running:
-            return min(10, config.poll_ms)
+            return min(self._restoration.look_ms, config.poll_ms)
         waits = [config.poll_ms, self._commits.due_in_ms(now_ms), self._processing.wake_up_ms(now_ms)]
         return min(wait for wait in waits if wait is not None)
 
@@ -170,6 +176,10 @@ class StreamLoop:
             self._measures.close()
             if shut_application_down is not None:
                 self._rebalance.shut_application_down(shut_application_down)
+
+    def close(self) -> None:
+        """The very end, when the group has been left: wait for tasks that aren't back yet, but not for ever."""
+        self._tasks.finish(LAST_WAIT_MS)
 
     def _report(self, now_ms: int) -> None:
         if now_ms < self._next_report_ms:

@@ -74,6 +74,8 @@ class StreamThread(threading.Thread):
             failure = self._fail(loop, error)
         if clients is not None:
             clients.close(leave_group=leave_group)
+        if loop is not None:
+            self._finish(loop)
         self._move(ThreadState.DEAD)
         if failure is not None:
             self._context.notify(failure)
@@ -100,6 +102,12 @@ class StreamThread(threading.Thread):
         except BaseException:
             log.exception("%s: a task didn't close cleanly", self.name)
         return ThreadFailed(self.name, error, decision)
+
+    def _finish(self, loop: StreamLoop) -> None:
+        try:
+            loop.close()
+        except BaseException:
+            log.exception("%s: a task didn't close cleanly", self.name)
 
     def _move(self, state: ThreadState) -> None:
         if state is not self._state:

@@ -8,9 +8,11 @@
                   standby (Restoration)
 
 A task that changes its role is *recycled*: it is taken from wherever it is, gives its open stores away, and waits, with
-them, for its other role.
+them, for its other role. What restoration has is in transit until it gives it back (`_leaving`): it counts as gone, and
+a successor of it, in either role, waits for it and gets its stores.
 
-*Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka.
+*Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka, nor, but `finish`, for what is
+in transit.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -26,6 +28,7 @@ from milestones.common.errors import StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.task.lifecycle import State
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
@@ -131,6 +134,8 @@ class ThreadTasks:
                 found[id] = sum(offset or 0 for offset in task.changelog_offsets().values())
         for id, wish in self._waiting.items():
             changelogs = self._context.application.subtopology(id.subtopology).changelogs
+            if id in self._leaving:
+                continue
             if wish.opened is not None:
                 found[id] = sum(wish.opened.stores[store][1].offset() or 0 for store in changelogs)
             elif wish.partitions is not None and changelogs and id not in self._locked_out:
@@ -150,7 +155,7 @@ class ThreadTasks:
         ours = {id: Wish(frozenset(partitions)) for id, partitions in kept.items()}
         ours |= {id: Wish(None) for id in self._standbys} | self._waiting
         stay = {id for id, own in ours.items() if id in wishes and wishes[id].partitions == own.partitions}
-        taken = self._take(ours.keys() - stay)
+        taken = self._take(ours.keys() - stay, wishes.keys())
         self._waiting |= {id: wish for id, wish in wishes.items() if id not in self.everything}
         for id, own in ours.items():
             if own.opened is not None and id not in self._waiting:
@@ -174,6 +179,21 @@ class ThreadTasks:
                 wish.opened.close()
         self._part_with(self._take(ids))
 
+    def finish(self, timeout_ms: int) -> None:
+        """The end, once all tasks were closed: wait for those that are in transit, at most `timeout_ms`."""
+        if self._leaving:
+            log.info("%s waits for tasks in transit: %s", self._context.name, _names(self._leaving))
+        try:
+            self._restoration.close(timeout_ms)
+        finally:
+            self._part_with([])
+        if self._leaving:
+            log.error(
+                "%s ends without tasks %s: a write to one of their stores has hung for more than %d ms. Their state "
+                "stays locked until it returns, or this process ends", self._context.name, _names(self._leaving),
+                timeout_ms,
+            )  # fmt: skip
+
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
         self.roll_backs += 1
@@ -194,8 +214,10 @@ class ThreadTasks:
     # -- on and on
 
     def run_once(self, now_ms: int) -> None:
-        """1. open what waits; 2. read committed offsets; 3. start what is restored; 4. process what is started."""
+        """1. close what came back; 2. open what waits; 3. read committed offsets; 4. start what is restored; 5. process
+        what is started. Raises what a task's restoration failed of."""
         self._part_with([])
+        self._take_failed()
         self._open()
         self._position(now_ms)
         self._let_standbys_read(now_ms)
@@ -208,6 +230,27 @@ class ThreadTasks:
             del self._starting[task.id]
             self.processing[task.id] = task
             self._processing.add(task)
+
+    def _take_failed(self) -> None:
+        lasting: list[BaseException] = []
+        for failed in self._restoration.take_failed():
+            task = failed.task
+            self._forget(task.id)
+            self._standbys.pop(task.id, None)
+            if self._restoring.pop(task.id, None) is None:
+                wish = Wish(None)
+            else:
+                wish = Wish(frozenset(task.partitions))  # type: ignore[union-attr]  # an active one
+            try:
+                self._close_one(task)
+            except BaseException as error:
+                lasting.append(error)
+            if failed.again:
+                self._waiting[task.id] = wish
+            else:
+                lasting.append(failed.error)
+        if lasting:
+            raise lasting[0]
 
     def _open(self) -> None:
         for id, wish in [(id, wish) for id, wish in self._waiting.items() if id not in self._leaving]:
@@ -278,7 +321,7 @@ class ThreadTasks:
 
     # -- taking away
 
-    def _take(self, ids: Iterable[TaskId]) -> list[Task]:
+    def _take(self, ids: Iterable[TaskId], recycled: Collection[TaskId] = frozenset()) -> list[Task]:
         """Take tasks from where they are. What restoration has comes back by itself (`_part_with`)."""
         taken: list[Task] = []
         for id in ids:
@@ -296,7 +339,7 @@ class ThreadTasks:
                 self._restoring.pop(id, None)
                 self._standbys.pop(id, None)
                 self._leaving.add(id)
-                self._restoration.remove(id)
+                self._restoration.remove(id, recycled=id in recycled)
         return taken + self._processing.take_removed()
 
     def _forget(self, id: TaskId) -> None:
@@ -311,18 +354,24 @@ class ThreadTasks:
         errors: list[BaseException] = []
         for task in [*taken, *self._restoration.take_removed()]:
             self._leaving.discard(task.id)
-            self.closed += 1
-            wish = self._waiting.get(task.id)
             try:
-                if wish is None:
-                    task.close()
-                else:
-                    self._recycle(task, wish)
+                self._close_one(task)
             except BaseException as error:
-                log.error("task %s didn't close cleanly", task.id, exc_info=error)
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def _close_one(self, task: Task | StandbyTask) -> None:
+        self.closed += 1
+        wish = self._waiting.get(task.id)
+        try:
+            if wish is None or task.state is State.CLOSED:
+                task.close()
+            else:
+                self._recycle(task, wish)
+        except BaseException as error:
+            log.error("task %s didn't close cleanly", task.id, exc_info=error)
+            raise
 
     def _recycle(self, task: Task | StandbyTask, wish: Wish) -> None:
         wish.opened = task.recycle()
@@ -330,3 +379,7 @@ class ThreadTasks:
             reach("recycle.to-standby")
         else:
             reach("recycle.to-active")
+
+
+def _names(ids: Iterable[TaskId]) -> str:
+    return ", ".join(str(id) for id in sorted(ids))

@@ -20,6 +20,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
+from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 
@@ -51,7 +52,7 @@ class ResetCluster(Cluster):
     def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
         settings = config.admin_settings(f"{config.application_id}-reset")
         super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000))
-        self._clock = clock or SystemClock()
+        self._patience = Patience(int(TIMEOUT_S * 1000), clock or SystemClock())
 
     def partitions(self) -> dict[str, int]:
         """Partition counts of all topics."""
@@ -78,7 +79,7 @@ class ResetCluster(Cluster):
         try:
             return self._told("the group can't be described", ask)
         except MilestonesError as error:
-            if _code(error) in _NO_GROUP:
+            if _code(error.__cause__) in _NO_GROUP:
                 return []
             raise
 
@@ -94,15 +95,7 @@ class ResetCluster(Cluster):
         return found | ends
 
     def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
-        asked = {Position(*partition): spec for partition in partitions}
-
-        def ask() -> dict[TopicPartition, int]:
-            answers = self._admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-            return {TopicPartition(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
-
-        return self._told("offsets can't be listed", ask)
+        return self._told("offsets can't be listed", lambda: self._offsets(partitions, spec))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the group's offsets. Kafka refuses it while the group has members."""
@@ -129,26 +122,19 @@ class ResetCluster(Cluster):
             try:
                 self._told(f"topic {topic} can't be deleted", partial(ask, topic))
             except MilestonesError as error:
-                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if _code(error.__cause__) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
 
     def _told(self, what: str, ask: Callable[[], T]) -> T:
         """The answer; a request that only came too early (a coordinator or leader moves) is made again."""
-        deadline = self._clock.monotonic_ms() + int(TIMEOUT_S * 1000)
-        while True:
-            try:
-                return ask()
-            except KafkaException as exception:
-                error = error_of(exception)
-                code = None if error is None else error.code()
-                if code in _TOO_EARLY and self._clock.monotonic_ms() < deadline:
-                    self._clock.sleep_ms(100)
-                    continue
-                if error is not None and code in UNREACHABLE:
-                    raise self._unreachable(exception) from exception
-                raise MilestonesError(f"{what}: {text_of(exception)}") from exception
+        try:
+            return self._patience.retry(ask, lambda exception: _code(exception) in _TOO_EARLY)
+        except KafkaException as exception:
+            if _code(exception) in UNREACHABLE:
+                raise self._unreachable(exception) from exception
+            raise MilestonesError(f"{what}: {text_of(exception)}") from exception
 
 
-def _code(error: MilestonesError) -> int | None:
-    cause = error_of(error.__cause__) if error.__cause__ is not None else None
-    return None if cause is None else int(cause.code())
+def _code(exception: BaseException | None) -> int | None:
+    error = None if exception is None else error_of(exception)
+    return None if error is None else int(error.code())

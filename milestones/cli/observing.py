@@ -8,13 +8,15 @@ group that can't be asked, or isn't ours, is an error.
 from __future__ import annotations
 
 import http.client
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
 from prometheus_client.parser import text_string_to_metric_families
 
-from milestones.cli.picture import Member, Picture, Scraped, inputs_of, members_of, picture
+from milestones.cli.picture import Member, Picture, Scraped, StoreRow, inputs_of, members_of, picture
+from milestones.common.assignment.summary import short_name
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
@@ -79,8 +81,7 @@ class Observer:
             committed = self._reader.committed(inputs)
             bounds = self._cluster.bounds(inputs, committed=True)
         except (KafkaException, MilestonesError) as error:
-            reason = text_of(error) if isinstance(error, KafkaException) else str(error)
-            notes.append(f"input lags aren't known: {reason}")
+            notes.append(f"input lags aren't known: {text_of(error)}")
             return {}
         return {at: max(0, end - committed.get(at, begin)) for at, (begin, end) in bounds.items()}
 
@@ -111,7 +112,7 @@ def _refuse(group: DescribedGroup, name: str) -> None:
 
 def _rebalancing(group: DescribedGroup, *, shown: bool) -> str:
     told = "what they had before is shown" if shown else "what they have can't be seen before that ends"
-    names = sorted({member.client_id.removesuffix("-consumer") for member in group.members})
+    names = sorted({short_name(member.client_id) for member in group.members})
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return (
         f"rebalancing: {', '.join(names[:MOST_NAMES])}{more}; {told} (one that doesn't answer is waited for until its "
@@ -157,6 +158,7 @@ def read_metrics(text: str) -> Scraped:
     clients: dict[str, str] = {}
     threads: dict[str, str] = {}
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
+    stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels, name = sample.labels, sample.name
@@ -166,7 +168,17 @@ def read_metrics(text: str) -> Scraped:
                 threads[labels["thread_id"]] = labels["value"]
             elif name in _BY_TASK:
                 by_task[_BY_TASK[name]][TaskId.parse(labels["task_id"])] = int(sample.value)
-    return replace(Scraped(""), threads=threads, **by_task, **clients)  # type: ignore[arg-type]
+            elif name in _OF_STORE:
+                of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
+                of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
+    rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
+    return replace(Scraped(""), threads=threads, stores=rows, **by_task, **clients)  # type: ignore[arg-type]
+
+
+def _store(name: str, told: Mapping[str, float]) -> StoreRow:
+    counts = {field: int(told[field]) for field in ("restored", "left", "bytes_left")}
+    seconds = told["seconds_left"]
+    return StoreRow(name, **counts, seconds_left=None if seconds < 0 else seconds)
 
 
 _OF_CLIENT = {"kafka_stream_state_info": "state", "kafka_stream_version_info": "version"}
@@ -176,3 +188,10 @@ _BY_TASK = {
     "kafka_stream_task_standby_records_lag": "standby_lags",
 }
 """By name of a sample: the field of `Scraped`."""
+_OF_STORE = {
+    "kafka_stream_state_restore_total": "restored",
+    "kafka_stream_state_restore_remaining_records": "left",
+    "kafka_stream_state_restore_remaining_bytes": "bytes_left",
+    "kafka_stream_state_restore_remaining_seconds": "seconds_left",
+}
+"""By name of a sample: the field of `StoreRow`."""

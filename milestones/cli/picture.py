@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError
+from milestones.common.assignment.summary import short_name
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
 from milestones.common.kafka.membership.protocol import read_assignment, read_subscription
 from milestones.common.kafka.membership.settings import PROTOCOL_TYPE
 from milestones.common.records import TaskId, TopicPartition
 
-THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)(-consumer)?")
+THREAD = re.compile(r"(?P<client>.+)-StreamThread-(?P<number>\d+)")
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,37 @@ class Member:
     said: Subscription
     got: Assignment
 
+    @property
+    def name(self) -> str:
+        """That of its thread, in logs and metrics."""
+        return short_name(self.described.client_id)
+
+
+def _share(done: int, left: int) -> float:
+    """0 to 1."""
+    return done / max(1, done + left)
+
+
+@dataclass(frozen=True)
+class StoreRow:
+    """One store that is restored. `left` in records, `bytes_left` about; `seconds_left` None while nothing comes."""
+
+    store: str
+    restored: int
+    left: int
+    bytes_left: int
+    seconds_left: float | None
+
+    @property
+    def progress(self) -> float:
+        """0 to 1."""
+        return _share(self.restored, self.left)
+
 
 @dataclass(frozen=True)
 class Scraped:
-    """What an instance's metrics say. By task: records restored and still to restore, a standby's lag."""
+    """What an instance's metrics say. By task: records restored and still to restore, a standby's lag, the stores that
+    a state updater restores."""
 
     client_id: str
     state: str | None = None
@@ -42,6 +70,7 @@ class Scraped:
     restored: Mapping[TaskId, int] = field(default_factory=dict)
     remaining: Mapping[TaskId, int] = field(default_factory=dict)
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
+    stores: Mapping[TaskId, tuple[StoreRow, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +78,7 @@ class TaskRow:
     """One copy of a task. `role`: active, restoring, standby, warm-up, or promised (its owner has to release it first).
 
     In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
-    `restored` since the restoration began.
+    `restored` since the restoration began; `stores` that aren't there yet, from m1 on.
     """
 
     task: str
@@ -57,13 +86,14 @@ class TaskRow:
     input_lag: int | None = None
     behind: int | None = None
     restored: int | None = None
+    stores: tuple[StoreRow, ...] = ()
 
     @property
     def progress(self) -> float | None:
         """Of a restoration, 0 to 1."""
         if self.role != "restoring" or self.behind is None or self.restored is None:
             return None
-        return self.restored / max(1, self.restored + self.behind)
+        return _share(self.restored, self.behind)
 
 
 @dataclass(frozen=True)
@@ -145,7 +175,7 @@ def picture(
     notes: Iterable[str] = (),
 ) -> Picture:
     """`lags` by input partition, `scraped` by process id: what its metrics say, or why they can't be read."""
-    known = sorted(members, key=lambda member: (member.said.process_id, _number(member.described.client_id)))
+    known = sorted(members, key=lambda member: (member.said.process_id, _number(member.name)))
     origins = [member.got.origin for member in known if member.got.origin is not None]
     origin = max(origins, key=lambda one: one.generation, default=None)
     processes = list(dict.fromkeys(member.said.process_id for member in known))
@@ -168,9 +198,9 @@ def picture(
     )
 
 
-def _number(client_id: str) -> tuple[int, str]:
-    match = THREAD.fullmatch(client_id)
-    return int(match["number"]) if match else 0, client_id
+def _number(name: str) -> tuple[int, str]:
+    match = THREAD.fullmatch(name)
+    return int(match["number"]) if match else 0, name
 
 
 def _instance(
@@ -198,14 +228,14 @@ def _instance(
 
 def _name(application: str, member: Member) -> str:
     """The client id that the user chose, or the beginning of the process id."""
-    match = THREAD.fullmatch(member.described.client_id)
-    client = match["client"] if match else member.described.client_id
+    match = THREAD.fullmatch(member.name)
+    client = match["client"] if match else member.name
     process = member.said.process_id
     return process[:8] if client == f"{application}-{process}" else client
 
 
 def _thread(member: Member, lags: Mapping[TopicPartition, int], seen: Scraped | None, origin: Origin | None) -> Thread:
-    got, name = member.got, member.described.client_id.removesuffix("-consumer")
+    got, name = member.got, member.name
     match = THREAD.fullmatch(name)
     rows = [_active(task, got, lags, seen) for task in sorted(got.active)]
     rows += [_copy(task, "warm-up", seen) for task in sorted(got.warmup)]
@@ -230,7 +260,7 @@ def _active(task: TaskId, got: Assignment, lags: Mapping[TopicPartition, int], s
     left = seen.remaining.get(task, 0) if seen else 0
     if seen is None or left == 0:
         return TaskRow(str(task), "active", lag)
-    return TaskRow(str(task), "restoring", lag, left, seen.restored.get(task))
+    return TaskRow(str(task), "restoring", lag, left, seen.restored.get(task), seen.stores.get(task, ()))
 
 
 def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:

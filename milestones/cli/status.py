@@ -120,7 +120,7 @@ def _watch(observer: Observer, console: Console, picture: Picture, tasks: bool |
     from milestones.common.clock import SystemClock
 
     clock = SystemClock()
-    with Live(_view(picture, console, tasks, unlimited=False), console=console, auto_refresh=False) as live:
+    with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(_view(picture, console, tasks, unlimited=False), refresh=True)
             clock.sleep_ms(INTERVAL_MS)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -15,7 +15,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import Instance, Picture, TaskRow, Thread
+from milestones.cli.picture import Instance, Picture, StoreRow, TaskRow, Thread
+from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
 """In the order in which they are counted, with their colours."""
@@ -43,8 +44,12 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
-    rows = sum(max(3, sum(max(1, len(t.tasks)) for t in i.threads)) + 1 for i in shown.instances)
+    rows = sum(max(3, sum(max(1, _lines(t)) for t in i.threads)) + 1 for i in shown.instances)
     return rows + 8 + len(shown.notes)
+
+
+def _lines(thread: Thread) -> int:
+    return sum(1 + len(_apart(row)) for row in thread.tasks)
 
 
 def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
@@ -64,7 +69,7 @@ def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
         asked = [one for one in shown.reasons if not one[0].startswith(FOLLOWS)]
         reasons = "; ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in asked[:MOST_REASONS])
         more = f"; {len(asked) - MOST_REASONS} more" if len(asked) > MOST_REASONS else ""
-        ago = _ago(now_ms - shown.rebalanced_ms)
+        ago = duration(max(0, now_ms - shown.rebalanced_ms) / 1000)
         yield Text(f"rebalanced {ago} ago: {reasons or 'a member left, or gave no reason'}{more}", "dim")
 
 
@@ -92,19 +97,18 @@ def _add(table: Table, instance: Instance, tasks: bool) -> None:
 
 def _own(instance: Instance) -> Iterator[Text]:
     yield Text(instance.name, "bold")
-    state = f"{instance.state} " if instance.state else ""
-    yield Text.assemble((state, STATES.get(state.strip(), "yellow")), (instance.stage, "dim"))
-    yield Text(" ".join([instance.host, instance.version or ""]).rstrip(), "dim")
+    state = [(f"{instance.state} ", STATES.get(instance.state, "yellow"))] if instance.state else []
+    yield Text.assemble(*state, (instance.stage, "dim"))
+    yield Text(" ".join(filter(None, [instance.host, instance.version])), "dim")
     if instance.tags:
         yield Text(" ".join(f"{key}={text}" for key, text in sorted(instance.tags.items())), "dim")
 
 
 def _label(thread: Thread) -> Text:
     label = Text(thread.label)
-    if thread.state not in (None, "RUNNING"):
-        label.append(
-            f" {str(thread.state).lower().removeprefix('partitions_')}", STATES.get(str(thread.state), "yellow")
-        )
+    state = thread.state
+    if state is not None and state != "RUNNING":
+        label.append(f" {state.lower().removeprefix('partitions_')}", STATES.get(state, "yellow"))
     if thread.leads:
         label.append(" leads", "dim")
     return label
@@ -117,21 +121,38 @@ def _task_rows(thread: Thread) -> Iterator[list[RenderableType]]:
         role = Text(row.role, ROLES[row.role])
         lag = "" if row.role not in ("active", "restoring") else _records(row.input_lag)
         yield [_label(thread) if number == 0 else "", row.task, role, lag, _state(row)]
+        for store in _apart(row):
+            yield ["", "", "", "", _bar(store.progress, f"{store.store}: {_left(store.left, [store])}")]
+
+
+def _apart(row: TaskRow) -> tuple[StoreRow, ...]:
+    """The stores that get rows of their own: one alone would be the task's again."""
+    return row.stores if len(row.stores) > 1 else ()
 
 
 def _state(row: TaskRow) -> RenderableType:
     if row.role == "restoring":
-        left = f"{_records(row.behind)} left"
-        if row.progress is None:
-            return left
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(ProgressBar(100, 100 * row.progress, BAR_WIDTH), f"{100 * row.progress:.0f} %, {left}")
-        return bar
+        left = _left(row.behind, row.stores)
+        return left if row.progress is None else _bar(row.progress, left)
     if row.role in ("standby", "warm-up"):
         if row.behind is None:
             return Text(UNKNOWN, "dim")
         return Text("caught up", "dim") if row.behind == 0 else f"{_records(row.behind)} behind"
     return Text("waits for its owner", "dim") if row.role == "promised" else ""
+
+
+def _bar(progress: float, text: str) -> RenderableType:
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(ProgressBar(100, 100 * progress, BAR_WIDTH), f"{100 * progress:.0f} %, {text}")
+    return bar
+
+
+def _left(records: int | None, stores: Collection[StoreRow]) -> str:
+    """What is left to restore; size and time where they are known of all stores: the slowest one says when."""
+    size = f" ({sum(store.bytes_left for store in stores) / 1e6:,.1f} MB)" if stores else ""
+    times = [store.seconds_left for store in stores if store.seconds_left is not None]
+    rest = f", {duration(max(times))} to go" if times and len(times) == len(stores) else ""
+    return f"{_records(records)} left{size}{rest}"
 
 
 def _thread_row(thread: Thread) -> Iterator[list[RenderableType]]:
@@ -163,10 +184,3 @@ def _sum(counts: Iterable[int | None]) -> str:
     """Of what is known; a dash when nothing is."""
     known = [count for count in counts if count is not None]
     return f"{sum(known):,}" if known else UNKNOWN
-
-
-def _ago(ms: int) -> str:
-    seconds = max(0, ms // 1000)
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"

@@ -324,12 +324,18 @@ class FakeClients:
     """`Clients` of one thread."""
 
     def __init__(self, logs: Logs, *, transactional: bool = True) -> None:
+        self._logs = logs
         self.consumer, self.restore_consumer = FakeConsumer(logs), FakeConsumer(logs)
         self.producer: Any = FakeProducer(transactional=transactional)
         self.member = FakeMember()
         self.renewed = 0
         self.renewal_error: Exception | None = None
         self.closed: bool | None = None
+
+    def new_restore_consumer(self) -> FakeConsumer:
+        if self.restore_consumer.closed:
+            self.restore_consumer = FakeConsumer(self._logs)
+        return self.restore_consumer
 
     def renew_producer(self) -> None:
         self.renewed += 1

@@ -60,6 +60,7 @@ class FakeInstance:
     prepare_error: Exception | None = None
     close_error: Exception | None = None
     closed = 0
+    state: Any = None
     client_id = "app-process"
 
     def __init__(self, config: Any, application: Any, stage: str, clock: Any) -> None:
@@ -72,7 +73,9 @@ class FakeInstance:
     def cleaner(self) -> None:
         return None
 
-    def thread_context(self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, live: Any) -> Any:
+    def thread_context(
+        self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, live: Any, listeners: Any
+    ) -> Any:
         name = f"{self.client_id}-StreamThread-{index}"
         return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, live=live)
 

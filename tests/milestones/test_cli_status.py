@@ -18,7 +18,7 @@ from rich.console import Console
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.cli.main import invoke
 from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
-from milestones.cli.picture import Member, Picture, Scraped, TaskRow, as_json, inputs_of, members_of, picture
+from milestones.cli.picture import Member, Picture, Scraped, StoreRow, TaskRow, as_json, inputs_of, members_of, picture
 from milestones.cli.status import _watch
 from milestones.cli.view import height, view
 from milestones.common.assignment.model import Assignment, Origin, Subscription
@@ -30,6 +30,7 @@ from milestones.common.metrics import (
     ClientMetrics,
     Metrics,
     MetricsEndpoint,
+    RestorationMetrics,
     StandbyMetrics,
     TaskMetrics,
     ThreadMetrics,
@@ -145,6 +146,32 @@ def test_a_restoration_is_a_bar_with_what_is_left() -> None:
     assert row.endswith("━━━━━━━╸   75 %, 1,000 left")
 
 
+def test_a_state_updater_s_restoration_shows_bytes_and_time_left_too() -> None:
+    counts = StoreRow("counts", 3_000, 1_000, 1_500_000, 4.2)
+    seen = Scraped("alpha", restored={A: 3_000}, remaining={A: 1_000}, stores={A: (counts,)})
+    found = [line for line in printed(shown({"p1": seen})) if "1,000 left" in line]
+    assert [line.partition("   75 %, ")[2] for line in found] == ["1,000 left (1.5 MB), 4 s to go"]
+
+
+def test_several_stores_of_a_task_have_a_bar_each_and_the_slowest_says_when() -> None:
+    stores = StoreRow("counts", 100, 100, 50_000, 300.0), StoreRow("sums", 900, 100, 50_000, 2.0)
+    seen = Scraped("alpha", restored={A: 1_000}, remaining={A: 200}, stores={A: stores})
+    found = shown({"p1": seen})
+    text = [line.partition("%, ")[2] for line in printed(found) if "%, " in line]
+    assert text == [
+        "200 left (0.1 MB), 5 min to go",
+        "counts: 100 left (0.1 MB), 5 min to go",
+        "sums: 100 left (0.1 MB), 2 s to go",
+    ]
+    assert height(found) >= len(printed(found))
+
+
+def test_a_time_that_is_not_known_yet_is_not_told() -> None:
+    stores = StoreRow("counts", 0, 100, 50_000, None), StoreRow("sums", 900, 100, 50_000, 2.0)
+    seen = Scraped("alpha", restored={A: 900}, remaining={A: 200}, stores={A: stores})
+    assert [line for line in printed(shown({"p1": seen})) if "to go" in line and "sums" not in line] == []
+
+
 def test_a_view_knows_its_height() -> None:
     assert height(shown({PROCESS: SEEN})) >= len(printed(shown({PROCESS: SEEN})))
 
@@ -174,7 +201,8 @@ def test_json_has_everything_under_plain_names() -> None:
     assert raw["reasons"] == {"it starts": 2, "warm-up 0_1 has caught up": 1}
     task = raw["instances"][0]["threads"][0]["tasks"][0]
     assert task == {
-        "task": "0_0", "role": "active", "input_lag": 1_200, "behind": None, "restored": None, "progress": None
+        "task": "0_0", "role": "active", "input_lag": 1_200, "behind": None, "restored": None, "progress": None,
+        "stores": [],
     }  # fmt: skip
 
 
@@ -255,7 +283,10 @@ def served() -> Iterator[str]:
     task.restore.total, task.restore_remaining_records_total.value = 30, 10
     standby = metrics.add(StandbyMetrics, thread_id="alpha-StreamThread-1", task_id="0_1")
     standby.standby_records_lag.value = 7
-    for scope in (client, thread, task, standby):
+    store = metrics.add(RestorationMetrics, thread_id="alpha-StateUpdater-1", task_id="0_0", state_id="counts")
+    store.restore.total, store.restore_remaining_records_total.value = 30, 10
+    store.restore_remaining_bytes_total.value, store.restore_remaining_seconds.value = 1_000, -1
+    for scope in (client, thread, task, standby, store):
         scope.publish(clock.monotonic_ms())
     endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
     yield str(metrics.address)
@@ -266,6 +297,7 @@ def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
     assert scrape(served, "alpha-StreamThread-1-consumer") == Scraped(
         "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
         restored={A: 30}, remaining={A: 10}, standby_lags={B: 7},
+        stores={A: (StoreRow("counts", 30, 10, 1_000, None),)},
     )  # fmt: skip
 
 

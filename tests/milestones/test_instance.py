@@ -15,6 +15,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance import Instance
+from milestones.listeners import Listeners
 from milestones.live import Live
 from tests.milestones.fakes import counting
 
@@ -63,7 +64,7 @@ def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_
     instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
     nothing: Any = None
     try:
-        context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1))
+        context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1), Listeners())
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +11,13 @@ from milestones.common.errors import MilestonesError, ProcessingError, TimeoutEx
 from milestones.context import Exceptions, ThreadReport
 from milestones.states import StreamsState, ThreadState
 from milestones.streams import Streams
-from tests.milestones.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread
+from tests.milestones.fake_threads import WAIT_S, A, Client, FakeThread
 from tests.milestones.fakes import counting
+
+pytestmark = pytest.mark.usefixtures("fake_threads")
 
 T = ThreadState
 UP = (T.STARTING, T.PARTITIONS_REVOKED, T.PARTITIONS_ASSIGNED, T.RUNNING)
-
-
-@pytest.fixture(autouse=True)
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    FakeThread.all, FakeThread.start_error = [], None
-    FakeInstance.prepare_error = FakeInstance.close_error = None
-    FakeInstance.closed = 0
-    for name, fake in {"StreamThread": FakeThread, "Instance": FakeInstance, "Housekeeper": FakeHousekeeper}.items():
-        monkeypatch.setattr(f"milestones.supervisor.{name}", fake)
-    return
 
 
 class Changing(Client):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,16 +17,7 @@ from milestones.supervision import ClientFailed, client_state
 from tests.milestones.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread
 from tests.milestones.fakes import counting
 
-
-@pytest.fixture(autouse=True)
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    FakeThread.all, FakeThread.start_error = [], None
-    FakeInstance.prepare_error = FakeInstance.close_error = None
-    FakeInstance.closed = 0
-    for name, fake in {"StreamThread": FakeThread, "Instance": FakeInstance, "Housekeeper": FakeHousekeeper}.items():
-        monkeypatch.setattr(f"milestones.supervisor.{name}", fake)
-    return
-
+pytestmark = pytest.mark.usefixtures("fake_threads")
 
 REVOKED, ASSIGNED, RUNNING = ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED, ThreadState.RUNNING
 T = ThreadState

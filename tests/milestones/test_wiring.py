@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import parse_milestones
+from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
+from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.parts import Parts
 from tests.milestones.fakes import World
 
@@ -31,6 +35,15 @@ def test_a_flag_replaces_parts_by_their_name_and_later_flags_win(monkeypatch: py
     monkeypatch.setitem(wiring.REPLACEMENTS, "c", {"state": third})
     parts = wiring.parts(frozenset({"a", "b"}))
     assert (parts.restoration, parts.processing, parts.state) == (first, second, wiring.BASELINE.state)
+
+
+def test_the_state_updater_replaces_restoration_and_has_engines_watched() -> None:
+    parts = wiring.parts(parse_milestones("m1"))
+    assert parts.restoration is UpdaterRestoration
+    assert (parts.processing, parts.commit) == (wiring.BASELINE.processing, wiring.BASELINE.commit)
+    nothing: Any = SimpleNamespace(statistics=dict)
+    assert wiring.BASELINE.observer("metrics", nothing, nothing, nothing) is None
+    assert isinstance(parts.observer("metrics", nothing, nothing, nothing), EngineMetricsThread)
 
 
 def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit() -> None:

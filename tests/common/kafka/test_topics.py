@@ -80,13 +80,31 @@ def test_an_internal_topic_with_another_partition_count_is_an_error_that_says_wh
         cluster.create([InternalTopic(name, 4, {})], -1)
 
 
+def late(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker that answers first hasn't heard of any topic yet."""
+    answers = iter([{}])
+    now = cluster.partition_counts
+    monkeypatch.setattr(cluster, "partition_counts", lambda: next(answers, None) or now())
+
+
 @pytest.mark.kafka
 def test_two_leaders_may_create_the_same_topic(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     topic = InternalTopic(named("changelog"), 1, {})
     assert cluster.create([topic], -1) == {topic.name}
-    monkeypatch.setattr(cluster, "partition_counts", dict)
+    late(cluster, monkeypatch)
     assert cluster.create([topic], -1) == frozenset()
+
+
+@pytest.mark.kafka
+def test_two_leaders_that_want_different_partition_counts_of_a_topic_do_not_both_get_it(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("changelog")
+    cluster.create([InternalTopic(name, 3, {})], -1)
+    late(cluster, monkeypatch)
+    with pytest.raises(SourceTopicError, match=f"{name} has 3 partitions, the topology needs 4"):
+        cluster.create([InternalTopic(name, 4, {})], -1)
 
 
 @pytest.mark.kafka

@@ -1,0 +1,93 @@
+"""What a user may be told of state that comes from changelogs (Kafka's `StateRestoreListener`; KIP-869 for standbys).
+
+*Guarantees*: calls about one partition come in order, from one thread at a time; one that raises is logged, and changes
+nothing.
+*Assumes*: set before the client starts. Calls hold up restoration: they should be short. Several threads may call one
+listener at the same time, about different partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import ParamSpec
+
+from milestones.common.records import TaskId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+
+class StateRestoreListener:
+    """Follows active tasks that restore. Override what you need."""
+
+    def on_restore_start(
+        self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int
+    ) -> None:
+        """The store is to be restored from `starting_offset` to before `ending_offset`; also when that is nothing."""
+
+    def on_batch_restored(
+        self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int
+    ) -> None:
+        """So many records were restored, the last one at `batch_end_offset`."""
+
+    def on_restore_end(self, partition: TopicPartition, store: str, total_restored: int) -> None:
+        """The store is complete."""
+
+    def on_restore_suspended(self, partition: TopicPartition, store: str, total_restored: int) -> None:
+        """The task goes elsewhere, or begins again, before the store is complete."""
+
+
+class SuspendReason(Enum):
+    """Why a standby is no longer updated."""
+
+    MIGRATED = "it is closed here"
+    PROMOTED = "it becomes the active task"
+
+
+class StandbyUpdateListener:
+    """Follows standby tasks (KIP-869). Override what you need."""
+
+    def on_update_start(self, partition: TopicPartition, store: str, starting_offset: int) -> None:
+        """The store follows its changelog from `starting_offset`; before any record is loaded."""
+
+    def on_batch_loaded(
+        self,
+        partition: TopicPartition,
+        store: str,
+        task_id: TaskId,
+        batch_end_offset: int,
+        batch_size: int,
+        current_end_offset: int,
+    ) -> None:
+        """So many records were loaded, the last one at `batch_end_offset`; the changelog ends at `current_end_offset`,
+        as far as it is known."""
+
+    def on_update_suspended(
+        self,
+        partition: TopicPartition,
+        store: str,
+        store_offset: int,
+        current_end_offset: int,
+        reason: SuspendReason,
+    ) -> None:
+        """The store is complete up to before `store_offset`, and isn't updated any more; it is still open. Before
+        `on_restore_start` of the task that it becomes."""
+
+
+class Listeners:
+    """The user's listeners. *Concurrency*: set before threads start, read only from then on."""
+
+    def __init__(self) -> None:
+        self.restore = StateRestoreListener()
+        self.standby = StandbyUpdateListener()
+
+    @staticmethod
+    def tell(call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call a listener; what it raises is logged."""
+        try:
+            call(*args, **kwargs)
+        except Exception:
+            log.exception("a listener of restoration raised")

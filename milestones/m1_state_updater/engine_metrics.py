@@ -1,0 +1,66 @@
+"""Engines' statistics as metrics: the seed's RocksDB metrics thread, one per client.
+
+*Guarantees*: nobody waits for it; a store that is gone takes its metrics along.
+*Assumes*: statistics are cheap to ask for, and may be asked for by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.mailbox import Mailbox
+from milestones.common.metrics import EngineMetrics
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.metrics import Metrics
+    from milestones.common.records import TaskId
+
+log = logging.getLogger(__name__)
+
+INTERVAL_MS = 10_000
+"""Kafka Streams' interval."""
+
+Statistics = Callable[[], Mapping[tuple["TaskId", str], Mapping[str, int]]]
+
+
+class EngineMetricsThread(threading.Thread):
+    """*Owns*: the metrics of all engines. *Receives*: a request to stop.
+
+    `read`: by task and store, RocksDB's numbers."""
+
+    def __init__(self, name: str, read: Statistics, metrics: Metrics, clock: Clock) -> None:
+        super().__init__(name=name, daemon=True)
+        self._read, self._metrics, self._clock = read, metrics, clock
+        self._scopes: dict[tuple[TaskId, str], EngineMetrics] = {}
+        self._requests: Mailbox[None] = Mailbox(1, f"{name} requests")
+
+    def run(self) -> None:
+        while not self._requests.wait(INTERVAL_MS):
+            try:
+                self.run_once(self._clock.monotonic_ms())
+            except Exception:
+                log.warning("the engines' statistics can't be read", exc_info=True)
+        for key in list(self._scopes):
+            self._metrics.remove(self._scopes.pop(key))
+
+    def run_once(self, now_ms: int) -> None:
+        """Read and publish once."""
+        found = self._read()
+        for key in self._scopes.keys() - found.keys():
+            self._metrics.remove(self._scopes.pop(key))
+        for (task, store), numbers in found.items():
+            scope = self._scopes.get((task, store))
+            if scope is None:
+                scope = self._metrics.add(EngineMetrics, task_id=str(task), rocksdb_state_id=store)
+                self._scopes[task, store] = scope
+            for name, number in numbers.items():
+                getattr(scope, name.replace("-", "_")).value = number
+            scope.publish(now_ms)
+
+    def close(self) -> None:
+        """Ask it to end."""
+        self._requests.close()

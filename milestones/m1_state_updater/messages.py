@@ -1,0 +1,108 @@
+"""What a stream thread and its state updater say to each other.
+
+*Guarantees*: immutable, but for the tasks in them: whoever takes a message out owns its task from then on.
+*Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from milestones.common.records import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+
+
+@dataclass(frozen=True)
+class Add:
+    """Restore this active task. `number`: of this stay, for what is published about it. `committed`: its inputs'
+    offsets, read stable before."""
+
+    number: int
+    task: Task
+    committed: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class AddStandby:
+    """Keep this standby up."""
+
+    number: int
+    task: StandbyTask
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Give the task back: open if it is `recycled`, else closed. If it isn't here any more, it is on its way back."""
+
+    task: TaskId
+    recycled: bool
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Leave tasks of these sub-topologies, and only these, alone."""
+
+    subtopologies: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far standbys may read source topics that serve as changelogs."""
+
+    committed: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Close all tasks and end."""
+
+
+Request = Add | AddStandby | Remove | Pause | Limit | Stop
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The active task's stores are complete."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A task that was to be given back."""
+
+    task: Task | StandbyTask
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A task that can't be restored. `died`: since the updater died."""
+
+    task: Task | StandbyTask
+    error: BaseException
+    died: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The updater has ended, of an error or as it was told; what it had follows."""
+
+    error: BaseException | None
+
+
+Answer = Restored | Removed | Failed | Ended
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a task is: the sum of its stores' offsets; of an active one the records `remaining`; of a standby its
+    `lag`, None while it isn't known."""
+
+    position: int
+    remaining: int | None = None
+    lag: int | None = None

@@ -1,0 +1,143 @@
+"""The state updater: restores active tasks and keeps standbys up, in a thread of its own.
+
+*Guarantees*: every task that it is given it hands out once; a request waits for one round at most, which is as long as
+one write to a store takes.
+*Assumes*: tasks come open, in transit, their inputs' committed offsets read stable before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from time import perf_counter_ns
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from milestones.common.task.lifecycle import State
+from milestones.m1_state_updater.measures import UpdaterMeasures
+from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, Stop
+from milestones.m1_state_updater.reading import Reading
+
+if TYPE_CHECKING:
+    from milestones.context import ThreadContext
+    from milestones.m1_state_updater.desk import Desk
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+PUBLISH_MS = 100
+FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
+"""How long a round without work waits for a request: longer each time. Nobody but requests needs it sooner: standbys
+have time, and a round with active tasks waits for their records."""
+NOTHING_TO_DO_MS = 1_000
+
+
+class StateUpdater:
+    """A step function, made and driven by one thread.
+
+    *Owns*: the restore consumer, the tasks that `desk` says it holds. *Receives*: `Request`s, `Bounds`. *Sends*:
+    `Answer`s, `AskBounds`; publishes `Standing`s.
+    """
+
+    def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
+        self._desk = desk
+        self._reading = Reading(context, clients)
+        self._measures = UpdaterMeasures(context, desk.name, self._reading)
+        self._next_publication_ms = 0
+        self._idle_ms = FIRST_IDLE_MS
+        self.stopping = False
+
+    def run_once(self, now_ms: int) -> bool:
+        """1. do what was asked for; 2. read and apply a batch; 3. hand out what is restored or failed; 4. publish."""
+        began, waited = perf_counter_ns(), self._reading.blocked_ns
+        requests = self._desk.take()
+        for request in requests:
+            self._answer(request)
+            self._hand_out()
+        worked = self._reading.run_once(now_ms)
+        handed = self._hand_out()
+        if requests or handed or now_ms >= self._next_publication_ms:
+            self._publish(now_ms)
+        self._measures.turn(now_ms, perf_counter_ns() - began - (self._reading.blocked_ns - waited))
+        busy = worked or handed or bool(requests)
+        self._idle_ms = FIRST_IDLE_MS if busy else min(2 * self._idle_ms, LONGEST_IDLE_MS)
+        return busy
+
+    def idle_ms(self) -> int:
+        """How long to wait for the next request when a round had nothing to do."""
+        if not self._desk.held:
+            return NOTHING_TO_DO_MS
+        return FIRST_IDLE_MS if self._reading.restores else self._idle_ms
+
+    def _answer(self, request: Request) -> None:
+        match request:
+            case Add(_, task, committed):
+                task.lifecycle.move(State.RESTORING)
+                self._reading.add(task, committed)
+            case AddStandby(_, standby):
+                standby.lifecycle.move(State.STANDBY)
+                self._reading.add_standby(standby)
+            case Remove(id, recycled):
+                if id in self._desk.held:  # else it is on its way back
+                    self._reading.remove(id, recycled=recycled)
+                    for removed in self._reading.take_removed():
+                        self._desk.removed(removed, recycled=recycled)
+            case Pause(subtopologies):
+                self._reading.pause(subtopologies)
+            case Limit(committed):
+                self._reading.limit(committed)
+            case Stop():
+                self.stopping = True
+
+    def _hand_out(self) -> bool:
+        restored, failed = self._reading.take_restored(), self._reading.take_errors()
+        for task in restored:
+            self._desk.restored(task)
+        for failing, error in failed:
+            self._desk.failed(failing, error)
+        return bool(restored or failed)
+
+    def _publish(self, now_ms: int) -> None:
+        self._next_publication_ms = now_ms + PUBLISH_MS
+        held = self._desk.held
+        standings = {held[id][0]: standing for id, standing in self._reading.standings() if id in held}
+        self._desk.standings = MappingProxyType(standings)
+
+    def close(self) -> None:
+        """Let the restore consumer and the metrics go."""
+        self._measures.close()
+        self._reading.close(0)
+
+
+class UpdaterThread(threading.Thread):
+    """Drives a `StateUpdater` until it is told to stop, or dies.
+
+    *Owns*: the updater. *Receives* and *sends* what that does; at its end `Ended`, and every task it still has.
+    """
+
+    def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
+        super().__init__(name=desk.name, daemon=True)
+        self._context, self._clients, self._desk = context, clients, desk
+
+    def run(self) -> None:
+        updater: StateUpdater | None = None
+        failure: BaseException | None = None
+        try:
+            updater = StateUpdater(self._context, self._clients, self._desk)
+            while not updater.stopping:
+                if not updater.run_once(self._context.clock.monotonic_ms()):
+                    self._desk.requests.wait(updater.idle_ms())
+        except BaseException as error:
+            failure = error
+            log.error("%s dies: %s", self.name, error, exc_info=error)
+        end(self._desk, updater, failure)
+
+
+def end(desk: Desk, updater: StateUpdater | None, failure: BaseException | None) -> None:
+    """Hand out every task, close the updater; nothing keeps from that."""
+    desk.end(failure)
+    try:
+        if updater is not None:
+            updater.close()
+    except Exception:
+        log.warning("%s: the restore consumer didn't close cleanly", desk.name, exc_info=True)

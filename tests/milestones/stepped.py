@@ -1,0 +1,130 @@
+"""State updaters driven by hand: real `StateUpdater`s, without threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from milestones.common.records import TaskId
+from milestones.common.task.standby import StandbyTask
+from milestones.common.task.task import Task
+from milestones.m1_state_updater.desk import Desk
+from milestones.m1_state_updater.restoration import UpdaterRestoration
+from milestones.m1_state_updater.updater import StateUpdater, end
+from tests.milestones.fakes import Running, World
+
+FIRST = TaskId(0, 0)
+
+
+class Stepped:
+    """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs."""
+
+    def __init__(self, world: World, desk: Desk) -> None:
+        self.world, self.desk = world, desk
+        self.updater: StateUpdater | None = None
+        self.hangs = self.ended = False
+        self.joined: list[float | None] = []
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            if self.ended or self.hangs:
+                return
+            try:
+                if self.updater is None:
+                    self.updater = StateUpdater(self.world.context, self.world.clients, self.desk)  # type: ignore[arg-type]
+                self.updater.run_once(self.world.clock.monotonic_ms())
+            except BaseException as error:
+                self._end(error)
+                return
+            if self.updater.stopping:
+                self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self.ended = True
+        end(self.desk, self.updater, error)
+
+    def join(self, timeout: float | None = None) -> None:
+        self.joined.append(timeout)
+        self.step()
+
+    def is_alive(self) -> bool:
+        return not self.ended
+
+
+class Updaters:
+    """All updaters of a world, the newest last."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.all: list[Stepped] = []
+
+    def launch(self, desk: Desk) -> Stepped:
+        self.all.append(Stepped(self.world, desk))
+        return self.all[-1]
+
+    def restoration(self, context: Any, clients: Any) -> UpdaterRestoration:
+        return UpdaterRestoration(context, clients, self.launch)
+
+    def step(self, times: int = 1) -> None:
+        for updater in self.all:
+            updater.step(times)
+
+    @property
+    def newest(self) -> Stepped:
+        return self.all[-1]
+
+
+class UpdaterWorld(World):
+    """A world of stage m1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.updaters = Updaters(self)
+        make: Callable[[Any, Any], UpdaterRestoration] = self.updaters.restoration
+        self.parts = replace(self.parts, restoration=make)
+
+
+class RunningUpdater(Running):
+    """A loop with a world of stage m1. Its updater takes a step after each of the loop's."""
+
+    world: UpdaterWorld
+
+    def __init__(self, world: UpdaterWorld | None = None) -> None:
+        super().__init__(world or UpdaterWorld())
+
+    def step(self, times: int = 1, *, ms: int = 0) -> None:
+        for _ in range(times):
+            super().step(ms=ms)
+            self.world.updaters.step()
+
+
+class Updating:
+    """A stream thread's restoration with its updater. `step` is a turn of each."""
+
+    def __init__(self, world: UpdaterWorld | None = None) -> None:
+        self.world = world or UpdaterWorld()
+        self.restoration: UpdaterRestoration = self.world.updaters.restoration(self.world.context, self.world.clients)
+
+    @property
+    def updater(self) -> Stepped:
+        return self.world.updaters.newest
+
+    def add(self, partition: int = 0) -> Task:
+        task = self.world.task(partition)
+        self.restoration.add(task, {})
+        return task
+
+    def add_standby(self, partition: int = 0) -> StandbyTask:
+        standby = self.world.state.create_standby(TaskId(0, partition))
+        self.restoration.add_standby(standby)
+        return standby
+
+    def step(self, times: int = 1, *, ms: int = 1) -> None:
+        for _ in range(times):
+            self.world.clock.advance(ms)
+            self.world.updaters.step()
+            self.restoration.run_once(self.world.clock.monotonic_ms())
+
+    def content(self, id: TaskId = FIRST, store: str = "counts") -> dict[str, str]:
+        return {key.decode(): value.decode() for key, value in self.world.state.content(id, store).items()}
