@@ -37,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--guarantee", default="", choices=("", *GUARANTEES), help="default: both")
     group.addoption("--broker", default="auto", help="auto (default), testcontainers, process, HOST:PORT")
     group.addoption("--selection", default="short", choices=SELECTIONS, help="each includes the ones before")
+    group.addoption("--older", default="", choices=("", *SELECTIONS), help="selection of all stages but the last asked "
+                    "for; default: as --selection")
     group.addoption("--seed", type=int, default=None, help="of everything random; default: another one each time")
     group.addoption("--soak-minutes", type=float, default=60.0, help="how long each soak case goes on; default: 60")
     group.addoption("--report", type=Path, default=None, help=f"folder of the matrix; default: {REPORT}")
@@ -78,6 +80,7 @@ def pytest_configure_node(node: workers.Node) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     option = config.option
     chosen = f"stages {','.join(stages(config))}, guarantee {option.guarantee or 'both'}, selection {option.selection}"
+    chosen += f" ({option.older} before the last stage)" if option.older else ""
     first = f"compatibility suite: {chosen}, broker {option.broker}, seed {option.seed}"
     lines = [first, *config.stash.get(_notes, [])]
     if count := workers.count(config):
@@ -109,14 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(CASE_S))
-    included = SELECTIONS[: SELECTIONS.index(config.option.selection) + 1]
-    left_out = set(SELECTIONS) - set(included)
-    dropped = [
-        item
-        for item in items
-        if any(item.get_closest_marker(name) for name in left_out)
-        or (config.option.selection == "short" and not config.option.guarantee and _other_guarantee(item))
-    ]
+    older = frozenset(stages(config)[:-1])
+    dropped = [item for item in items if not _included(item, older)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
@@ -124,10 +121,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = workers.longest_first(items)
 
 
-def _other_guarantee(item: pytest.Item) -> bool:
-    """Whether the short selection runs this case under the other guarantee only."""
-    mark = item.get_closest_marker("short_under")
-    return mark is not None and item.callspec.params["guarantee"] != mark.args[0]  # type: ignore[attr-defined]
+def _included(item: pytest.Item, older: frozenset[str]) -> bool:
+    """Whether the selection of the item's stage has it; `older`: all stages but the last."""
+    params: dict[str, str] = item.callspec.params if hasattr(item, "callspec") else {}
+    option = item.config.option
+    selection = (params.get("stage") in older and option.older) or option.selection
+    if any(item.get_closest_marker(longer) for longer in SELECTIONS[SELECTIONS.index(selection) + 1 :]):
+        return False
+    only = item.get_closest_marker("short_under")
+    return only is None or selection != "short" or option.guarantee or params["guarantee"] == only.args[0]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Runs one instance of an application under test.
 
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
-the log; with `--census` a file says what the process had before and after.
+the log; with `--census` a file says what the process had before and after; with `--watch` the log says when a stream
+thread waited for another thread.
 *Assumes*: nothing.
 """
 
@@ -23,6 +24,7 @@ import psutil  # type: ignore[import-untyped]
 
 from compat_tests.apps import STATE, STATUS
 from compat_tests.apps.topologies import named
+from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory
 from milestones import Streams, StreamsConfig
 from milestones.common.errors import MilestonesError
@@ -75,6 +77,7 @@ def main() -> int:
     parser.add_argument("topology", help="a name of topologies.py, or plan:JSON, or plan:FILE")
     parser.add_argument("--config", required=True)
     parser.add_argument("--census", type=Path)
+    parser.add_argument("--watch", action="store_true")
     arguments = parser.parse_args()
     try:
         named(arguments.topology)
@@ -87,7 +90,12 @@ def main() -> int:
         datefmt="%H:%M:%S",
     )
     before = census()
+    watch = Watch() if arguments.watch else None
+    if watch is not None:
+        watch.start()
     code = run(arguments.topology, arguments.config)
+    if watch is not None:
+        watch.end()
     if arguments.census:
         arguments.census.write_text(json.dumps({"before": before, "after": census()}))
     return code

@@ -1,4 +1,4 @@
-"""How far the standbys of living instances are, as the applications' own metrics tell.
+"""How far the standbys and restoring tasks of living instances are, as the applications' own metrics tell.
 
 *Guarantees*: what an instance doesn't serve yet counts as unknown.
 *Assumes*: the instances were started with `METRICS`; gauges are a second old at most.
@@ -21,11 +21,23 @@ METRICS = {"metrics_port": 0}
 PUBLISHED_S = 2.0
 """After which what an instance serves is newer than what was done before."""
 ENDPOINT = re.compile(r"metrics are served at (http://\S+)")
-LAG = re.compile(r'^kafka_stream_task_standby_records_lag\{[^}]*task_id="([^"]+)"[^}]*\} (\S+)', re.MULTILINE)
+LAG, REMAINING = (
+    re.compile(rf'^kafka_stream_task_{name}\{{[^}}]*task_id="([^"]+)"[^}}]*\}} (\S+)', re.MULTILINE)
+    for name in ("standby_records_lag", "restore_remaining_records")
+)
 
 
 def lags(instance: Instance) -> dict[str, int]:
     """Changelog records that its standbys are behind, by task; -1: unknown."""
+    return _of_tasks(instance, LAG)
+
+
+def remaining(instance: Instance) -> dict[str, int]:
+    """Changelog records that its active tasks have still to restore, by task."""
+    return _of_tasks(instance, REMAINING)
+
+
+def _of_tasks(instance: Instance, metric: re.Pattern[str]) -> dict[str, int]:
     served = ENDPOINT.search(instance.log())
     if served is None:
         return {}
@@ -34,7 +46,7 @@ def lags(instance: Instance) -> dict[str, int]:
             text = answer.read().decode()
     except URLError:
         return {}
-    return {task: int(float(lag)) for task, lag in LAG.findall(text)}
+    return {task: int(float(value)) for task, value in metric.findall(text)}
 
 
 def caught_up(world: World, tasks: Collection[str], *instances: Instance) -> None:

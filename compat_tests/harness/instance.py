@@ -69,8 +69,9 @@ class Instance:
         """Of the last process; negative: the signal that ended it. None while it runs."""
         return self._process.poll() if self._process is not None else None
 
-    def start(self, fault: str | None = None, **changes: Any) -> Instance:
-        """Start the process. `fault`: as in MILESTONES_FAULT; `changes`: to the config, for this start."""
+    def start(self, fault: str | None = None, *, watch: bool = False, **changes: Any) -> Instance:
+        """Start the process. `fault`: as in MILESTONES_FAULT; `watch`: have it log when a stream thread waits for
+        another thread (`apps/waits.py`); `changes`: to the config, for this start."""
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         config_file.write_text(as_toml({**self.config, **changes}))
@@ -82,7 +83,7 @@ class Instance:
             log.write(f"---- start {self.starts}: {' '.join(command)} (fault {fault})\n".encode())
             log.flush()
             self._process = subprocess.Popen(
-                [*command, "--census", str(self._census_file)],
+                [*command, "--census", str(self._census_file), *(["--watch"] if watch else [])],
                 cwd=ROOT,
                 env=environment(fault),
                 stdin=subprocess.DEVNULL,

@@ -64,5 +64,6 @@ class Recorder:
 def command(option: Namespace, id: str) -> str:
     """What repeats a case."""
     parts = ["pytest", id, "--seed", str(option.seed), "--broker", option.broker, "--selection", option.selection]
-    parts += ["--stages", option.stages] if option.stages else []
+    for name in ("stages", "older"):
+        parts += [f"--{name}", getattr(option, name)] if getattr(option, name) else []
     return shlex.join(parts)

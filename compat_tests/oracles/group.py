@@ -253,12 +253,20 @@ def copies_apart(generations: Iterable[Generation]) -> Findings:
     return findings
 
 
-def at_most_warming(generations: Iterable[Generation], most: int) -> Findings:
-    """No generation has more warm-ups than `max_warmup_replicas`."""
+def at_most_warming(generations: Iterable[Generation], most: int, *, standbys: int = 0) -> Findings:
+    """No generation has more warm-ups than `max_warmup_replicas`; `standbys`: `num_standby_replicas`, of each task.
+
+    A warm-up that is one of the standbys a task has anyway costs none. Nor does what the next owner of a task keeps
+    open of it, until the last one has released it."""
     findings = []
     for generation in generations:
-        warming = sorted(task for member in generation.members for task in member.warmup)
-        if len(warming) > most:
-            text = f"generation {generation.number} warms up {', '.join(warming)}, at most {most} at once expected"
-            findings.append(Finding("warming", text))
+        members = generation.members
+        wanted = min(standbys, len({member.process for member in members}) - 1)
+        running = {task for member in members for task in member.active}
+        warming = Counter(task for member in members for task in member.warmup)
+        copies = warming + Counter(task for member in members for task in member.standby)
+        extra = {task: min(warming[task], copies[task] - wanted - (task not in running)) for task in sorted(warming)}
+        if sum(max(0, count) for count in extra.values()) > most:
+            text = f"generation {generation.number} warms up {', '.join(extra)}, at most {most} at once expected"
+            findings.append(Finding("warming", text + (f" beside {standbys} standbys each" if standbys else "")))
     return findings

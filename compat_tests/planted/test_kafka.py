@@ -103,10 +103,19 @@ def test_two_copies_of_a_task_in_one_process_are_found() -> None:
 
 
 def test_more_warm_ups_than_are_allowed_are_found() -> None:
-    one = replace(member("a", set()), warmup=frozenset({"0_0", "0_1"}))
-    other = replace(member("b", set()), warmup=frozenset({"0_2"}))
-    assert at_most_warming([Generation(1, (one, other))], 3) == []
-    assert kinds(at_most_warming([Generation(1, (one, other))], 2)) == {"warming"}
+    owner = replace(member("c", set()), process="c", active=frozenset({"0_0", "0_1", "0_2"}))
+    one = replace(member("a", set()), process="a", warmup=frozenset({"0_0", "0_1"}))
+    other = replace(member("b", set()), process="b", warmup=frozenset({"0_2"}))
+    assert at_most_warming([Generation(1, (owner, one, other))], 3) == []
+    assert kinds(at_most_warming([Generation(1, (owner, one, other))], 2)) == {"warming"}
+
+
+def test_of_warm_ups_only_those_beyond_the_standbys_count() -> None:
+    owner = replace(member("c", set()), process="c", active=frozenset({"0_0", "0_1"}))
+    one = replace(member("a", set()), process="a", warmup=frozenset({"0_0", "0_1"}))
+    beside = replace(member("b", set()), process="b", standby=frozenset({"0_0"}))
+    assert at_most_warming([Generation(1, (owner, one, beside))], 1, standbys=1) == []
+    assert kinds(at_most_warming([Generation(1, (owner, one, beside))], 0, standbys=1)) == {"warming"}
 
 
 def text(value: str | None) -> bytes:

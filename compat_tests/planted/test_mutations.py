@@ -10,6 +10,7 @@ from datetime import datetime
 
 import pytest
 
+from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.cluster import Tail
@@ -321,3 +322,21 @@ def test_a_wrong_exit_code_is_found(broken: Break) -> None:
     without_input = mutated.instance("several", "two").start()
     with pytest.raises(AssertionError, match="exit code 0, expected 2"):
         without_input.dies(2)
+
+
+@pytest.mark.full
+def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break) -> None:
+    mutated = broken("what-restores-is-waited-for")
+    world = mutated.world
+    if world.stage == "baseline":
+        pytest.skip("it has none")
+    world.create(out=2)
+    world.input("in", 2).send(world.records(RECORDS, KEYS))
+    app = mutated.instance("count").start()
+    world.processed()
+    app.stop()
+    shutil.rmtree(app.state_dir)
+    app.start(fault="restore.batch:sleep=8000:1", watch=True)
+    app.says(" restores {")
+    mutated.instance("count", "other").start()
+    app.says(WAITED)

@@ -55,7 +55,7 @@ def run_in(world: World, case: Case) -> None:
         zombies=course.zombies,
         repartitions=case.plan.repartitions(),
     )
-    hold(at_most_warming(world.history().generations, case.warmups))
+    hold(at_most_warming(world.history().generations, case.warmups, standbys=case.standbys))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
 

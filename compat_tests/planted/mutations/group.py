@@ -12,6 +12,7 @@ from typing import Any
 from compat_tests.planted.mutations import around, mutation
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, GroupMember
+from milestones.m1_state_updater.restoration import UpdaterRestoration
 
 
 def assigning(change: Any) -> None:
@@ -116,3 +117,13 @@ def everything_warms_up() -> None:
         return {name: replace(one, standby=frozenset(), warmup=everything - one.active) for name, one in given.items()}
 
     assigning(change)
+
+
+@mutation
+def what_restores_is_waited_for() -> None:
+    """A stream thread that gives up a task waits until its state updater is back with it; a second at most."""
+
+    @around(UpdaterRestoration, "remove")
+    def remove(original: Any, restoration: Any, *task: Any, **how: Any) -> None:
+        original(restoration, *task, **how)
+        restoration._answers.wait(1_000)

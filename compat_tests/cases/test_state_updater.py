@@ -1,0 +1,169 @@
+"""Restorations that take longer than a member may be silent: who is evicted by them, and who isn't."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from compat_tests.apps.waits import WAITED
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness.cluster import Tail
+from compat_tests.harness.followers import METRICS, lags, remaining
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.stores import store_directories
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+
+LIMIT_MS = 4_000
+"""`max_poll_interval_ms`."""
+BLOCKED_MS = 3 * LIMIT_MS
+SLOW = f"restore.batch:sleep=3000:1,restore.batch:sleep=1000:2,restore.batch:sleep={BLOCKED_MS}:3"
+"""The third write of a restoration blocks; the ones before leave time for what is restored beside it: under exactly
+once the other task has the marker of its last transaction to read, which takes a busy broker a while."""
+GAP_S = 1.0
+"""What other tasks' outputs may pause."""
+LOST = "membership lost"
+SMALL_FETCHES = {"restore_consumer_queued_min_messages": 1_000, "restore_consumer_fetch_message_max_bytes": 16_384}
+"""What was prefetched for one task comes before another one's records; in these cases all is small."""
+UNCOMPACTED = {"topic_segment_ms": 10 * 365 * 24 * 3_600_000}
+"""A store that is left half restored is compared with the beginning of its changelog, so that must still be there. The
+suite's timestamps are years old and those of transactions' markers aren't: each would begin a new segment."""
+
+
+def counted(world: World, keys: int = 500) -> Instance:
+    """An application that has ended, with 10,000 changelog records in each of two partitions."""
+    world.create(out=2)
+    world.input("in", 2).send(world.records(20_000, keys=keys))
+    app = world.instance("count", num_stream_threads=1, **UNCOMPACTED).start()
+    world.processed()
+    app.stop()
+    return app
+
+
+def lose(world: World, app: Instance, *tasks: str) -> None:
+    """Its disk is empty where the state of these tasks was."""
+    for store in store_directories(app.state_dir, world.application_id):
+        task = store.parents[1]
+        if task.name in tasks:
+            shutil.rmtree(task)
+
+
+def generation(world: World) -> int:
+    return world.history().generations[-1].number
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_on_the_baseline_only(
+    world: World,
+) -> None:
+    app = counted(world)
+    lose(world, app, "0_0")
+    with world.outputs() as outputs:
+        app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)
+        if world.stage == "baseline":
+            app.says(LOST)
+        else:
+            widest = widest_gap(world, app, outputs)
+            print(f"the other task's outputs paused for {widest:.2f} s at most")
+            assert widest < GAP_S
+            assert LOST not in app.log()
+        world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=world.stage == "baseline")
+
+
+def widest_gap(world: World, app: Instance, outputs: Tail) -> float:
+    """Feed until the restoration is over; the longest that no output of the other task came, in seconds. The
+    generation must not change."""
+    feed, gaps = world.feeds["in"], list[float]()
+    seen, last = len(feed.rows), 0.0
+    app.says("task 0_0 restores")
+    began = generation(world)
+
+    def restored() -> object:
+        nonlocal last, seen
+        feed.send(world.records(20, keys=500))
+        found, now = outputs.poll(), time.monotonic()
+        if found > seen:
+            gaps.append(now - last if last else 0.0)
+            seen, last = found, now
+        return "task 0_0 has restored" in app.log() or Not(f"{found} outputs, gaps {gaps}")
+
+    world.wait(restored, "the task is restored")
+    assert len(gaps) > 10, "the other task wasn't processed while this one was restored"
+    assert generation(world) == began
+    return max(gaps)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_once(world: World) -> None:
+    if world.stage == "baseline":
+        pytest.skip("the stream thread restores: it answers nobody meanwhile, and is evicted")
+    one = counted(world)
+    lose(world, one, "0_0", "0_1")
+    fault = f"restore.batch:sleep={BLOCKED_MS}:1"
+    one.start(fault=fault, watch=True, max_poll_interval_ms=LIMIT_MS)
+    world.wait(lambda: " restores {" in one.log() or Not("nothing restores"), "a task restores")
+    began = time.monotonic()
+    other = world.instance("count", "other", num_stream_threads=1, **UNCOMPACTED).start()
+    world.group_is(one, other)
+    took = time.monotonic() - began
+    print(f"the group was complete after {took:.1f} s, the write blocks for {BLOCKED_MS / 1000:.0f} s")
+    assert took < BLOCKED_MS / 1000 - 2, "the rebalance waited for the write"
+    world.feeds["in"].send(world.records(1_000, keys=500))
+    world.processed()
+    assert LOST not in one.log()
+    assert WAITED not in one.log(), one.log_tail()
+    stop_all([one, other])
+    judge(world, COUNT)
+
+
+RECORDS, BATCHES = 300_000, 60
+BEHIND = 20_000
+"""So many records still to be restored are much: below, standbys needn't stand back."""
+SLOWLY = ",".join(f"restore.batch:sleep=150:{number}" for number in range(1, BATCHES))
+
+
+@pytest.mark.full
+def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores(world: World) -> None:
+    """Static members are given what they had, whatever their disks have lost: each one task, and the other as a
+    standby."""
+    if world.stage == "baseline":
+        pytest.skip("it shares time, not records")
+    world.create(out=2)
+    world.input("in", 2).send(world.records(RECORDS, keys=RECORDS))
+    settings = {
+        "num_stream_threads": 1,
+        "num_standby_replicas": 1,
+        "session_timeout_ms": 60_000,
+        "restore_active_weight": 1,  # turns come sooner
+    }
+    pair = [
+        world.instance("count", name, group_instance_id=name, **settings, **METRICS, **SMALL_FETCHES).start()
+        for name in ("one", "two")
+    ]
+    world.group_is(*pair)
+    world.processed(timeout_s=300)
+    stop_all(pair)
+    for one in pair:
+        lose(world, one, "0_0", "0_1")
+        one.start(fault=SLOWLY)
+    seen: dict[str, list[int]] = {one.name: [] for one in pair}
+
+    def restored() -> object:
+        for one in pair:
+            behind = [lag for lag in lags(one).values() if lag >= 0]
+            if "has restored" not in one.log() and min(remaining(one).values(), default=0) >= BEHIND:
+                seen[one.name] += [lag for lag in behind if lag not in seen[one.name][-1:]]
+        return all("has restored" in one.log() for one in pair) or Not(f"standbys' lags {seen}")
+
+    world.wait(restored, "both have restored", timeout_s=300)
+    print(f"standbys' lags while an active task restored beside them: {seen}")
+    for name, behind in seen.items():
+        assert behind, f"{name} had no standby while it restored"
+        assert behind[-1] < behind[0], f"{name}: its standby starved: lags {behind}"
+    stop_all(pair)
+    judge(world, COUNT)

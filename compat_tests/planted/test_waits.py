@@ -1,0 +1,89 @@
+"""Planted: stream threads that wait for others, and some that don't. No broker."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from compat_tests.apps.waits import LONGEST_MS, WAITED, Watch, callers, waits
+from compat_tests.harness.waiting import until
+from milestones.common.kafka.deadline import Caller
+
+
+@contextmanager
+def thread_at(place: Callable[[], object], release: Callable[[], object], *, waiting: bool) -> Iterator[None]:
+    """A stream thread that has come to a stop in `place`."""
+    thread = threading.Thread(target=place, name="app-StreamThread-1", daemon=True)
+    thread.start()
+
+    def there() -> bool:
+        frame = sys._current_frames().get(thread.ident or 0)
+        return frame is not None and waits(frame) is waiting
+
+    until(there, "the thread is there", 10)
+    yield
+    release()
+    thread.join(10)
+
+
+def said(caplog: pytest.LogCaptureFixture, *moments_ms: int) -> int:
+    """How often a watch complains that looks at these times."""
+    watch = Watch()
+    with caplog.at_level(logging.WARNING, "compat_tests"):
+        for at in moments_ms:
+            watch.look(at / 1000)
+    return sum(record.getMessage().startswith(WAITED) for record in caplog.records)
+
+
+def test_a_stream_thread_that_waits_for_a_message_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    event = threading.Event()
+    with thread_at(event.wait, event.set, waiting=True):
+        assert said(caplog, 0, LONGEST_MS // 2, LONGEST_MS + 10, LONGEST_MS + 20) == 1
+
+
+def test_a_stream_thread_that_waits_for_a_lock_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+
+    def locked() -> None:
+        with lock:
+            pass
+
+    with thread_at(locked, lock.release, waiting=True):
+        assert said(caplog, 0, LONGEST_MS + 10) == 1
+
+
+def test_short_waits_and_what_is_no_wait_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    event = threading.Event()
+    with thread_at(event.wait, event.set, waiting=True):
+        assert said(caplog, 0, LONGEST_MS - 10) == 0
+    over = threading.Event()
+
+    def works() -> None:
+        while not over.is_set():
+            time.sleep(0.001)
+
+    with thread_at(works, over.set, waiting=False):
+        assert said(caplog, 0) == 0
+
+
+def test_a_call_to_kafka_that_another_thread_makes_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    event = threading.Event()
+    caller = Caller("calls", when_late=event.set)
+    with thread_at(lambda: caller.call(event.wait, 10_000), event.set, waiting=False):
+        until(caller_waits, "the stream thread waits for the caller's answer", 10)
+        assert said(caplog, 0, LONGEST_MS + 10) == 0
+    caller.close()
+
+
+def caller_waits() -> bool:
+    """Whether the stream thread stands in a wait."""
+    thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and any("Caller.call" in caller for caller in callers(frame)[1:])
