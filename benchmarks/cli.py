@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import plot, table, write_json
+from benchmarks.restore import beside
+from benchmarks.restore.work import Restore
 from benchmarks.rows import run
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
 from milestones.flags import STAGES
 
-WORKS = (Count,)
+WORKS = (Count, Restore)
 NARROWEST = 130
 """Columns of a table that isn't shown on a terminal."""
 
@@ -77,7 +79,7 @@ def cli() -> None:
     """The same work on Milestones, on a bare client loop, and on Kafka Streams, on one embedded broker."""
 
 
-def _command(work: type[Count]) -> click.Command:
+def _command(work: type[Count] | type[Restore]) -> click.Command:
     @click.command(work.name, help=(work.__doc__ or "").splitlines()[0])
     @click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words,
                   help="Ours: stages, or flags joined by +; with commas.")  # fmt: skip
@@ -154,6 +156,22 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
     _out().print(moves_report.table(title, found))
     if json_file is not None:
         moves_report.write_json(json_file, found, settings)
+
+
+@cli.command("standbys")
+@click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words)
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000),
+              help="That the active tasks of each of two instances restore.")  # fmt: skip
+@click.option("--seed", default=1, show_default=True)
+def standbys_(stage_names: list[str], records: int, seed: int) -> None:
+    """How standbys get on beside active tasks that restore on the same thread."""
+    found: dict[str, Mapping[str, Sequence[beside.Moment]]] = {}
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        for stage in stage_names:
+            where = Path(directory) / stage
+            where.mkdir()
+            found[stage] = beside.measure(at, where, stage, records, seed, _progress)
+    _out().print(beside.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
 
 
 @cli.command()

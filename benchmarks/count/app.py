@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
 from benchmarks.count import STORE
 from benchmarks.job import Job
-from milestones import Streams, StreamsBuilder, StreamsConfig, Topology, serdes
+from benchmarks.ours import begin, config
+from milestones import Streams, StreamsBuilder, Topology, serdes
 
 
 def nothing() -> dict[str, int]:
@@ -34,22 +34,9 @@ def topology(job: Job) -> Topology:
     return builder.build()
 
 
-def config(job: Job) -> StreamsConfig:
-    """All that isn't default."""
-    return StreamsConfig(
-        application_id=job.application_id,
-        bootstrap_servers=job.bootstrap_servers,
-        milestones=job.stage,
-        processing_guarantee=job.guarantee,
-        commit_interval_ms=int(job.commit_interval_ms),
-        state_dir=job.state_dir,
-    )
-
-
 def main() -> int:
     """The exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
-    job = Job.parse(sys.argv[1:])
+    job = begin()
     return Streams(topology(job), config(job)).run()
 
 

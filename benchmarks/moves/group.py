@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,16 +25,22 @@ from benchmarks.process import Measured
 
 LOOK_S = 0.1
 ENDPOINT = re.compile(r"metrics are served at (http://\S+)")
-LAG = re.compile(r'^kafka_stream_task_standby_records_lag\{[^}]*task_id="([^"]+)"[^}]*\} (\S+)', re.MULTILINE)
+LAG, REMAINING = (
+    re.compile(rf"^kafka_stream_task_{name}\{{[^}}]*\}} (\S+)", re.MULTILINE)
+    for name in ("standby_records_lag", "restore_remaining_records")
+)
 RUNNING = re.compile(r"client state: \S+ -> (\S+)")
 
 
 class Group:
     """A context manager. `processes`: those that run, by name."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any], source: str, output: str) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, Any], source: str, output: str, *, static: bool = False
+    ) -> None:
+        """`static`: who comes back gets what it had."""
         self._directory, self._settings, self._topics = directory, settings, (source, output)
-        self._all, self._starts = ExitStack(), 0
+        self._all, self._starts, self._static = ExitStack(), 0, static
         self._logs: dict[str, Path] = {}
         self.processes: dict[str, Measured] = {}
         self.standbys = 0
@@ -54,6 +60,8 @@ class Group:
             config, self._logs[name] = (self._directory / f"{name}-{self._starts}.{end}" for end in ("toml", "log"))
             state = str(self._directory / f"{name}-state")
             settings = {**self._settings, "client_id": name, "state_dir": state, "num_standby_replicas": self.standbys}
+            if self._static:
+                settings["group_instance_id"] = name
             config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
             command = [sys.executable, "-m", "benchmarks.moves.app", str(config), *self._topics]
             self.processes[name] = self._all.enter_context(Measured(command, self._logs[name]))
@@ -90,12 +98,20 @@ class Group:
         expected = PARTITIONS * min(self.standbys, len(self.processes) - 1)
 
         def all_have() -> bool:
-            lags = [lag for name in self.processes for lag in self._lags(name)]
+            lags = [lag for name in self.processes for lag in self.lags(name)]
             return len(lags) == expected and all(0 <= one <= lag for one in lags)
 
         self.wait(all_have, "all standbys have caught up", timeout_s)
 
-    def _lags(self, name: str) -> Iterable[int]:
+    def lags(self, name: str) -> list[int]:
+        """Of its standbys, in records; -1: unknown."""
+        return self._metric(name, LAG)
+
+    def remaining(self, name: str) -> list[int]:
+        """Of its active tasks, records still to restore."""
+        return self._metric(name, REMAINING)
+
+    def _metric(self, name: str, pattern: re.Pattern[str]) -> list[int]:
         served = ENDPOINT.search(self.log(name))
         if served is None:
             return []
@@ -104,7 +120,7 @@ class Group:
                 text = answer.read().decode()
         except URLError:
             return []
-        return [int(float(lag)) for _, lag in LAG.findall(text)]
+        return [int(float(value)) for value in pattern.findall(text)]
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Look until it holds. `BenchmarkError` when it doesn't in time, or when somebody has ended."""

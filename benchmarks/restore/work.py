@@ -1,0 +1,109 @@
+"""Restore a store from its changelog: 16-byte keys, 100-byte values, four partitions, one thread.
+
+`records_per_s`: from the first partition's start to the last one's end, as the contender's own listener tells.
+`idle_cpu`: CPU seconds per second in the seconds that follow, when there is nothing left to do.
+
+*Guarantees*: a run counts only when all records of the changelog were restored.
+*Assumes*: contenders run one after the other.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from benchmarks.cluster import Cluster, Row
+from benchmarks.contenders import Contender
+from benchmarks.errors import BenchmarkError
+from benchmarks.job import Job
+from benchmarks.process import Measured
+from benchmarks.restore import ENDED, STARTED, STORE
+from benchmarks.rows import Figure
+
+PARTITIONS = 4
+VALUE_BYTES = 100
+TIMEOUT_S, IDLE_S = 300.0, 4.0
+FOREVER = {"retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99", "segment.ms": "604800000"}
+
+
+class Restore:
+    """The work `restore`."""
+
+    name = "restore"
+    figures = (
+        Figure("records_per_s", "records/s", compared=True),
+        Figure("cpu_s_per_million", "CPU s/million", digits=1),
+        Figure("idle_cpu", "idle CPU s/s", digits=3),
+        Figure("rss_mb", "peak RSS MB"),
+    )
+
+    def __init__(self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int) -> None:
+        self._cluster, self._directory = cluster, directory
+        self._records, self._keys, self._seed = records, keys, seed
+        self._runs = 0
+
+    def prepare(self, contenders: Iterable[Contender]) -> None:
+        """Nothing: each run has a changelog of its own, as Kafka Streams stays in its group when it ends."""
+
+    def _fill(self, application: str) -> None:
+        for topic in ("input", "output"):
+            self._cluster.create(f"{application}-{topic}", PARTITIONS, FOREVER)
+        changelog = f"{application}-{STORE}-changelog"
+        self._cluster.create(changelog, PARTITIONS, COMPACTED)
+        self._cluster.fill(rows(changelog, self._records, self._seed))
+
+    def measure(self, contender: Contender, guarantee: str) -> dict[str, float]:
+        """One run, on an empty disk; its figures by name."""
+        self._runs += 1
+        application = f"restore-{self._runs}"
+        self._fill(application)
+        directory = self._directory / f"restore-{self._runs}"
+        directory.mkdir()
+        job = Job(
+            bootstrap_servers=self._cluster.bootstrap_servers,
+            application_id=application,
+            guarantee=guarantee,
+            input=f"{application}-input",
+            output=f"{application}-output",
+            state_dir=str(directory),
+        )
+        log_file = self._directory / f"restore-{self._runs}.log"
+        with Measured(contender.command(job), log_file) as process:
+            process.wait(lambda: len(_told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
+            calm = time.monotonic() + 1 + IDLE_S
+            process.wait(lambda: time.monotonic() > calm, TIMEOUT_S)
+            usage = process.stop()
+        self._cluster.delete(f"{application}-")
+        started, ended = _told(log_file, STARTED), _told(log_file, ENDED)
+        restored = sum(count for _, count in ended)
+        if restored != self._records:
+            raise BenchmarkError(f"{contender.name}, {guarantee}: {restored} of {self._records} records were restored")
+        begin, end = min(at for at, _ in started) / 1000, max(at for at, _ in ended) / 1000
+        return {
+            "records": float(restored),
+            "records_per_s": restored / max(end - begin, 0.001),
+            "cpu_s_per_million": usage.cpu_s_between(begin, end) * 1e6 / restored,
+            "idle_cpu": usage.cpu_s_between(end + 1, end + 1 + IDLE_S) / IDLE_S,
+            "rss_mb": usage.peak_rss_mb,
+        }
+
+
+def rows(topic: str, records: int, seed: int) -> Iterator[Row]:
+    """A changelog: each key once, in an order by seed."""
+    rng, now_ms = random.Random(seed), int(time.time() * 1000)
+    order = list(range(records))
+    rng.shuffle(order)
+    filler = rng.randbytes(VALUE_BYTES * 64)
+    for key in order:
+        at = key * 7 % (len(filler) - VALUE_BYTES)
+        yield topic, -1, b"key-%012d" % key, filler[at : at + VALUE_BYTES], now_ms, None
+
+
+def _told(log_file: Path, what: str) -> list[tuple[int, int]]:
+    """Times and counts that the contender has printed so far."""
+    text = log_file.read_text("utf-8", "replace")
+    return [(int(at), int(count)) for at, count in re.findall(rf"^{what} (\d+) (\d+)$", text, re.MULTILINE)]
