@@ -22,7 +22,7 @@ from milestones.common.state.local import LocalState
 from milestones.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
-from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts
+from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts, Processing
 
 CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
     "exactly_once_v2": Transaction,
@@ -31,9 +31,11 @@ CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
 """Step 3 of a commit, by processing guarantee."""
 
 
-def _commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:
+def _commit(
+    context: ThreadContext, clients: Clients, collection: OutputCollection, processing: Processing
+) -> Commit:
     confirmation = CONFIRMATIONS[context.config.processing_guarantee]
-    return Committer(clients, collection, confirmation(context, clients))
+    return Committer(clients, collection, confirmation(context, clients), processing)
 
 
 def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
