@@ -280,7 +280,7 @@ class Task(ChangelogTask):
                 self.lifecycle.move(State.READY)
 
     def apply(self) -> None:
-        """Write what was confirmed to the engines, if it isn't there. `StateError`: it is restored when opened again."""
+        """Write what was confirmed to the engines, if it isn't there. `StateError`: it is restored at the next open."""
         self._commits.apply()
 
     # -- what any thread may ask for
@@ -315,6 +315,11 @@ class Task(ChangelogTask):
     def cached(self) -> bool:
         """Whether any of its stores is."""
         return bool(self._runner.cached)
+
+    @property
+    def applying(self) -> bool:
+        """Something was confirmed, and isn't in the engines yet."""
+        return self._commits.applying
 
     @property
     def committable(self) -> bool:
