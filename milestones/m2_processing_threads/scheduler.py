@@ -287,7 +287,7 @@ class Scheduler:
         with self._lock:
             entry = lease.entry
             if entry.lease is not lease:
-                raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it doesn't have. This is a bug")
+                raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             entry.lease, entry.place, entry.limit = None, Place.IDLE, lease.limit
             self.processed += lease.processed
             if lease.full and not entry.full:
