@@ -332,6 +332,9 @@ class FakeClients:
         self.renewal_error: Exception | None = None
         self.closed: bool | None = None
 
+    def new_producer(self) -> FakeProducer:
+        return FakeProducer(transactional=self.producer.transactional)
+
     def new_restore_consumer(self) -> FakeConsumer:
         if self.restore_consumer.closed:
             self.restore_consumer = FakeConsumer(self._logs)
@@ -342,7 +345,7 @@ class FakeClients:
         if self.renewal_error is not None:
             raise self.renewal_error
         self.producer.close()
-        self.producer = FakeProducer(transactional=self.producer.transactional)
+        self.producer = self.new_producer()
 
     def close(self, *, leave_group: bool) -> None:
         self.closed = leave_group
