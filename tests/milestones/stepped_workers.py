@@ -6,7 +6,7 @@ While user code runs, others may do anything: `UserCode.at` is called in the mid
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -83,7 +83,9 @@ class Ledger(FakeProducer):
         self._logs, self._member = logs, member
         self._open: list[Output] = []
 
-    def send(self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **named: Any) -> None:
+    def send(
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), **_: Any
+    ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
         for output in map(Output._make, outputs):
@@ -95,6 +97,7 @@ class Ledger(FakeProducer):
                 at = TopicPartition(output.topic, output.partition)
                 pending = sum(o.topic == output.topic and o.partition == output.partition for o in self._open)
                 self.acknowledged[at] = self._logs[at].end + pending
+        return ()
 
     def _write(self, output: Output) -> None:
         at = TopicPartition(output.topic, max(0, output.partition))
