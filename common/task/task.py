@@ -93,20 +93,15 @@ class Task(ChangelogTask):
     # -- opening and restoring
 
     def open(self) -> None:
-        """Open the stores, compile the program. `StateLockedError` (ask again), `StateError`, `TopologyError`."""
+        """Open the stores. `StateLockedError` (ask again), `StateError`."""
         self.lifecycle.expect(State.CREATED, State.RESTORING)
         self._stores.open()
         try:
             self._stores.make_typed(self._runner.record, cached=self._settings.cache_max_bytes > 0)
             self._runner.cached = self._stores.cached()
-            topics = [partition.topic for partition in self.partitions]
-            observe = self.work.counting if self._settings.count_nodes else None
-            self._program = compile_program(self.subtopology, self._services, topics, observe)
         except BaseException:
             self._stores.close()
             raise
-        for (topic, _), buffer in self._buffers.items():
-            buffer.connect(self._program.sources[topic])
         self.lifecycle.move(State.RESTORING)
 
     @property
@@ -164,16 +159,25 @@ class Task(ChangelogTask):
         return self._initialised
 
     def initialise(self) -> None:
-        """Initialise the processors, unless they are. Errors as in `process`."""
+        """Make the processors and initialise them, unless they are. Errors as in `process`; `TopologyError`."""
         if self._initialised:
             return
-        assert self._program is not None  # opened
+        if self._program is None:
+            self._program = self._compiled()
         self._stores.let_in()
         self._started = True  # from here on processors have to be closed
         self._runner.record.leave(self._services.wall_ms())
         self._runner.run_alone(self._program.init, "Processor.init")
         self._initialised = True
         self.lifecycle.move(State.READY)
+
+    def _compiled(self) -> Program:
+        topics = [partition.topic for partition in self.partitions]
+        observe = self.work.counting if self._settings.count_nodes else None
+        program = compile_program(self.subtopology, self._services, topics, observe)
+        for (topic, _), buffer in self._buffers.items():
+            buffer.connect(program.sources[topic])
+        return program
 
     # -- input
 

@@ -84,9 +84,9 @@ class TaskMeasures:
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
         """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
         self.task, self._dropped_before = task, dropped_before
-        tags = {"thread_id": thread, "task_id": str(task.id)}
-        self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **tags)
-        self._nodes = {node: metrics.add(NodeMetrics, **tags, processor_node_id=node) for node in task.work.nodes}
+        self._tags = {"thread_id": thread, "task_id": str(task.id)}
+        self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **self._tags)
+        self._nodes: dict[str, NodeMetrics] = {}
         self._seen = 0, 0
         self._processed, self._process_ns = Growth(), Growth()
         self._punctuated, self._punctuate_ns = Growth(), Growth()
@@ -112,8 +112,11 @@ class TaskMeasures:
         scope.cache_size_bytes_total.value = task.cache_bytes()
         scope.uncommitted_bytes.value = task.uncommitted_bytes()
         scope.publish(now_ms)
-        for name, node in self._nodes.items():
-            node.process.total = task.work.nodes[name].processed
+        for name, work in list(task.work.nodes.items()):
+            node = self._nodes.get(name)
+            if node is None:
+                node = self._nodes[name] = self._metrics.add(NodeMetrics, **self._tags, processor_node_id=name)
+            node.process.total = work.processed
             node.publish(now_ms)
 
     def close(self) -> None:

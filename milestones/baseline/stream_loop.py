@@ -115,11 +115,12 @@ class StreamLoop:
         self._on_state(state)
 
     def _idle_ms(self, now_ms: int) -> int:
-        """How long a fetch may wait: until the next punctuation or commit, at most `poll_ms`."""
-        config = self._context.config
+        """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
+        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms)]
         if self._rebalance.joining or not self._tasks.all_running:
-            return min(self._restoration.look_ms, config.poll_ms)
-        waits = [config.poll_ms, self._commits.due_in_ms(now_ms), self._processing.wake_up_ms(now_ms)]
+            waits.append(self._restoration.look_ms)
+        else:
+            waits.append(self._commits.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
 
     def _recover(self, error: Exception) -> None:

@@ -170,9 +170,16 @@ class ThreadedProcessing:
         return True
 
     def _sated(self, enough: int) -> bool:
-        """Every thread has a task, and all have enough to do."""
-        waiting = [count for task in self._tasks.values() if (count := task.buffered())]
-        return len(waiting) >= self._count and sum(waiting) >= enough
+        """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
+        tasks = self._tasks.values()
+        waiting = [count for task in tasks if (count := task.buffered())]
+        if len(waiting) < min(self._count, len(tasks)):
+            return False
+        return sum(waiting) >= enough or sum(task.buffered_bytes() for task in tasks) >= self._many_bytes()
+
+    def _many_bytes(self) -> int:
+        """Half of what this thread's input may take: with all of it partitions would have to be paused."""
+        return self._context.config.input_buffer_max_bytes // max(1, self._context.live.threads) // 2
 
     # -- commits
 

@@ -72,6 +72,7 @@ class Scheduler:
         self._removed: list[Removed] = []
         self._paused: frozenset[int] = frozenset()
         self._idle = 0
+        self._dead: BaseException | None = None
         self.closing = self._abandoned = False
         self.processed = 0
         self.held_back = 0
@@ -180,10 +181,18 @@ class Scheduler:
             if entry.full and entry.task.output_bytes() <= limit:
                 entry.full = False
 
+    def died(self, error: BaseException) -> None:
+        """A processing thread ends, of a bug."""
+        with self._lock:
+            self._dead = error
+            self._news.notify_all()
+
     def failure(self) -> Failure | None:
         """That of a task that has failed for too long, and is none of the scheduler's business any more."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
+            if self._dead is not None:
+                return failed(self._dead, None, now_ms, 0, lasting=True)
             return next(
                 (e.failure for e in self._entries.values() if e.failure is not None and now_ms >= e.failure.end_ms),
                 None,

@@ -48,6 +48,10 @@ class Worker:
         """Nothing will come any more."""
         return self._scheduler.closing
 
+    def died(self, error: BaseException) -> None:
+        """The stream thread has to know."""
+        self._scheduler.died(error)
+
     def close(self) -> None:
         """Its metrics are gone."""
         self._measures.close()
@@ -85,13 +89,15 @@ class Worker:
     def _leave(self, lease: Lease) -> Removed:
         """What was confirmed is applied before anything else becomes of the task; if that fails it is restored."""
         task, fate = lease.task, lease.entry.fate
+        failure: Exception | None = None
         try:
             task.apply()
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
+            failure = error
         if self._scheduler.abandoned or fate is None:
             fate = Fate.CLOSE
-        return retired(task, fate)
+        return Removed(task, error=failure) if failure is not None and fate is Fate.KEEP else retired(task, fate)
 
     def _turn(self, lease: Lease) -> None:
         task, clock = lease.task, self._clock
@@ -141,5 +147,8 @@ class ProcessingThread(threading.Thread):
         try:
             while self._worker.run_once() or not self._worker.over:
                 pass
+        except BaseException as error:
+            log.exception("%s dies", self.name)
+            self._worker.died(error)
         finally:
             self._worker.close()

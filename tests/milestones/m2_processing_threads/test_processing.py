@@ -1,0 +1,240 @@
+"""Processing threads, as the loop of a stream thread sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ProcessingError
+from milestones.common.records import Record, TaskId, TopicPartition
+from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS, share_of_threads
+from milestones.states import ThreadState
+from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+
+
+def running(*partitions: int, **settings: Any) -> RunningProcessing:
+    return RunningProcessing(ProcessingWorld(**settings)).run(*partitions)  # type: ignore[return-value]
+
+
+def in_the_midst(r: RunningProcessing, act: Callable[[], object]) -> None:
+    """Have the stream thread do something while user code is called, at the next record."""
+
+    def once(_: Record) -> None:
+        r.world.user_code.at = lambda _: None
+        with r.turn():
+            act()
+
+    r.world.user_code.at = once
+
+
+@pytest.mark.parametrize(
+    ("processing", "stream", "shares"), [(1, 1, [1]), (8, 2, [4, 4]), (5, 3, [2, 2, 1]), (1, 3, [1, 1, 1])]
+)
+def test_an_instances_processing_threads_are_shared_out_to_its_stream_threads(
+    processing: int, stream: int, shares: list[int]
+) -> None:
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="b:1", num_processing_threads=processing, num_stream_threads=stream,
+        variables={},
+    )  # fmt: skip
+    assert [share_of_threads(config, number) for number in range(1, stream + 1)] == shares
+
+
+def test_there_are_as_many_processing_threads_as_stream_threads_by_default() -> None:
+    config = StreamsConfig(application_id="app", bootstrap_servers="b:1", num_stream_threads=3, variables={})
+    assert config.num_processing_threads == 3
+
+
+def test_no_thread_is_started_before_there_is_a_task() -> None:
+    r = RunningProcessing()
+    r.rebalance()
+    assert r.world.workers.all == []
+    r.run(0)
+    assert len(r.world.workers.all) == 1
+
+
+def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:
+    r = running(0)
+    put(r.world, 0, "a", "b", "c")
+    seen: list[Any] = []
+
+    def commit(record: Record) -> None:
+        if record.value == "c":
+            with r.turn():
+                r.loop._commit()
+            seen.append((r.world.member.committed[TopicPartition("in", 0)].offset, r.world.written()))
+
+    r.world.user_code.at = commit
+    r.step(3)
+    assert seen == [(2, [("k", 1), ("k", 2)])]
+
+
+def test_a_call_that_was_overtaken_by_a_roll_back_leaves_nothing_and_its_record_is_processed_again() -> None:
+    r = running(0)
+    put(r.world, 0, "a")
+    in_the_midst(r, lambda: r.loop._recover(ILLEGAL_GENERATION))
+    r.step(20, ms=20)
+    r.loop._commit()
+    assert r.world.user_code.seen == ["a", "a"]
+    assert r.world.written() == [("k", 1)]
+
+
+def test_a_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locked_until_it_returns() -> None:
+    r = running(0, 1)
+    held: list[set[TaskId]] = []
+
+    def revoke() -> None:
+        r.assign(1)
+        held.append(set(r.world.state.held))
+
+    put(r.world, 0, "a")
+    in_the_midst(r, revoke)
+    r.step(5)
+    assert held == [{A, B}]
+    assert r.world.state.held == {B}
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
+    assert r.world.written() == []
+
+
+def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_the_midst_of_a_call() -> None:
+    r = running(0)
+    put(r.world, 0, "a", "b")
+
+    def revoke(record: Record) -> None:
+        if record.value == "b":
+            with r.turn():
+                r.rebalance()
+
+    r.world.user_code.at = revoke
+    r.step(5)
+    assert r.world.state.held == set()
+    assert r.world.state.content(A) != {}
+    assert r.world.state.offset(A) == 1
+
+
+def test_an_error_that_lasts_ends_the_thread_and_names_the_others_that_fail() -> None:
+    r = running(0, 1, task_timeout_ms=1_000)
+    r.world.user_code.refused = {"a", "b"}
+    put(r.world, 0, "a")
+    put(r.world, 1, "b")
+    with pytest.raises(ProcessingError, match="user code refuses"):
+        r.step(100, ms=50)
+    r.loop.fail(shut_application_down=None)
+    r.loop.close()
+    assert r.world.state.held == set()
+
+
+def test_a_task_that_is_in_quarantine_commits_what_came_before_and_the_others_go_on() -> None:
+    r = running(0, 1)
+    r.world.user_code.refused = {"poison"}
+    put(r.world, 0, "a", "poison", "b")
+    put(r.world, 1, "a", "b")
+    r.step(30, ms=50)
+    assert [r.world.member.committed[TopicPartition("in", p)].offset for p in (0, 1)] == [1, 2]
+    r.world.user_code.refused = set()
+    r.step(100, ms=50)
+    assert [r.world.member.committed[TopicPartition("in", p)].offset for p in (0, 1)] == [3, 2]
+
+
+def test_user_code_of_the_start_and_the_end_isnt_called_by_the_stream_thread() -> None:
+    callers: list[str] = []
+
+    class Watching(Counting):
+        def __init__(self) -> None:
+            callers.append(f"made {r.inside}")
+
+        def init(self, context: Any) -> None:
+            callers.append(f"init {r.inside}")
+            super().init(context)
+
+        def close(self) -> None:
+            callers.append(f"close {r.inside}")
+
+    r = RunningProcessing(ProcessingWorld(counting(processor=Watching)))
+    r.run(0)
+    r.step(3)
+    r.rebalance()
+    r.step(3)
+    assert callers == ["made False", "init False", "close False"]
+
+
+def test_an_error_of_init_ends_the_thread_at_once() -> None:
+    class Failing(Counting):
+        init_error = ValueError("user's init")
+
+    r = RunningProcessing(ProcessingWorld(counting(processor=Failing)))
+    r.run(0)
+    with pytest.raises(ProcessingError, match="user's init"):
+        r.step(3)
+    r.loop.fail(shut_application_down=None)
+    r.loop.close()
+    assert r.world.state.held == set()
+
+
+def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
+    r = running(0)
+    put(r.world, 0, "a")
+    r.step()
+    r.loop.shut_down(leave_group=True)
+    r.loop.close()
+    assert r.world.state.held == set()
+    assert r.world.states[-1] is ThreadState.RUNNING
+
+
+def test_nothing_more_is_fetched_while_every_thread_has_enough_to_do() -> None:
+    r = running(0, max_poll_records=500, buffered_records_per_partition=10_000)
+    r.world.workers.stuck = True
+    put(r.world, 0, *["v"] * 3 * ENOUGH)
+    fetches = []
+    for _ in range(ENOUGH // 500 + 20):
+        r.step()
+        fetches.append(len(r.world.consumer.waits))
+    assert fetches[-1] - fetches[-10] <= 3
+    task = r.world.state.tasks[A]
+    assert ENOUGH <= task.buffered() < 2 * ENOUGH
+    r.world.clock.advance(LONGEST_REST_MS)
+    r.step()
+    assert len(r.world.consumer.waits) > fetches[-1]
+    assert r.world.consumer.paused == set()
+
+
+def test_the_stream_thread_looks_after_working_tasks_often_and_less_often_in_long_calls() -> None:
+    r = running(0)
+    part = r.loop._processing
+    assert part.wake_up_ms(0) is None
+    put(r.world, 0, "a")
+    looks: list[int | None] = []
+
+    def look(_: Record) -> None:
+        looks.extend(part.wake_up_ms(0) for _ in range(7))
+
+    r.world.user_code.at = look
+    r.step(2)
+    assert looks == [1, 2, 4, 8, 16, LONGEST_LOOK_MS, LONGEST_LOOK_MS]
+
+
+def test_metrics_tell_how_the_scheduler_stands() -> None:
+    r = running(0, 1)
+    r.world.user_code.refused = {"poison"}
+    put(r.world, 0, "poison")
+    put(r.world, 1, *["a"] * 10)
+    r.step(3)
+    r.world.clock.advance(2_000)
+    r.world.workers.stuck = True
+    r.step()
+    snapshot = r.world.context.metrics.snapshot()
+    (scheduler,) = snapshot["stream-scheduler-metrics"]
+    assert scheduler["metrics"]["processing-threads"] == 1
+    assert scheduler["metrics"]["quarantined-tasks"] == 1
+    assert scheduler["metrics"]["task-wait-total"] > 0
+    r.world.workers.stuck = False
+    r.step()
+    (thread,) = r.world.context.metrics.snapshot()["stream-processing-thread-metrics"]
+    assert thread["tags"] == {"thread-id": "app-ProcessingThread-1-1"}
+    assert thread["metrics"]["process-total"] == 10
