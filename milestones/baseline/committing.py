@@ -83,6 +83,7 @@ class Committer:
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
                 failed = failed or error
+            reach("commit.in-apply")
         if failed is not None:
             raise failed
 
