@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
-"""So often, within such a time, a transactional id may be taken over: once or twice it may be a producer of our own that
-was left behind in a call, or a clock that stood still."""
+"""So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
+call, or a clock that stood still with its machine."""
 
 
 class InPlaceRecovery:
