@@ -223,8 +223,8 @@ class FakeProducer:
 
 
 class FakeMember:
-    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, or with
-    `answer_error`, unless `holds`."""
+    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, or
+    with `answer_error`, unless `holds`."""
 
     blocked_ns = 0
 

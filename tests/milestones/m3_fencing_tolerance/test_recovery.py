@@ -75,7 +75,7 @@ def test_an_abort_that_fails_costs_the_producer_only() -> None:
     assert world.clients.renewed == 1
 
 
-def test_an_abort_over_a_broken_connection_may_have_been_sent_twice_so_the_next_transaction_has_a_new_producer() -> None:
+def test_an_abort_may_be_sent_twice_over_a_broken_connection_so_the_next_transaction_has_a_new_producer() -> None:
     world, recovery = made()
     world.producer.disconnected = True
     assert recovery.recover(TaskCorruptedError("void", [A]), [])
@@ -99,7 +99,7 @@ def test_a_zombie_asks_before_it_goes_on() -> None:
 
 
 def test_an_outcome_that_nobody_knows_costs_the_tasks() -> None:
-    world, recovery = made()
+    _, recovery = made()
     assert not recovery.recover(TaskMigratedError("unknown"), [])
     assert recovery.lost == 1
 

@@ -78,7 +78,7 @@ def test_a_commit_whose_answer_is_lost_and_that_was_made_is_confirmed(errors: li
 
 
 @pytest.mark.parametrize("errors", UNANSWERED.values(), ids=UNANSWERED)
-def test_a_commit_whose_answer_is_lost_and_that_was_not_made_is_known_to_be_rolled_back(errors: list[Exception]) -> None:
+def test_a_commit_whose_answer_is_lost_and_that_was_not_made_is_known_as_rolled_back(errors: list[Exception]) -> None:
     c = Confirming()
     c.fail(errors)
     with pytest.raises(RolledBackError):
