@@ -62,7 +62,7 @@ STAGES: tuple[Stage, ...] = (
         needs=None,
         title="a fenced or timed-out producer is replaced in place",
         source=f"{_DESIGN}, KIP-588, KAFKA-9803",
-        built=False,
+        built=True,
     ),
     Stage(
         name="m4",

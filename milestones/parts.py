@@ -36,8 +36,11 @@ class Clients(Protocol):
         """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
         ...
 
-    def renew_producer(self) -> None:
-        """Drop the producer and make a new one of the same transactional id, initialised: it fences the old one."""
+    def renew_producer(self, within_ms: int | None = None) -> None:
+        """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
+
+        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
+        in place then and can't send, as its first transaction will say."""
         ...
 
     def close(self, *, leave_group: bool) -> None:

@@ -22,6 +22,8 @@ from milestones.common.state.local import LocalState
 from milestones.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts
 
 CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
@@ -34,6 +36,11 @@ CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
 def _commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:
     confirmation = CONFIRMATIONS[context.config.processing_guarantee]
     return Committer(clients, collection, confirmation(context, clients))
+
+
+def _fencing_tolerant_commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:
+    way = {**CONFIRMATIONS, "exactly_once_v2": ResolvedTransaction}[context.config.processing_guarantee]
+    return Committer(clients, collection, way(context, clients))
 
 
 def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
@@ -53,6 +60,7 @@ BASELINE = Parts(
 
 REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
     "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
+    "fencing_tolerance": {"commit": _fencing_tolerant_commit, "recovery": InPlaceRecovery},
 }
 """By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
 

@@ -166,7 +166,8 @@ class FakeProducer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self.closed = False
+        self.closed = self.disconnected = False
+        self.age: int | None = None
 
     def fail(self, call: str, *errors: Exception) -> None:
         self.errors.setdefault(call, deque()).extend(errors)
@@ -208,12 +209,15 @@ class FakeProducer:
         self.committed.update(self.offsets)
         self.in_transaction = False
 
+    def age_ms(self) -> int | None:
+        return (self.age or 0) if self.in_transaction else None
+
     def abort(self, timeout_ms: int) -> None:
         self._call("abort")
         self.in_transaction = False
         self.acknowledged.clear()
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = 0) -> None:
         self._call("close")
         self.closed = True
 
@@ -337,7 +341,7 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self) -> None:
+    def renew_producer(self, within_ms: int | None = None) -> None:
         self.renewed += 1
         if self.renewal_error is not None:
             raise self.renewal_error
