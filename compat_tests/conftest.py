@@ -157,6 +157,14 @@ def plain_world(
     yield from _world(request, broker, stage, GUARANTEES[0], tmp_path)
 
 
+@pytest.fixture
+def exact_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
+) -> Iterator[World]:
+    """A world for a case that is about transactions: exactly once."""
+    yield from _world(request, broker, stage, GUARANTEES[1], tmp_path)
+
+
 def _world(
     request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, directory: Path
 ) -> Iterator[World]:
