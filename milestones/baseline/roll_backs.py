@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from milestones.common.clock import Clock
 from milestones.common.records import TaskId
 
@@ -19,14 +21,14 @@ class RollBacks:
         self._began_ms = 0
         self.count = self.records = self.ms = 0
 
-    def began(self) -> None:
+    def began(self, tasks: Iterable[TaskId]) -> None:
         self.count += 1
         if not self._away:
             self._began_ms = self._clock.monotonic_ms()
+        self._away.update(tasks)
 
-    def rolled_back(self, task: TaskId, records: int) -> None:
+    def rolled_back(self, records: int) -> None:
         self.records += records
-        self._away.add(task)
 
     def is_back(self, task: TaskId) -> None:
         """It processes, or is gone. Tasks that weren't rolled back don't matter."""

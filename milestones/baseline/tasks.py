@@ -198,9 +198,10 @@ class ThreadTasks:
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
-        self.roll_backs.began()
-        for task in self._take(list(self.processing)):
-            self.roll_backs.rolled_back(task.id, task.roll_back())
+        taken = self._take(list(self.processing))
+        self.roll_backs.began(task.id for task in taken)
+        for task in taken:
+            self.roll_backs.rolled_back(task.roll_back())
             self._positioning[task.id] = task
             self._rolled_back.add(task.id)
 

@@ -12,9 +12,9 @@ A, B = TaskId(0, 0), TaskId(0, 1)
 def test_a_roll_back_lasts_until_the_last_of_its_tasks_processes_again() -> None:
     clock = StepClock()
     cost = RollBacks(clock)
-    cost.began()
-    cost.rolled_back(A, 3)
-    cost.rolled_back(B, 4)
+    cost.began([A, B])
+    cost.rolled_back(3)
+    cost.rolled_back(4)
     clock.advance(100)
     cost.is_back(A)
     assert cost.ms == 0
@@ -27,8 +27,8 @@ def test_a_roll_back_within_another_is_part_of_it() -> None:
     clock = StepClock()
     cost = RollBacks(clock)
     for _ in range(2):
-        cost.began()
-        cost.rolled_back(A, 1)
+        cost.began([A])
+        cost.rolled_back(1)
         clock.advance(100)
     cost.is_back(A)
     assert (cost.count, cost.records, cost.ms) == (2, 2, 200)

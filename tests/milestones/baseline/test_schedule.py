@@ -218,7 +218,7 @@ def test_a_transaction_of_that_age_is_not_held_back_by_a_rebalance_either() -> N
 
 def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
     s = Scheduled(task_timeout_ms=1_000)
-    s.roll_backs.began()
+    s.roll_backs.began([A])
     s.error = CommitRetriableError("no answer")
     assert s.after(1) == 0
     s.error = None
