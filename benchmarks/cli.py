@@ -31,7 +31,7 @@ from benchmarks.restore.work import Restore
 from benchmarks.rows import run
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
-from milestones.flags import STAGES
+from milestones.flags import runnable
 
 WORKS = (Count, Restore)
 NARROWEST = 130
@@ -81,7 +81,7 @@ def cli() -> None:
 
 def _command(work: type[Count] | type[Restore]) -> click.Command:
     @click.command(work.name, help=(work.__doc__ or "").splitlines()[0])
-    @click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words,
+    @click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words,
                   help="Ours: stages, or flags joined by +; with commas.")  # fmt: skip
     @click.option("--peers", "peer_names", default="loop", show_default=True, callback=_words,
                   help=f"Others, with commas: {', '.join(PEERS)}.")  # fmt: skip
@@ -113,10 +113,6 @@ def _command(work: type[Count] | type[Restore]) -> click.Command:
             plot(plot_file, title, work.figures, rows)
 
     return measure
-
-
-def _built() -> str:
-    return ",".join(stage.name for stage in STAGES if stage.built)
 
 
 for _work in WORKS:
@@ -159,7 +155,7 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
 
 
 @cli.command("standbys")
-@click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words)
+@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000),
               help="That the active tasks of each of two instances restore.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True)

@@ -45,10 +45,10 @@ def stages(names: Iterable[str], work: str) -> list[Contender]:
 
 def ours(stage: str, work: str) -> Contender:
     """Milestones with the flags of `stage`."""
-    name = stage_name(parse_milestones(stage.replace("+", ",")))
+    name = stage_name(parse_milestones(stage))
 
     def command(job: Job) -> Sequence[str]:
-        told = replace(job, stage=stage.replace("+", ","))
+        told = replace(job, stage=stage)
         return [sys.executable, "-m", f"benchmarks.{work}.app", *told.arguments()]
 
     return Contender(f"milestones {name}", command)

@@ -10,7 +10,7 @@ told to report errors and some successes. The end may lie behind records of some
 doesn't know yet. The store is without them, as it is without those that he wrote before our last one.
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
-silently, and one that is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_MS`.
+silently, and one that is refused takes no other with it. `close` takes no longer than it is told to.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
 """
 
@@ -25,8 +25,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.clients import Owned, client_log
+from milestones.common.kafka.clients import ConnectionWatch, Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
 from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of, is_passing
 from milestones.common.kafka.topics import Cluster
@@ -78,19 +79,30 @@ class OutputProducer(Owned):
     taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
         super().__init__()
+        self._clock = clock or SystemClock()
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
-        self._producer = Producer({**settings, **reports}, logger=client_log)
+        self._connections = ConnectionWatch(client_log)
+        watched = ConnectionWatch.WATCHED if self.transactional else {}
+        self._producer = Producer({**settings, **watched, **reports}, logger=self._connections)
         self._caller = Caller("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
         self.in_transaction = self._closed = False
+        self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether a connection has broken since the producer was made, as far as it was polled. The answer to the end
+        of a transaction may have been lost then, and the end sent again: what was sent first may still arrive, and end
+        the next transaction of this producer."""
+        return self._connections.lost
 
     def send(
         self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), *, dead_letters: bool = False
@@ -126,7 +138,7 @@ class OutputProducer(Owned):
         error = error_of(exception)
         if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
             return error
-        if self.in_transaction and error is not None and error.code() == KafkaError._STATE:
+        if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
             self.commit(timeout_ms=10_000)
         raise exception
@@ -192,7 +204,11 @@ class OutputProducer(Owned):
         self._check_owner()
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
-            self.in_transaction = True
+            self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
+
+    def age_ms(self) -> int | None:
+        """How long the transaction has been open; None when there is none. Kafka counts from later on."""
+        return self._clock.monotonic_ms() - self._began_ms if self.in_transaction else None
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -245,7 +261,7 @@ class OutputProducer(Owned):
         self.refused.clear()
         self._logged.clear()
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
         itself, should it ever return. Harmless when repeated."""
         self._check_owner()
@@ -258,9 +274,9 @@ class OutputProducer(Owned):
             return
         self._producer.purge()
         try:
-            self._caller.call(self._let_go, CLOSE_TIMEOUT_MS)
+            self._caller.call(self._let_go, timeout_ms)
         except LateError:
-            log.warning("a producer didn't close within %d ms: it ends once a broker answers", CLOSE_TIMEOUT_MS)
+            log.warning("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
         self._caller.close()
 
     def _let_go(self) -> None:

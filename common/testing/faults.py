@@ -22,6 +22,7 @@ POINTS: dict[str, str] = {
     "commit.after-flush": "Kafka has acknowledged all outputs, no offset is sent",
     "commit.after-offsets": "the offsets are in the transaction, it isn't committed",
     "commit.after-commit": "Kafka has committed, nothing is applied to the engines",
+    "commit.in-apply": "the engines of one more task have what was committed, those of others may not",
     "commit.after-apply": "the engines have what was committed",
     "restore.batch": "a batch of changelog records was applied",
     "restore.complete": "a task's stores are complete, it doesn't run yet",

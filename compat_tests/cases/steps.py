@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from compat_tests.containers.proxy import KafkaProxy
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
@@ -12,6 +13,54 @@ from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.harness.zombies import Asleep
 from compat_tests.oracles.rows import Place
+from compat_tests.oracles.transactions import none_timed_out
+
+COMMIT_STEPS = (
+    "commit.before-flush",
+    "commit.after-flush",
+    "commit.after-offsets",
+    "commit.after-commit",
+    "commit.in-apply",
+    "commit.after-apply",
+)
+"""Where a commit may be met by a fault, in its order."""
+IN_TRANSACTION = COMMIT_STEPS[:3]
+"""Those at which a transaction is open, under exactly once."""
+
+
+def proxy_of(world: World) -> KafkaProxy:
+    """The proxy in front of the broker, of a case that is marked `broker_faults`."""
+    proxy = world.broker.proxy
+    assert proxy is not None
+    return proxy
+
+
+def generation(world: World) -> int:
+    """The group's newest."""
+    return world.history().generations[-1].number
+
+
+def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
+    """Small batches of input until a fault has stopped the instance (SIGSTOP)."""
+
+    def stands() -> object:
+        if instance.standing:
+            return True
+        instance.must_live()
+        feed.send(world.records(40, keys=50))
+        return Not(f"{instance.name} goes on after {len(feed.rows)} inputs")
+
+    world.wait(stands, "the fault stops the process")
+
+
+def await_timed_out(world: World, count: int = 1) -> None:
+    """Wait until Kafka has aborted so many transactions because of their age."""
+
+    def timed_out() -> object:
+        found = none_timed_out(world.transactions())
+        return len(found) >= count or Not(f"{len(found)} timed out")
+
+    world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
 def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import generation
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance
@@ -49,10 +50,6 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
         task = store.parents[1]
         if task.name in tasks:
             shutil.rmtree(task)
-
-
-def generation(world: World) -> int:
-    return world.history().generations[-1].number
 
 
 @pytest.mark.short_under("exactly_once_v2")

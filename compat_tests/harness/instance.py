@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from compat_tests.apps import STATE, STATUS
 from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
@@ -63,6 +65,11 @@ class Instance:
         """Of the last process."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
+
+    @property
+    def standing(self) -> bool:
+        """Whether the current process stands still (SIGSTOP)."""
+        return self.running and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
 
     @property
     def exit_code(self) -> int | None:
@@ -164,9 +171,13 @@ class Instance:
         """How many changelog records the current process has restored before it ran the tasks, by task; what it read
         as their standby isn't in it."""
         found = Counter[str]()
-        for task, count in RESTORED.findall(self.log()):
-            found[task] += int(count)
+        for task, count in self.restorations():
+            found[task] += count
         return found
+
+    def restorations(self) -> list[tuple[str, int]]:
+        """Each restoration that the current process has completed: the task, and its records."""
+        return [(task, int(count)) for task, count in RESTORED.findall(self.log())]
 
     def log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []

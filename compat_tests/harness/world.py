@@ -28,6 +28,8 @@ from compat_tests.harness.situation import situation
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
+from compat_tests.oracles.transactions import Transaction, transactions
+from milestones.flags import parse_milestones
 
 PROGRESS_S = 90.0
 
@@ -57,10 +59,15 @@ class World:
     feeds: dict[str, Feed] = field(default_factory=dict)
     instances: list[Instance] = field(default_factory=list)
     tails: list[Tail] = field(default_factory=list)
+    transactions_before: Mapping[Place, int] = field(default_factory=dict)
 
     @property
     def exactly_once(self) -> bool:
         return self.guarantee == "exactly_once_v2"
+
+    def has(self, flag: str) -> bool:
+        """Whether the stage has this flag."""
+        return flag in parse_milestones(self.stage)
 
     # ---- topics and inputs
 
@@ -196,6 +203,10 @@ class World:
     def history(self) -> History:
         return history(self.application_id, self.cluster.group_rows(self.application_id))
 
+    def transactions(self) -> list[Transaction]:
+        """All transactions of the application."""
+        return transactions(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
+
     def end(self) -> None:
         """End every process, delete every topic."""
         for instance in self.instances:
@@ -220,15 +231,17 @@ def new_world(
 ) -> Iterator[World]:
     """A world for the test `name`; the same seed and name give the same random numbers."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
+    cluster = Cluster(broker.bootstrap_servers)
     world = World(
         broker=broker,
-        cluster=Cluster(broker.bootstrap_servers),
+        cluster=cluster,
         stage=stage,
         guarantee=guarantee,
         seed=seed,
         directory=directory,
         application_id=f"{readable}-{uuid.uuid4().hex[:8]}",
         rng=random.Random(f"{seed}:{name}"),
+        transactions_before=cluster.transaction_ends(),
     )
     try:
         yield world

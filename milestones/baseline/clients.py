@@ -21,6 +21,12 @@ from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
 from milestones.context import ThreadContext
 
+CALL_MS = 10_000
+"""The time-out of one attempt to initialise a producer."""
+
+LEAVE_MS = 1_000
+"""How long a thread waits for a producer that it has replaced."""
+
 log = logging.getLogger(__name__)
 
 
@@ -35,6 +41,7 @@ class ThreadClients:
             unfinished.callback(self.consumer.close)
             self.producer = self._new_producer()
             unfinished.callback(self.producer.close)
+            self._initialise(context.config.task_timeout_ms)
             leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
             self.member = GroupMember(config.member_settings(name, context.index), leader, context.clock)
             unfinished.pop_all()
@@ -45,19 +52,19 @@ class ThreadClients:
     def _new_producer(self) -> OutputProducer:
         context = self._context
         transactional_id = context.transactional_id if context.config.exactly_once else None
-        producer = OutputProducer(context.config.producer_settings(context.name, transactional_id))
-        if producer.transactional:
-            try:
-                self._initialise(producer)
-            except BaseException:
-                producer.close()
-                raise
-        return producer
+        return OutputProducer(context.config.producer_settings(context.name, transactional_id), context.clock)
 
-    def _initialise(self, producer: OutputProducer) -> None:
-        timeout_ms = min(10_000, self._context.config.task_timeout_ms)
+    def _initialise(self, within_ms: int) -> None:
+        if not self.producer.transactional:
+            return
+        clock, patience = self._context.clock, self._context.patience
+        deadline_ms = clock.monotonic_ms() + within_ms
+
+        def call() -> None:
+            self.producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
+
         try:
-            self._context.patience.retry(lambda: producer.init_transactions(timeout_ms), is_retriable)
+            patience.retry(call, is_retriable, within_ms)
         except KafkaException as exception:
             raise KafkaUnreachableError(
                 f"transactional id {self._context.transactional_id} can't be initialised: "
@@ -65,9 +72,17 @@ class ThreadClients:
                 "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
             ) from exception
 
-    def renew_producer(self) -> None:
-        self.producer.close()
-        self.producer = self._new_producer()
+    def renew_producer(self, within_ms: int | None = None) -> None:
+        old, self.producer = self.producer, self._new_producer()
+        if not old.transactional:
+            # Nothing fences it.
+            old.close()
+            return
+        try:
+            self._initialise(self._context.config.task_timeout_ms if within_ms is None else within_ms)
+        finally:
+            # Fenced by now, unless nobody answers: so it has nothing to wait for.
+            old.close(LEAVE_MS)
 
     def close(self, *, leave_group: bool) -> None:
         # The producer first: whoever gets the tasks next waits for the end of an open transaction.

@@ -1,8 +1,10 @@
 """When to commit.
 
-*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it or its uncommitted bytes reach their
-limit; nothing is committed between our JoinGroup and the new generation, but never held back longer than a quarter of
-`transaction_timeout_ms`; repartition topics are purged up to what was committed.
+*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
+or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
+succeeded: what takes longer than a transaction may last is then alone in its own. Nothing is committed between our
+JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor when the
+transaction is that old; repartition topics are purged up to what was committed.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -20,7 +22,7 @@ from milestones.housekeeper import Purge
 if TYPE_CHECKING:
     from milestones.baseline.tasks import ThreadTasks
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, Commit
+    from milestones.parts import Clients, Commit, Processing
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +33,23 @@ class CommitSchedule:
     *Owns*: the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks) -> None:
+    def __init__(
+        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks, processing: Processing
+    ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
+        self._processing = processing
         now_ms = context.clock.monotonic_ms()
         self._last_commit = self._last_purge = now_ms
         self._held_since: int | None = None
         self._failing_since: int | None = None
         self._purgeable: dict[TopicPartition, int] = {}
+        self._roll_backs = 0
         self.commits = 0
 
     def run_once(self, now_ms: int) -> bool:
         """Commit if it is due and allowed; purge if that is due."""
-        committed = self._due(now_ms) and not self._held(now_ms) and self.commit_now(now_ms)
+        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare(now_ms)
+        committed = due and self.commit_now(now_ms)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
         return committed
@@ -59,6 +66,8 @@ class CommitSchedule:
         tasks = self._tasks.processing.values()
         if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
             return True
+        if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
+            return True
         limit = self._context.config.statestore_uncommitted_max_bytes
         return 0 <= limit <= sum(task.uncommitted_bytes() for task in tasks) * max(1, self._context.live.threads)
 
@@ -67,21 +76,31 @@ class CommitSchedule:
         if not self._clients.member.joining():
             self._held_since = None
             return False
+        if self._too_old():
+            return False
         self._held_since = now_ms if self._held_since is None else self._held_since
         return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
 
+    def _too_old(self) -> bool:
+        age_ms = self._clients.producer.age_ms()
+        return age_ms is not None and age_ms >= self._context.config.transaction_timeout_ms // 2
+
     def commit_now(self, now_ms: int) -> bool:
-        """Commit the tasks that have anything to commit, all in one."""
+        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
         self._last_commit = now_ms
-        tasks = [task for task in self._tasks.processing.values() if task.commit_needed()]
-        if not tasks:
-            return False
+        self._processing.prepare(now_ms)
         try:
+            tasks = [task for task in self._tasks.processing.values() if task.commit_needed() and task.committable]
+            if not tasks:
+                return False
             committed = self._commit.commit(tasks)
         except CommitRetriableError as error:
             self._repeat_later(now_ms, error)
             return False
+        finally:
+            self._processing.committed()
         self._failing_since = None
+        self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
         self.commits += 1
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from milestones.baseline.roll_backs import RollBacks
 from milestones.baseline.schedule import CommitSchedule
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
@@ -20,6 +22,7 @@ IN = TopicPartition("in", 0)
 class FakeTask:
     def __init__(self) -> None:
         self.needed, self.requested, self.bytes = True, False, 0
+        self.committable = True
 
     def commit_needed(self) -> bool:
         return self.needed
@@ -40,9 +43,15 @@ class Scheduled:
         self.processing: dict[TaskId, FakeTask] = {A: self.task}
         self.commits: list[list[FakeTask]] = []
         self.error: Exception | None = None
+        self.roll_backs = RollBacks(self.world.clock)
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.prepared, self.released = True, 0
         parts: Any = self
-        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts)  # type: ignore[arg-type]
+        part: Any = SimpleNamespace(prepare=lambda now_ms: self.prepared, committed=self._committed)
+        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
+
+    def _committed(self) -> None:
+        self.released += 1
 
     def commit(self, tasks: list[FakeTask]) -> dict[TopicPartition, OffsetAndMetadata]:
         if self.error is not None:
@@ -82,6 +91,30 @@ def test_only_tasks_with_something_to_commit_are_committed() -> None:
     s.processing[TaskId(0, 1)] = idle
     s.after(100)
     assert s.commits == [[s.task]]
+
+
+def test_a_commit_waits_until_the_tasks_are_prepared_and_lets_them_go_on_after_it() -> None:
+    s = Scheduled()
+    s.prepared = False
+    assert (s.after(100), s.after(1), s.released) == (0, 0, 0)
+    s.prepared = True
+    assert (s.after(1), s.released) == (1, 1)
+
+
+def test_a_task_that_isnt_at_a_boundary_that_can_be_committed_is_left_out() -> None:
+    s = Scheduled()
+    s.processing[TaskId(0, 1)] = other = FakeTask()
+    other.committable = False
+    s.after(100)
+    assert s.commits == [[s.task]]
+
+
+def test_tasks_go_on_after_a_commit_that_failed() -> None:
+    s = Scheduled()
+    s.error = ValueError("Kafka")
+    with pytest.raises(ValueError, match="Kafka"):
+        s.after(100)
+    assert s.released == 1
 
 
 def test_user_code_can_ask_for_a_commit_at_once() -> None:
@@ -195,3 +228,29 @@ def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> No
     s.world.requests.full = False
     s.after(1_000)
     assert s.world.requests.purges == [Purge({internal: 5})]
+
+
+def test_a_transaction_that_is_open_for_half_of_its_timeout_is_committed_at_once() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000, commit_interval_ms=8_000)
+    s.world.producer.begin()
+    s.world.producer.age = 3_999
+    assert s.after(1) == 0
+    s.world.producer.age = 4_000
+    assert s.after(1) == 1
+
+
+def test_a_transaction_of_that_age_is_not_held_back_by_a_rebalance_either() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.after(100) == 1
+
+
+def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.roll_backs.began([A])
+    s.error = CommitRetriableError("no answer")
+    assert s.after(1) == 0
+    s.error = None
+    assert [s.after(1), s.after(1)] == [1, 1]

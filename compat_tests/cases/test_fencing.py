@@ -1,0 +1,183 @@
+"""Producers that are fenced, by Kafka's clock or by a successor: who goes on in place, who rejoins, who must stop."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+
+from compat_tests.apps.topologies import WAITING
+from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.steps import (
+    COMMIT_STEPS,
+    asleep,
+    await_outputs,
+    await_timed_out,
+    feed_until_it_stands,
+    generation,
+)
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.stores import identities, opened_at
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, stop_all
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import at_most_generations
+from compat_tests.oracles.transactions import none_older
+
+TOLERANT = "fencing_tolerance"
+TRANSACTION_MS = 1_500
+PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
+"""Transactions that end long before the session does. Several batches are sent before each commit."""
+LOOKED_S = 8.0
+"""The suite's brokers look for transactions that are too old every 7 s."""
+
+
+def full(*values: str) -> list[object]:
+    """Parameters of the full selection."""
+    return [pytest.param(value, marks=pytest.mark.full) for value in values]
+
+
+@pytest.mark.parametrize("step", ["commit.after-flush", *full("commit.before-flush", "commit.after-offsets")])
+def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
+    exact_world: World, step: str
+) -> None:
+    world = exact_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", **PATIENT).start(fault=f"{step}:stop:4")
+    with world.outputs() as outputs:
+        feed_until_it_stands(world, feed, app)
+        stood, stores = datetime.now(), identities(app.state_dir, world.application_id)
+        before, restored = generation(world), app.restorations()
+        await_timed_out(world)
+        seen = outputs.poll()
+        began = time.monotonic()
+        app.resume()
+        await_outputs(world, outputs, seen + 1)
+        print(f"{world.stage}: committed outputs come again {time.monotonic() - began:.2f} s after the stall")
+        feed.send(world.records(500, keys=50))
+        world.processed()
+    app.must_live()
+    again, after = app.restorations()[len(restored) :], generation(world)
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    assert identities(app.state_dir, world.application_id) == stores, "a store was wiped"
+    if world.has(TOLERANT):
+        assert after == before
+        hold(at_most_generations(world.history().generations, 1))
+        assert again == []
+        assert max(opened_at(app.state_dir, world.application_id).values()) < stood, "a store was opened anew"
+    else:
+        assert after > before
+
+
+def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_none_open(exact_world: World) -> None:
+    world = exact_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", **PATIENT).start()
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    topics = [world.topic("out"), world.topic("counts-changelog")]
+
+    def none_open() -> object:
+        found = world.cluster.open_transactions(topics)
+        return not found or Not(str(found))
+
+    world.wait(none_open, "the last commit's markers are written")
+    over = time.monotonic() + TRANSACTION_MS / 1000 + LOOKED_S
+    while time.monotonic() < over:
+        assert none_open() is True
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+    hold(
+        at_most_generations(world.history().generations, 1),
+        none_older(world.transactions(), TRANSACTION_MS // 2 + int(PATIENT["commit_interval_ms"])),
+    )
+
+
+def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_are(exact_world: World) -> None:
+    """`commit_interval_ms` at its very limit. Without fencing tolerance Kafka ends each transaction first."""
+    world = exact_world
+    timeout_ms = 4_000
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", transaction_timeout_ms=timeout_ms, commit_interval_ms=timeout_ms).start()
+    world.group_is(app)
+    over = time.monotonic() + 2 * LOOKED_S
+    while time.monotonic() < over:
+        feed.send(world.records(20, keys=50))
+        world.must_live()
+    world.processed()
+    app.stop()
+    past = world.transactions()
+    print(f"{world.stage}: transactions were open for {max(one.open_ms or 0 for one in past)} ms at most")
+    judge(world, COUNT, crashed=not world.has(TOLERANT))
+    if world.has(TOLERANT):
+        hold(none_older(past, timeout_ms // 2 + 500), at_most_generations(world.history().generations, 1))
+
+
+# ---- zombies
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
+    world: World, step: str
+) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("count", "sleeper"), world.instance("count", "other")
+    sleeper.start(fault=f"{step}:stop:4")
+    feed_until_it_stands(world, feed, sleeper)
+    other.start()
+    with asleep(world, sleeper) as nap:
+        world.group_is(other)
+        feed.send(world.records(500, keys=50))
+        world.inputs_processed()
+    world.group_is(sleeper, other)
+    feed.send(world.records(500, keys=50))
+    world.processed()
+    sleeper.must_live()
+    stop_all([sleeper, other])
+    judge(world, COUNT, crashed=True, asleep=[nap])
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_done(world: World) -> None:
+    """Its offsets don't move any more: nothing but the member's generation can tell Kafka that it is a zombie."""
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("later", "sleeper").start(), world.instance("later", "other").start()
+    world.group_is(sleeper, other)
+    feed.send(world.records(600, keys=100))
+    world.inputs_processed()
+    pause_between_transactions(world, sleeper)
+    with world.outputs() as outputs:
+        world.group_is(other)
+        await_outputs(world, outputs, len(feed.rows) - 100)
+        sleeper.resume()
+        world.group_is(sleeper, other)
+        await_outputs(world, outputs, len(feed.rows))
+    stop_all([sleeper, other])
+    judge(world, COPY, crashed=True, zombies=True)
+    if world.exactly_once:
+        hold(judge_disks(world, WAITING))
+
+
+def pause_between_transactions(world: World, sleeper: Instance) -> None:
+    """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
+    topics = [world.topic("out"), world.topic(f"{WAITING}-changelog")]
+
+    def paused() -> object:
+        sleeper.pause()
+        if not world.cluster.open_transactions(topics):
+            return True
+        sleeper.resume()
+        return Not("a transaction is open")
+
+    world.wait(paused, "no transaction is open while the process stands still")

@@ -1,0 +1,181 @@
+"""Transaction recovery in place (KIP-588, KAFKA-9803).
+
+                   abortable            fatal, or no answer
+       +---------+  error   +---------+   error    +-----------+   +-----------+
+       | HEALTHY |--------->| ABORT   |----------->|  REBUILD  |-->|  VERIFY   |
+       +---------+          +---------+  it fails  |(init ends |   |(heartbeat:|
+            ^                    |                 |   the old |   | member and|
+            |                    v                 |   one)    |   | generation|
+            |               +-----------+          +-----------+   |   hold?)  |
+            +---------------| ROLL BACK |<-----------------------yes-----+  no |
+             positions read +-----------+                          +-----------+
+             stable, again                                               v
+             under a heartbeat                            LOST: tasks closed, rejoin
+
+The client folds "timed out" and "taken over" into one fatal error. So nothing is concluded from it: a new producer of
+the same transactional id ends whatever was open, and the group says whether the tasks are still ours.
+
+*Guarantees*: in place, no store is closed or wiped, no rebalance is asked for. Nothing is sent by a producer whose last
+end had no answer. The stream thread is held up for at most a third of `max_poll_interval_ms`. A transactional id that
+others use too ends the thread with an error that says so.
+*Assumes*: the loop rolls the tasks back when `recover` says True, and reads their positions stable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    StateCorruptError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    TransactionalIdError,
+)
+from milestones.common.kafka.failures import error_of, is_fenced, is_stale_member
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.m3_fencing_tolerance.budget import Budget
+from milestones.m3_fencing_tolerance.group import GroupQuestions
+from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.transaction import RolledBackError
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
+"""So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
+call, or a clock that stood still with its machine."""
+
+
+class InPlaceRecovery:
+    """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+        self._group = GroupQuestions(clients)
+        self._takeovers: deque[int] = deque(maxlen=MOST_TAKEOVERS)
+        self.fenced = self.recovered = self.lost = 0
+
+    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+        budget = Budget(self._context)
+        match error:
+            case RolledBackError():
+                self._note_fencing(error.cause, error.age_ms)
+                return self._recovered(error.cause, budget)
+            case TaskCorruptedError() | StateCorruptError():
+                return self._abort(error, budget, ask=False)
+            case StaleGenerationError():
+                return self._abort(error, budget, ask=True)
+            case TaskMigratedError():
+                return self._give_up(error)
+            case KafkaException():
+                return self._answer(error, budget)
+            case _:
+                raise error
+
+    def _answer(self, error: KafkaException, budget: Budget) -> bool:
+        self._note_fencing(error, self._clients.producer.age_ms())
+        match reaction_to(error):
+            case Reaction.FAIL:
+                raise self._refused(error) from error
+            case Reaction.ABORT:
+                return self._abort(error, budget, ask=is_stale_member(error))
+            case Reaction.REBUILD | Reaction.RETRY:
+                return self._rebuild(error, budget)
+
+    def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> bool:
+        """`ask`: the group has refused us, and is asked whether for good."""
+        producer = self._clients.producer
+        if not producer.transactional:
+            # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
+            self._clients.renew_producer()
+            return not ask or self._holds(budget) or self._give_up(error)
+        try:
+            producer.abort(budget.left_ms(self._context.config.request_timeout_ms))
+            producer.poll()
+        except KafkaException as exception:
+            log.info("%s: the transaction can't be aborted: %s", self._context.name, exception)
+            return self._answer_to_abort(exception, budget)
+        if producer.disconnected:
+            return self._rebuild(error, budget)
+        return not ask or self._holds(budget) or self._give_up(error)
+
+    def _answer_to_abort(self, error: KafkaException, budget: Budget) -> bool:
+        self._note_fencing(error, self._clients.producer.age_ms())
+        if reaction_to(error) is Reaction.FAIL:
+            raise self._refused(error) from error
+        return self._rebuild(error, budget)
+
+    def _rebuild(self, error: Exception, budget: Budget) -> bool:
+        """A producer that isn't ready in time is made again when something is to be sent: what fails then comes back
+        here. Meanwhile the loop answers the group."""
+        try:
+            self._clients.renew_producer(budget.left_ms())
+        except KafkaUnreachableError as unready:
+            self._check(unready)
+            log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
+        return self._recovered(error, budget)
+
+    def _check(self, unready: KafkaUnreachableError) -> None:
+        cause = unready.__cause__
+        if not isinstance(cause, KafkaException):
+            raise unready
+        self._note_fencing(cause, None)
+        if not is_retriable(cause) and reaction_to(cause) is not Reaction.REBUILD:
+            raise unready
+
+    def _recovered(self, error: Exception, budget: Budget) -> bool:
+        if not self._holds(budget):
+            return self._give_up(error)
+        self.recovered += 1
+        log.warning(
+            "%s: recovered in place after %d ms, no rebalance: %s", self._context.name, budget.spent_ms(), error
+        )
+        return True
+
+    def _holds(self, budget: Budget) -> bool:
+        return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
+
+    def _give_up(self, error: Exception) -> bool:
+        """The tasks are lost: False. The producer is replaced when it is used next, unless it was."""
+        self.lost += 1
+        log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
+        return False
+
+    def _note_fencing(self, error: KafkaException, age_ms: int | None) -> None:
+        """A transaction that was open for longer than it may be has timed out; a younger one, and none, was taken over.
+        `TransactionalIdError` when that happens again and again."""
+        if not is_fenced(error):
+            return
+        self.fenced += 1
+        timeout_ms, now_ms = self._context.config.transaction_timeout_ms, self._context.clock.monotonic_ms()
+        if age_ms is not None and age_ms >= timeout_ms:
+            log.warning(
+                "%s: a transaction was open for %d ms, longer than transaction_timeout_ms (%d): the broker ended it",
+                self._context.name, age_ms, timeout_ms,
+            )  # fmt: skip
+            return
+        self._takeovers.append(now_ms)
+        if len(self._takeovers) == MOST_TAKEOVERS and now_ms - self._takeovers[0] < TAKEOVER_WINDOW_MS:
+            raise TransactionalIdError(
+                f"another process uses the transactional id {self._context.transactional_id}: it has fenced this one "
+                f"{MOST_TAKEOVERS} times within {(now_ms - self._takeovers[0]) / 1000:.1f} s. The id comes from the "
+                "state directory: was that copied, or is it shared? Give each instance its own state_dir, empty or "
+                "moved, not copied; nothing is lost, all that was committed is in Kafka"
+            ) from error
+
+    def _refused(self, error: KafkaException) -> TransactionalIdError:
+        return TransactionalIdError(
+            f"Kafka refuses the transactions of {self._context.transactional_id}: {error_of(error)}; grant the user "
+            "WRITE and DESCRIBE on the transactional id, READ on the group, and check transaction_timeout_ms against "
+            "the broker's transaction.max.timeout.ms"
+        )
