@@ -13,8 +13,9 @@ from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.harness.zombies import Asleep
 from compat_tests.oracles.rows import Place
-from compat_tests.oracles.transactions import none_timed_out
 
+TOLERANT = "fencing_tolerance"
+"""The flag of stages on which a lost producer costs no membership."""
 COMMIT_STEPS = (
     "commit.before-flush",
     "commit.after-flush",
@@ -40,6 +41,11 @@ def generation(world: World) -> int:
     return world.history().generations[-1].number
 
 
+def armed(step: str, action: str, times: int = 1, first: int = 3) -> str:
+    """What makes `action` happen at a step of so many commits."""
+    return ",".join(f"{step}:{action}:{first + 5 * number}" for number in range(times))
+
+
 def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
     """Small batches of input until a fault has stopped the instance (SIGSTOP)."""
 
@@ -51,16 +57,6 @@ def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
         return Not(f"{instance.name} goes on after {len(feed.rows)} inputs")
 
     world.wait(stands, "the fault stops the process")
-
-
-def await_timed_out(world: World, count: int = 1) -> None:
-    """Wait until Kafka has aborted so many transactions because of their age."""
-
-    def timed_out() -> object:
-        found = none_timed_out(world.transactions())
-        return len(found) >= count or Not(f"{len(found)} timed out")
-
-    world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
 def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:

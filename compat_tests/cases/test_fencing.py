@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 import pytest
 
@@ -11,66 +10,26 @@ from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
+    TOLERANT,
     asleep,
     await_outputs,
-    await_timed_out,
     feed_until_it_stands,
-    generation,
 )
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
-from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.transactions import none_older
 
-TOLERANT = "fencing_tolerance"
 TRANSACTION_MS = 1_500
 PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
-
-
-def full(*values: str) -> list[object]:
-    """Parameters of the full selection."""
-    return [pytest.param(value, marks=pytest.mark.full) for value in values]
-
-
-@pytest.mark.parametrize("step", ["commit.after-flush", *full("commit.before-flush", "commit.after-offsets")])
-def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
-    exact_world: World, step: str
-) -> None:
-    world = exact_world
-    world.create(out=2)
-    feed = world.input("in", 2)
-    app = world.instance("count", **PATIENT).start(fault=f"{step}:stop:4")
-    with world.outputs() as outputs:
-        feed_until_it_stands(world, feed, app)
-        stood, stores = datetime.now(), identities(app.state_dir, world.application_id)
-        before, restored = generation(world), app.restorations()
-        await_timed_out(world)
-        seen = outputs.poll()
-        began = time.monotonic()
-        app.resume()
-        await_outputs(world, outputs, seen + 1)
-        print(f"{world.stage}: committed outputs come again {time.monotonic() - began:.2f} s after the stall")
-        feed.send(world.records(500, keys=50))
-        world.processed()
-    app.must_live()
-    again, after = app.restorations()[len(restored) :], generation(world)
-    app.stop()
-    judge(world, COUNT, crashed=True)
-    assert identities(app.state_dir, world.application_id) == stores, "a store was wiped"
-    if world.has(TOLERANT):
-        assert after == before
-        hold(at_most_generations(world.history().generations, 1))
-        assert again == []
-        assert max(opened_at(app.state_dir, world.application_id).values()) < stood, "a store was opened anew"
-    else:
-        assert after > before
+TRANSACTIONS = 4
+"""So many say how long each may be open."""
 
 
 def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_none_open(exact_world: World) -> None:
@@ -88,8 +47,12 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
 
     world.wait(none_open, "the last commit's markers are written")
     over = time.monotonic() + TRANSACTION_MS / 1000 + LOOKED_S
-    while time.monotonic() < over:
+
+    def idle() -> bool:
         assert none_open() is True
+        return time.monotonic() > over
+
+    world.wait(idle, "Kafka has looked for transactions that are too old")
     feed.send(world.records(1_000, keys=100))
     world.processed()
     app.stop()
@@ -107,11 +70,13 @@ def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_ar
     world.create(out=2)
     feed = world.input("in", 2)
     app = world.instance("count", transaction_timeout_ms=timeout_ms, commit_interval_ms=timeout_ms).start()
-    world.group_is(app)
-    over = time.monotonic() + 2 * LOOKED_S
-    while time.monotonic() < over:
+
+    def enough() -> object:
         feed.send(world.records(20, keys=50))
-        world.must_live()
+        ended = [one for one in world.transactions() if one.ended_ms is not None]
+        return len(ended) >= TRANSACTIONS or Not(f"{len(ended)} transactions have ended")
+
+    world.wait(enough, f"{TRANSACTIONS} transactions under load")
     world.processed()
     app.stop()
     past = world.transactions()

@@ -200,8 +200,15 @@ class World:
 
         self.wait(settled, f"the group is {[one.name for one in instances]} and has all inputs", timeout_s)
 
-    def history(self) -> History:
-        return history(self.application_id, self.cluster.group_rows(self.application_id))
+    def history(self, before: int | None = None) -> History:
+        """What the broker wrote down about the group. `before`: only up to there, as `history_end` said."""
+        rows = self.cluster.group_rows(self.application_id)
+        return history(self.application_id, (row for row in rows if before is None or row.offset < before))
+
+    def history_end(self) -> int:
+        """How much the broker has written down so far."""
+        place = self.cluster.group_place(self.application_id)
+        return self.cluster.ends([place])[place] if place is not None else 0
 
     def transactions(self) -> list[Transaction]:
         """All transactions of the application."""

@@ -1,0 +1,206 @@
+"""Each step of a commit, met by a process or a broker that dies there or stands still.
+
+Exactly once stays exact, at least once loses nothing, no store is wiped, and what is restored after a crash is at most
+what the disk didn't have yet: of one commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import (
+    COMMIT_STEPS,
+    IN_TRANSACTION,
+    TOLERANT,
+    armed,
+    await_outputs,
+    feed_until_it_dies,
+    feed_until_it_stands,
+    generation,
+)
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.stores import identities, opened_at
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import at_most_generations
+from compat_tests.oracles.rows import Place
+from compat_tests.oracles.transactions import none_timed_out
+
+TIMES = 3
+"""How often each fault meets each step in the full selection."""
+TRANSACTION_MS = 1_500
+PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
+"""Transactions that end long before the session does. Several batches are sent before each commit."""
+AWAY_S = 4.0
+
+once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, marks=pytest.mark.full)])
+
+
+def full_but(*short: str) -> list[object]:
+    """The steps; those of the short selection are named."""
+    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
+
+
+@dataclass
+class Crash:
+    """What lay in Kafka when a process died."""
+
+    history_end: int
+    inputs: Counter[Place] = field(default_factory=Counter)
+
+
+def crash(world: World) -> Crash:
+    return Crash(world.history_end(), Counter(row.place for row in world.feeds["in"].rows))
+
+
+def uncommitted_tail(world: World, crash: Crash) -> Counter[str]:
+    """By task, the changelog records that a disk may have lacked at the crash: those of the last commit; at least once
+    those of inputs behind it, too. A count logs each of its inputs once."""
+    commits: dict[Place, list[int]] = {}
+    for place, offset in world.history(crash.history_end).commits:
+        commits.setdefault(place, [0]).append(offset)
+    tail = Counter[str]()
+    for place, inputs in crash.inputs.items():
+        known = [0, *commits.get(place, [0])]
+        tail[f"0_{place.partition}"] = (known[-1] if world.exactly_once else inputs) - known[-2]
+    return tail
+
+
+@once_or_more
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", group_instance_id="one")
+    crashes, restored = list[Crash](), list[Counter[str]]()
+    for _ in range(times):
+        app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
+        feed_until_it_dies(world, feed, app)
+        restored.append(app.restored())
+        crashes.append(crash(world))
+    stores = identities(app.state_dir, world.application_id)
+    app.start()
+    world.processed()
+    restored.append(app.restored())
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    assert identities(app.state_dir, world.application_id) == stores, "a store was wiped"
+    for before, after in zip(crashes, restored[1:], strict=True):
+        tail = uncommitted_tail(world, before)
+        print(f"{world.stage}, {step}: restored {dict(after)}, not on disk at most {dict(tail)}")
+        assert after <= tail
+
+
+@once_or_more
+@pytest.mark.parametrize("step", full_but("commit.after-flush"))
+def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
+    exact_world: World, step: str, times: int
+) -> None:
+    world = exact_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", **PATIENT).start(fault=armed(step, "stop", times))
+    stalls = Stalls(world, app, step)
+    with world.outputs() as outputs:
+        for _ in range(times):
+            feed_until_it_stands(world, feed, app)
+            stalls.stand()
+            seen, began = outputs.poll(), time.monotonic()
+            app.resume()
+            await_outputs(world, outputs, seen + 1)
+            print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
+            app.must_live()
+        feed.send(world.records(500, keys=50))
+        world.processed()
+    app.must_live()
+    after, restored = generation(world), len(app.restorations())
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    assert identities(app.state_dir, world.application_id) == stalls.stores, "a store was wiped"
+    if world.has(TOLERANT) or step not in IN_TRANSACTION:
+        hold(at_most_generations(world.history().generations, 1))
+        assert after == stalls.generation
+        assert restored == stalls.restored, "something was restored"
+        assert max(opened_at(app.state_dir, world.application_id).values()) < stalls.stood, "a store was opened anew"
+    else:
+        assert after > stalls.generation
+
+
+class Stalls:
+    """A process that stands still at a step, and what it was before the first time: its group's generation, its
+    stores, how many restorations it had made."""
+
+    def __init__(self, world: World, app: Instance, step: str) -> None:
+        self._world, self._app, self._in_transaction = world, app, step in IN_TRANSACTION
+        self._count = 0
+
+    def stand(self) -> None:
+        """Until Kafka has ended the transaction that is open, if one is."""
+        if not self._count:
+            self.stood = datetime.now()
+            self.generation, self.restored = generation(self._world), len(self._app.restorations())
+            self.stores = identities(self._app.state_dir, self._world.application_id)
+        self._count += 1
+        over = time.monotonic() + TRANSACTION_MS / 1000
+
+        def ended() -> object:
+            found = len(none_timed_out(self._world.transactions()))
+            wanted = self._count if self._in_transaction else 0
+            return (found >= wanted and time.monotonic() > over) or Not(f"{found} of {wanted} timed out")
+
+        self._world.wait(ended, "Kafka aborts the transaction that is too old")
+
+
+def kill(broker: Broker) -> Callable[[], None]:
+    broker.kill()
+    return broker.start
+
+
+def pause(broker: Broker) -> Callable[[], None]:
+    broker.pause()
+    return broker.resume
+
+
+OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"killed": (kill, TIMES), "away": (pause, 1)}
+"""What happens to the broker, which is the coordinator of group and transactions: returns what ends it; how often."""
+
+
+@pytest.mark.full
+@pytest.mark.broker_faults
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
+    world: World, outage: str, step: str
+) -> None:
+    strike, times = OUTAGES[outage]
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", session_timeout_ms=60_000).start(fault=armed(step, "stop", times))
+    world.group_is(app)
+    for _ in range(times):
+        feed_until_it_stands(world, feed, app)
+        back = strike(world.broker)
+        app.resume()
+        if outage == "away":
+            over = time.monotonic() + AWAY_S
+            world.wait(lambda over=over: time.monotonic() > over, "calls to the broker have timed out")  # type: ignore[misc]
+        back()
+    feed.send(world.records(500, keys=50))
+    world.processed()
+    app.must_live()
+    restored = app.restored()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    if world.has(TOLERANT) and world.exactly_once:
+        hold(at_most_generations(world.history().generations, 1))
+        assert restored.total() == 0
