@@ -209,7 +209,15 @@ class Commit(Protocol):
 
 
 class Recovery(Protocol):
-    """Transaction recovery: what follows when the producer or a commit failed."""
+    """Transaction recovery: what follows when the producer or a commit failed.
+
+    For metrics: how often the producer was fenced, how often a dead one was replaced and the tasks went on
+    (`recovered`), how often they were lost.
+    """
+
+    fenced: int
+    recovered: int
+    lost: int
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         """True: the tasks were rolled back and go on in place. False: they are lost, drop them and rejoin.

@@ -110,6 +110,12 @@ def is_retriable(exception: BaseException) -> bool:
     return classify(exception) is Failure.RETRIABLE
 
 
+def is_fenced(exception: BaseException) -> bool:
+    """Whether the producer is dead because its transaction timed out or its id was taken over: one code for both."""
+    error = error_of(exception)
+    return error is not None and error.code() == KafkaError._FENCED
+
+
 def is_stale_member(exception: BaseException) -> bool:
     """Whether a transactional call was refused because the membership or its generation is over."""
     error = error_of(exception)

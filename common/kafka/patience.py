@@ -32,6 +32,10 @@ class Patience:
         """From now on there is only so much time left for all calls together."""
         self._end_ms = min(self._end_ms, self._clock.monotonic_ms() + rest_ms)
 
+    def rest_ms(self) -> float:
+        """What is left for all calls together; infinite unless there is a hurry."""
+        return max(0.0, self._end_ms - self._clock.monotonic_ms())
+
     def retry(
         self, call: Callable[[], T], passing: Callable[[KafkaException], bool], within_ms: int | None = None
     ) -> T:

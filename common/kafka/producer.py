@@ -138,7 +138,7 @@ class OutputProducer(Owned):
         error = error_of(exception)
         if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
             return error
-        if self.in_transaction and error is not None and error.code() == KafkaError._STATE:
+        if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
             self.commit(timeout_ms=10_000)
         raise exception

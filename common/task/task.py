@@ -339,8 +339,9 @@ class Task(ChangelogTask):
         progress, self._pending = self._pending[1], None
         return progress
 
-    def roll_back(self) -> None:
-        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered.
+    def roll_back(self) -> int:
+        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered. How many offsets
+        of its inputs it had processed since: their records come again.
 
         `add` goes on from `position`, or the task is started anew with what Kafka says.
         """
@@ -352,9 +353,13 @@ class Task(ChangelogTask):
             self._pending = None
             self._runner.scope.drop()
             self._stores.abort()
-            if self._started:
-                self._seek(self._committed.positions)
-                self._runner.rewind(self._committed.punctuations)
+            if not self._started:
+                return 0
+            committed = self._committed.positions
+            done = sum(b.position - committed[p].offset for p, b in self._buffers.items())
+            self._seek(committed)
+            self._runner.rewind(self._committed.punctuations)
+            return done
 
     def recycle(self) -> OpenState:
         """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.

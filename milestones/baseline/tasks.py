@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.baseline.limits import CommittedLimits
+from milestones.baseline.roll_backs import RollBacks
 from milestones.common.errors import StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
@@ -80,7 +81,8 @@ class ThreadTasks:
         self._rolled_back: set[TaskId] = set()
         self._locked_out: set[TaskId] = set()
         self.processing: dict[TaskId, Task] = {}
-        self.created = self.closed = self.roll_backs = 0
+        self.roll_backs = RollBacks(context.clock)
+        self.created = self.closed = 0
 
     # -- what there is
 
@@ -196,9 +198,10 @@ class ThreadTasks:
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
-        self.roll_backs += 1
-        for task in self._take(list(self.processing)):
-            task.roll_back()
+        taken = self._take(list(self.processing))
+        self.roll_backs.began(task.id for task in taken)
+        for task in taken:
+            self.roll_backs.rolled_back(task.roll_back())
             self._positioning[task.id] = task
             self._rolled_back.add(task.id)
 
@@ -230,6 +233,7 @@ class ThreadTasks:
             del self._starting[task.id]
             self.processing[task.id] = task
             self._processing.add(task)
+            self.roll_backs.is_back(task.id)
 
     def _take_failed(self) -> None:
         lasting: list[BaseException] = []
@@ -348,6 +352,7 @@ class ThreadTasks:
         self._asked.pop(id, None)
         self._rolled_back.discard(id)
         self._locked_out.discard(id)
+        self.roll_backs.is_back(id)
 
     def _part_with(self, taken: Iterable[Task]) -> None:
         """Recycle those that are wanted in their other role, close the others."""

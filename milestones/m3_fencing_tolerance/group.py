@@ -1,8 +1,8 @@
 """What a recovery asks the group: whether we still are who we were, and what is committed.
 
-*Guarantees*: answers come from the coordinator, after the question, and each is preceded by a heartbeat that it accepted
-under our member id and generation: a process that stood still for longer than its session finds out here. No question
-waits longer than it is told to.
+*Guarantees*: answers come from the coordinator, after the question, and each is preceded by a heartbeat that it
+accepted under our member id and generation: a process that stood still for longer than its session finds out here. No
+question waits longer than it is told to.
 *Assumes*: asked by the member's owner.
 """
 

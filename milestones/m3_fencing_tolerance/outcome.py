@@ -1,7 +1,7 @@
 """What became of a commit that nobody answered: the committed offsets tell.
 
 Every commit has a number of its own for each of its tasks, and carries it, with the transactional id, in the metadata
-of a real offset of each of the task's partitions, be it an unchanged one. So what is committed says which commit it was.
+of a real offset of each of the task's partitions, be it an unchanged one. So what is committed says which commit it is.
 
 *Guarantees*: a pure function; an answer is given only when all partitions agree.
 *Assumes*: what is `committed` was read when the transaction had ended, and no other one pended on the offsets; numbers

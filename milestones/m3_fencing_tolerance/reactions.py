@@ -1,6 +1,6 @@
 """What the producer's client can say, on each call, and what follows: one table.
 
-*Guarantees*: every error of a producer has exactly one reaction: that of the first line which has its code and its mark.
+*Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark.
 *Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
 (without `rd_kafka_`), read and, where it says so, tried.
 """
@@ -61,11 +61,16 @@ TABLE: tuple[Line, ...] = (
         ANY,
         (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
         "the user lacks a right",
-        "idemp_check_error, txn_handle_AddPartitionsToTxn, _AddOffsetsToTxn, _TxnOffsetCommit, _EndTxn, _FindCoordinator",
+        "idemp_check_error, txn_handle_AddPartitionsToTxn, _AddOffsetsToTxn, _TxnOffsetCommit, _EndTxn",
     ),
     Line(
         Reaction.FAIL,
-        ("INVALID_TRANSACTION_TIMEOUT", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+        (
+            "INVALID_TRANSACTION_TIMEOUT",
+            "UNSUPPORTED_VERSION",
+            "_UNSUPPORTED_FEATURE",
+            "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        ),
         ANY,
         (INIT, OFFSETS),
         "the broker can't do it, or not for so long (transaction.max.timeout.ms)",
@@ -84,8 +89,8 @@ TABLE: tuple[Line, ...] = (
         ("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),
         ANY,
         (FLUSH, OFFSETS, COMMIT, ABORT),
-        "the transactional id has expired. The client would bump its epoch in some of these calls; whether we are still "
-        "who we were is to be asked all the same (KAFKA-18019)",
+        "the transactional id has expired. The client would bump its epoch in some of these calls; whether we are "
+        "still who we were is to be asked all the same (KAFKA-18019)",
         "txn_handle_AddPartitionsToTxn, _TxnOffsetCommit, _EndTxn; tried",
     ),
     Line(

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from milestones.common.errors import (
     KafkaUnreachableError,
@@ -37,7 +37,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TransactionalIdError,
 )
-from milestones.common.kafka.failures import error_of, is_stale_member
+from milestones.common.kafka.failures import error_of, is_fenced, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.m3_fencing_tolerance.budget import Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
-"""So often, within such a time, a transactional id may be taken over: once or twice it may be a producer of our own that
-was left behind in a call, or a clock that stood still."""
+"""So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
+call, or a clock that stood still with its machine."""
 
 
 class InPlaceRecovery:
@@ -122,7 +122,7 @@ class InPlaceRecovery:
             self._clients.renew_producer(budget.left_ms())
         except KafkaUnreachableError as unready:
             self._check(unready)
-            log.warning("%s: a new producer isn't ready after %d ms: %s", self._context.name, budget.spent_ms(), unready)
+            log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
         return self._recovered(error, budget)
 
     def _check(self, unready: KafkaUnreachableError) -> None:
@@ -154,8 +154,7 @@ class InPlaceRecovery:
     def _note_fencing(self, error: KafkaException, age_ms: int | None) -> None:
         """A transaction that was open for longer than it may be has timed out; a younger one, and none, was taken over.
         `TransactionalIdError` when that happens again and again."""
-        code = error_of(error)
-        if code is None or code.code() != KafkaError._FENCED:
+        if not is_fenced(error):
             return
         self.fenced += 1
         timeout_ms, now_ms = self._context.config.transaction_timeout_ms, self._context.clock.monotonic_ms()

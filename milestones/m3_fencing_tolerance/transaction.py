@@ -1,9 +1,9 @@
 """The transaction of a commit, to its end: never given up while it isn't known how it ended.
 
 1. Open the transaction, unless it is; put the offsets in. Whatever fails so far, nothing was committed.
-2. Ask for the end, again while it has no answer, for at most `transaction_timeout_ms`: by then the broker ends it anyway.
-3. No answer: a new producer ends the transaction, one way or the other; then the group is asked whether we still belong
-   to it, and what is committed. That is our commit: done. It is an earlier one: rolled back. Else the tasks are lost.
+2. Ask for the end, again while it has no answer, for at most `transaction_timeout_ms`: by then the broker ends it.
+3. No answer: a new producer ends the transaction, one way or the other; then the group is asked whether we still
+   belong to it, and what is committed. Our commit: done. An earlier one: rolled back. Else the tasks are lost.
 4. A connection has broken: the end may have been sent twice, and what came late would end the next transaction. So a
    new producer, with an epoch of its own, makes the next one.
 

@@ -223,8 +223,8 @@ class FakeProducer:
 
 
 class FakeMember:
-    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, unless
-    `holds`."""
+    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, or
+    with `answer_error`, unless `holds`."""
 
     blocked_ns = 0
 
@@ -234,6 +234,7 @@ class FakeMember:
         self.rejoins: list[str] = []
         self.gate = self.silent = False
         self.metadata_error: MilestonesError | None = None
+        self.answer_error: MilestonesError | None = None
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.commit_errors: deque[Exception] = deque()
@@ -279,7 +280,7 @@ class FakeMember:
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Any) -> None:
         self.questions.append((number, partitions, reply_to))
         if not self.holds:
-            self.answer()
+            self.answer(self.answer_error)
 
     def answer(self, error: MilestonesError | None = None) -> None:
         """Answer all questions that wait."""
@@ -343,10 +344,11 @@ class FakeClients:
 
     def renew_producer(self, within_ms: int | None = None) -> None:
         self.renewed += 1
-        if self.renewal_error is not None:
-            raise self.renewal_error
         self.producer.close()
         self.producer = FakeProducer(transactional=self.producer.transactional)
+        if self.renewal_error is not None:
+            self.producer.fail("begin", kafka_error(KafkaError._STATE))
+            raise self.renewal_error
 
     def close(self, *, leave_group: bool) -> None:
         self.closed = leave_group

@@ -14,12 +14,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
-from milestones.common.kafka import producer as producers
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.testing import StepClock
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
@@ -70,6 +70,25 @@ def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_cha
         assert t.producer.acknowledged == {t.log: expected}
         t.producer.commit(TIMEOUT_MS)
     t.producer.close()
+
+
+@pytest.mark.kafka
+def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_has_no_age(kafka: str) -> None:
+    t, clock = Transacting(kafka), StepClock()
+    producer = t.producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": t.id}, clock)
+    producer.init_transactions(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    t.send()
+    clock.advance(70)
+    t.send()
+    assert producer.age_ms() == 70
+    producer.commit(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    t.send()
+    assert producer.age_ms() == 0
+    producer.abort(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    producer.close()
 
 
 @pytest.mark.kafka
@@ -146,12 +165,15 @@ def _closing_without_a_broker(broker: EmbeddedKafka, t: Transacting) -> None:
     producer = t.another()
     t.send(producer)
     producer.flush(TIMEOUT_MS)
+    assert not producer.disconnected
     broker.kill()
-    patience, producers.CLOSE_TIMEOUT_MS = producers.CLOSE_TIMEOUT_MS, 1_000
     logging.getLogger("milestones.librdkafka").setLevel(logging.CRITICAL)
     began = time.monotonic()
-    producer.close()
-    producers.CLOSE_TIMEOUT_MS = patience
+    while not producer.disconnected:
+        assert time.monotonic() < began + 20
+        producer.poll()
+    began = time.monotonic()
+    producer.close(1_000)
     assert time.monotonic() - began < 5
 
 
