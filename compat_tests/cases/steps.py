@@ -9,9 +9,11 @@ from compat_tests.containers.proxy import KafkaProxy
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
+from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.harness.zombies import Asleep
+from compat_tests.oracles.in_place import Standing
 from compat_tests.oracles.rows import Place
 
 TOLERANT = "fencing_tolerance"
@@ -39,6 +41,16 @@ def proxy_of(world: World) -> KafkaProxy:
 def generation(world: World) -> int:
     """The group's newest."""
     return world.history().generations[-1].number
+
+
+def standing(world: World, instance: Instance) -> Standing:
+    """What an instance is now; of its disk only files that RocksDB writes once."""
+    return Standing(
+        generation(world),
+        len(instance.restorations()),
+        identities(instance.state_dir, world.application_id),
+        opened_at(instance.state_dir, world.application_id),
+    )
 
 
 def armed(step: str, action: str, times: int = 1, first: int = 3) -> str:

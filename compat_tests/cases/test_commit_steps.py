@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import pytest
 
@@ -23,16 +22,15 @@ from compat_tests.cases.steps import (
     await_outputs,
     feed_until_it_dies,
     feed_until_it_stands,
-    generation,
+    standing,
 )
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.stores import identities, opened_at
+from compat_tests.harness.stores import identities
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
-from compat_tests.oracles.group import at_most_generations
+from compat_tests.oracles.in_place import Standing, in_place, kept, no_more_than
 from compat_tests.oracles.rows import Place
 from compat_tests.oracles.transactions import none_timed_out
 
@@ -94,11 +92,11 @@ def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, ti
     restored.append(app.restored())
     app.stop()
     judge(world, COUNT, crashed=True)
-    assert identities(app.state_dir, world.application_id) == stores, "a store was wiped"
+    hold(kept(stores, identities(app.state_dir, world.application_id)))
     for before, after in zip(crashes, restored[1:], strict=True):
         tail = uncommitted_tail(world, before)
         print(f"{world.stage}, {step}: restored {dict(after)}, not on disk at most {dict(tail)}")
-        assert after <= tail
+        hold(no_more_than(tail, after))
 
 
 @once_or_more
@@ -110,55 +108,39 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
     world.create(out=2)
     feed = world.input("in", 2)
     app = world.instance("count", **PATIENT).start(fault=armed(step, "stop", times))
-    stalls = Stalls(world, app, step)
+    before: Standing | None = None
     with world.outputs() as outputs:
-        for _ in range(times):
+        for number in range(1, times + 1):
             feed_until_it_stands(world, feed, app)
-            stalls.stand()
+            before = before or standing(world, app)
+            await_timed_out(world, number if step in IN_TRANSACTION else 0)
             seen, began = outputs.poll(), time.monotonic()
             app.resume()
             await_outputs(world, outputs, seen + 1)
             print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
-            app.must_live()
         feed.send(world.records(500, keys=50))
         world.processed()
     app.must_live()
-    after, restored = generation(world), len(app.restorations())
+    assert before is not None
+    after = standing(world, app)
     app.stop()
     judge(world, COUNT, crashed=True)
-    assert identities(app.state_dir, world.application_id) == stalls.stores, "a store was wiped"
     if world.has(TOLERANT) or step not in IN_TRANSACTION:
-        hold(at_most_generations(world.history().generations, 1))
-        assert after == stalls.generation
-        assert restored == stalls.restored, "something was restored"
-        assert max(opened_at(app.state_dir, world.application_id).values()) < stalls.stood, "a store was opened anew"
+        hold(in_place(before, after))
     else:
-        assert after > stalls.generation
+        hold(kept(before.stores, after.stores))
+        assert after.generation > before.generation
 
 
-class Stalls:
-    """A process that stands still at a step, and what it was before the first time: its group's generation, its
-    stores, how many restorations it had made."""
+def await_timed_out(world: World, count: int) -> None:
+    """Let a transaction's time pass, and wait until Kafka has aborted so many because of it."""
+    over = time.monotonic() + TRANSACTION_MS / 1000
 
-    def __init__(self, world: World, app: Instance, step: str) -> None:
-        self._world, self._app, self._in_transaction = world, app, step in IN_TRANSACTION
-        self._count = 0
+    def timed_out() -> object:
+        found = len(none_timed_out(world.transactions()))
+        return (found >= count and time.monotonic() > over) or Not(f"{found} of {count} have timed out")
 
-    def stand(self) -> None:
-        """Until Kafka has ended the transaction that is open, if one is."""
-        if not self._count:
-            self.stood = datetime.now()
-            self.generation, self.restored = generation(self._world), len(self._app.restorations())
-            self.stores = identities(self._app.state_dir, self._world.application_id)
-        self._count += 1
-        over = time.monotonic() + TRANSACTION_MS / 1000
-
-        def ended() -> object:
-            found = len(none_timed_out(self._world.transactions()))
-            wanted = self._count if self._in_transaction else 0
-            return (found >= wanted and time.monotonic() > over) or Not(f"{found} of {wanted} timed out")
-
-        self._world.wait(ended, "Kafka aborts the transaction that is too old")
+    world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
 def kill(broker: Broker) -> Callable[[], None]:
@@ -186,9 +168,10 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     world.create(out=2)
     feed = world.input("in", 2)
     app = world.instance("count", session_timeout_ms=60_000).start(fault=armed(step, "stop", times))
-    world.group_is(app)
+    before: Standing | None = None
     for _ in range(times):
         feed_until_it_stands(world, feed, app)
+        before = before or standing(world, app)
         back = strike(world.broker)
         app.resume()
         if outage == "away":
@@ -198,9 +181,9 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     feed.send(world.records(500, keys=50))
     world.processed()
     app.must_live()
-    restored = app.restored()
+    assert before is not None
+    after = standing(world, app)
     app.stop()
     judge(world, COUNT, crashed=True)
     if world.has(TOLERANT) and world.exactly_once:
-        hold(at_most_generations(world.history().generations, 1))
-        assert restored.total() == 0
+        hold(in_place(before, after))

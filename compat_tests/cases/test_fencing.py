@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -28,6 +29,8 @@ PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, 
 """Transactions that end long before the session does. Several batches are sent before each commit."""
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
+CONFIG_ERROR = 2
+"""The exit code."""
 TRANSACTIONS = 4
 """So many say how long each may be open."""
 
@@ -64,7 +67,7 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
 
 
 def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_are(exact_world: World) -> None:
-    """`commit_interval_ms` at its very limit. Without fencing tolerance Kafka ends each transaction first."""
+    """`commit_interval_ms` at its very limit."""
     world = exact_world
     timeout_ms = 4_000
     world.create(out=2)
@@ -81,9 +84,45 @@ def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_ar
     app.stop()
     past = world.transactions()
     print(f"{world.stage}: transactions were open for {max(one.open_ms or 0 for one in past)} ms at most")
-    judge(world, COUNT, crashed=not world.has(TOLERANT))
-    if world.has(TOLERANT):
-        hold(none_older(past, timeout_ms // 2 + 500), at_most_generations(world.history().generations, 1))
+    judge(world, COUNT)
+    hold(none_older(past, timeout_ms // 2 + 500), at_most_generations(world.history().generations, 1))
+
+
+def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(exact_world: World) -> None:
+    """A state directory that was copied: both have its process id, from which the transactional ids are made."""
+    world = exact_world
+    if not world.has(TOLERANT):
+        pytest.skip("each takes the id from the other, and rejoins, for ever")
+    world.create(out=4)
+    feed = world.input("in", 4)
+    pair = one, other = world.instance("count", "one"), world.instance("count", "other")
+    feed.send(world.records(500, keys=100))
+    one.start()
+    world.processed()
+    one.stop()
+    shutil.copytree(one.state_dir, other.state_dir)
+    for each in pair:
+        each.start()
+        each.may_end = True
+
+    def ended() -> object:
+        feed.send(world.records(20, keys=100))
+        return any(not each.running for each in pair) or Not("both go on")
+
+    world.wait(ended, "one of the two ends")
+    loser = one if not one.running else other
+    loser.dies(CONFIG_ERROR)
+    told = loser.log_tail()
+    assert "another process uses the transactional id" in told
+    assert "state_dir" in told
+    for each in pair:
+        if each.running:
+            each.ask_to_stop()
+            each.wait()
+    one.start()
+    world.processed()
+    one.stop()
+    judge(world, COUNT, crashed=True)
 
 
 # ---- zombies
