@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -17,28 +16,27 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
     IN_TRANSACTION,
+    PATIENT,
     TOLERANT,
+    Crash,
     armed,
     await_outputs,
+    await_timed_out,
+    crash,
     feed_until_it_dies,
     feed_until_it_stands,
     standing,
+    uncommitted_tail,
 )
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import identities
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import Standing, in_place, kept, no_more_than
-from compat_tests.oracles.rows import Place
-from compat_tests.oracles.transactions import none_timed_out
 
 TIMES = 3
 """How often each fault meets each step in the full selection."""
-TRANSACTION_MS = 1_500
-PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
-"""Transactions that end long before the session does. Several batches are sent before each commit."""
 AWAY_S = 4.0
 
 once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, marks=pytest.mark.full)])
@@ -47,31 +45,6 @@ once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, mark
 def full_but(*short: str) -> list[object]:
     """The steps; those of the short selection are named."""
     return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
-
-
-@dataclass
-class Crash:
-    """What lay in Kafka when a process died."""
-
-    history_end: int
-    inputs: Counter[Place] = field(default_factory=Counter)
-
-
-def crash(world: World) -> Crash:
-    return Crash(world.history_end(), Counter(row.place for row in world.feeds["in"].rows))
-
-
-def uncommitted_tail(world: World, crash: Crash) -> Counter[str]:
-    """By task, the changelog records that a disk may have lacked at the crash: those of the last commit; at least once
-    those of inputs behind it, too. A count logs each of its inputs once."""
-    commits: dict[Place, list[int]] = {}
-    for place, offset in world.history(crash.history_end).commits:
-        commits.setdefault(place, [0]).append(offset)
-    tail = Counter[str]()
-    for place, inputs in crash.inputs.items():
-        known = [0, *commits.get(place, [0])]
-        tail[f"0_{place.partition}"] = (known[-1] if world.exactly_once else inputs) - known[-2]
-    return tail
 
 
 @once_or_more
@@ -130,17 +103,6 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
     else:
         hold(kept(before.stores, after.stores))
         assert after.generation > before.generation
-
-
-def await_timed_out(world: World, count: int) -> None:
-    """Let a transaction's time pass, and wait until Kafka has aborted so many because of it."""
-    over = time.monotonic() + TRANSACTION_MS / 1000
-
-    def timed_out() -> object:
-        found = len(none_timed_out(world.transactions()))
-        return (found >= count and time.monotonic() > over) or Not(f"{found} of {count} have timed out")
-
-    world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
 def kill(broker: Broker) -> Callable[[], None]:

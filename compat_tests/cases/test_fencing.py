@@ -11,7 +11,9 @@ from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
+    PATIENT,
     TOLERANT,
+    TRANSACTION_MS,
     asleep,
     await_outputs,
     feed_until_it_stands,
@@ -24,9 +26,6 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.transactions import none_older
 
-TRANSACTION_MS = 1_500
-PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
-"""Transactions that end long before the session does. Several batches are sent before each commit."""
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
 CONFIG_ERROR = 2
