@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,13 +19,16 @@ from compat_tests.cases.steps import (
     asleep,
     await_outputs,
     feed_until_it_stands,
+    standing,
 )
+from compat_tests.harness import brokers
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
 from compat_tests.harness.waiting import Not
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
+from compat_tests.oracles.in_place import in_place
 from compat_tests.oracles.transactions import none_older
 
 LOOKED_S = 8.0
@@ -63,6 +68,79 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
         at_most_generations(world.history().generations, 1),
         none_older(world.transactions(), TRANSACTION_MS // 2 + int(PATIENT["commit_interval_ms"])),
     )
+
+
+FORGETFUL = {
+    "transactional.id.expiration.ms": "2000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    "producer.id.expiration.ms": "2000",
+    "producer.id.expiration.check.interval.ms": "500",
+}
+"""Kafka's defaults are 7 days, an hour, a day and 10 minutes."""
+
+
+@pytest.fixture
+def forgetful_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
+) -> Iterator[World]:
+    """On a broker of its own, which forgets producers that are idle."""
+    choice = request.config.option.broker
+    if not broker.has_faults:
+        pytest.skip("a broker of yours forgets producers when it likes")
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    with (
+        brokers.running(choice, directory, FORGETFUL) as own,
+        new_world(own, request.node.name, stage, "exactly_once_v2", request.config.option.seed, tmp_path) as world,
+    ):
+        request.node.world = world
+        yield world
+
+
+@pytest.mark.full
+def test_an_application_that_is_idle_until_kafka_forgets_its_transactional_ids_goes_on(forgetful_world: World) -> None:
+    world = forgetful_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", session_timeout_ms=60_000).start()
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    before = standing(world, app)
+    world.wait(world.expired, "Kafka forgets the transactional id")
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    app.must_live()
+    after = standing(world, app)
+    app.stop()
+    judge(world, COUNT)
+    if world.has(TOLERANT):
+        hold(in_place(before, after))
+
+
+@pytest.mark.full
+def test_a_process_that_sleeps_until_its_group_and_kafka_have_forgotten_it_spoils_nothing(
+    forgetful_world: World,
+) -> None:
+    """Its transactional id is nobody's then, so nothing fences it but its generation (KAFKA-18019)."""
+    world = forgetful_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("count", "sleeper").start(), world.instance("count", "other").start()
+    world.group_is(sleeper, other)
+    with world.outputs() as outputs:
+        feed.send(world.records(2_000, keys=100))
+        await_outputs(world, outputs, 500)
+        sleeper.pause()
+        world.group_is(other)
+        world.inputs_processed()
+        world.wait(world.expired, "Kafka forgets the transactional id")
+        feed.send(world.records(500, keys=100))
+        sleeper.resume()
+        world.group_is(sleeper, other)
+        feed.send(world.records(500, keys=100))
+        world.processed()
+    stop_all([sleeper, other])
+    judge(world, COUNT, crashed=True)
 
 
 def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_are(exact_world: World) -> None:

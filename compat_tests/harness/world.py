@@ -28,7 +28,7 @@ from compat_tests.harness.situation import situation
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
-from compat_tests.oracles.transactions import Transaction, transactions
+from compat_tests.oracles.transactions import Transaction, expired, transactions
 from milestones.flags import parse_milestones
 
 PROGRESS_S = 90.0
@@ -213,6 +213,10 @@ class World:
     def transactions(self) -> list[Transaction]:
         """All transactions of the application."""
         return transactions(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
+
+    def expired(self) -> set[str]:
+        """Its transactional ids that Kafka has forgotten."""
+        return expired(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
 
     def end(self) -> None:
         """End every process, delete every topic."""
