@@ -2,9 +2,9 @@
 
 | value | what happens |
 |---|---|
-| `sleep MS` | the call takes so long |
-| `once MS FILE` | the first time only; the file is there from then on |
-| `fail TEXT FILE` | it raises, until somebody has made the file |
+| `take MS BEGUN` | the call takes so long, the first time that it is made: the file is there from then on |
+| `wait END BEGUN` | the same, until somebody has made the file `END` |
+| `fail TEXT END` | it raises, until somebody has made the file `END` |
 | anything else | nothing |
 
 *Guarantees*: the log says when a call that takes its time begins, and when it ends.
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from compat_tests.oracles.rows import ORDINAL
@@ -24,6 +26,7 @@ log = logging.getLogger("compat_tests")
 
 BEGINS, ENDS = "a call begins: ", "a call has ended: "
 """What the log says, followed by the value."""
+LOOK_S = 0.05
 TICK_MS = 100
 TICKS = "ticks"
 """The child of `Ticks` that gets its punctuations."""
@@ -36,18 +39,27 @@ class ServiceError(RuntimeError):
 def call(value: str) -> None:
     """Do what the value says."""
     match value.split():
-        case ["sleep", ms]:
-            _take(value, int(ms))
-        case ["once", ms, file] if not Path(file).exists():
-            Path(file).touch()
-            _take(value, int(ms))
-        case ["fail", text, file] if not Path(file).exists():
+        case ["take", ms, begun] if _first(begun):
+            with _told(value):
+                time.sleep(int(ms) / 1000)
+        case ["wait", end, begun] if _first(begun):
+            with _told(value):
+                while not Path(end).exists():
+                    time.sleep(LOOK_S)
+        case ["fail", text, end] if not Path(end).exists():
             raise ServiceError(text)
 
 
-def _take(value: str, ms: int) -> None:
+def _first(begun: str) -> bool:
+    before = Path(begun).exists()
+    Path(begun).touch()
+    return not before
+
+
+@contextmanager
+def _told(value: str) -> Iterator[None]:
     log.info("%s%s", BEGINS, value)
-    time.sleep(ms / 1000)
+    yield
     log.info("%s%s", ENDS, value)
 
 

@@ -24,12 +24,12 @@ def threaded(world: World) -> bool:
 
 @dataclass(frozen=True)
 class Call:
-    """An input with a call in it. `mark`: the file that says that it was made, or that it may succeed."""
+    """An input with a call in it. `end`: the file that lets it return, or succeed."""
 
     place: Place
     key: bytes
     value: str
-    mark: Path
+    end: Path
 
     @property
     def sent(self) -> Sent:
@@ -46,33 +46,38 @@ class Call:
     def has_ended(self, app: Instance) -> bool:
         return f"{ENDS}{self.value}" in app.log()
 
-    def mend(self) -> None:
-        """From now on it succeeds."""
-        self.mark.touch()
+    def release(self) -> None:
+        """From now on it returns, or succeeds."""
+        self.end.touch()
 
 
-def slow(world: World, partition: int, ms: int) -> Call:
+def taking(world: World, partition: int, ms: int) -> Call:
     """One that takes so long, the first time that it is made."""
-    mark = _mark(world)
-    return _call(world, partition, f"once {ms} {mark}", mark)
+    return _call(world, partition, f"take {ms} {_file(world)}", _file(world))
+
+
+def waiting(world: World, partition: int) -> Call:
+    """One that, the first time that it is made, runs until it is released."""
+    end = _file(world)
+    return _call(world, partition, f"wait {end} {_file(world)}", end)
 
 
 def failing(world: World, partition: int, text: str) -> Call:
-    """One that fails with `text` until it is mended."""
-    mark = _mark(world)
-    return _call(world, partition, f"fail {text} {mark}", mark)
+    """One that fails with `text` until it is released."""
+    end = _file(world)
+    return _call(world, partition, f"fail {text} {end}", end)
 
 
-def _mark(world: World) -> Path:
-    return world.directory / f"mark-{world.rng.getrandbits(64):016x}"
+def _file(world: World) -> Path:
+    return world.directory / f"call-{world.rng.getrandbits(64):016x}"
 
 
-def _call(world: World, partition: int, value: str, mark: Path) -> Call:
+def _call(world: World, partition: int, value: str, end: Path) -> Call:
     topic = world.feeds["in"].topic
     partitions = world.cluster.topics()[topic]
     keys = (b"k%d" % number for number in count())
     key = next(key for key in keys if partition_of(key, partitions) == partition)
-    return Call(Place(topic, partition), key, value, mark)
+    return Call(Place(topic, partition), key, value, end)
 
 
 def committed_to_their_ends(world: World, places: Iterable[Place]) -> object:

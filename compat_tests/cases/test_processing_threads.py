@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.apps.calls import TICK_MS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.calls import Call, committed_to_their_ends, failing, slow, threaded
+from compat_tests.cases.calls import Call, committed_to_their_ends, failing, taking, threaded, waiting
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.latencies import Load, percentile
 from compat_tests.harness.cluster import Tail
@@ -29,8 +29,6 @@ THREADS: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": PA
 LIMIT_MS = 3_000
 """`max_poll_interval_ms`."""
 CALL_MS = 3 * LIMIT_MS
-LONG_MS = 25_000
-"""Time enough for another instance to be started, and to get its share."""
 PROMPT_S = 1.0
 """What 99 of 100 outputs take at most that have nothing to do with a call."""
 FAILED = 1
@@ -77,7 +75,7 @@ def test_a_call_longer_than_max_poll_interval_costs_a_member_its_place_without_p
     world: World,
 ) -> None:
     app = running(world, max_poll_interval_ms=LIMIT_MS)
-    call = slow(world, 0, CALL_MS)
+    call = taking(world, 0, CALL_MS)
     with world.outputs() as outputs:
         *_, row = world.feeds["in"].send([*world.records(100, KEYS), call.sent])
         call.begins(app)
@@ -109,18 +107,22 @@ def goes_on_beside(world: World, app: Instance, outputs: Tail, call: Call, row: 
     assert WAITED not in app.log(), app.log_tail()
 
 
-def calls_everywhere(world: World, app: Instance, ms: int, places: Collection[Place]) -> list[Call]:
-    """One in each of these partitions, all of them running."""
-    calls = [slow(world, place.partition, ms) for place in sorted(places)]
+def calls_in(world: World, app: Instance, places: Collection[Place]) -> list[Call]:
+    """One in each of these partitions, all of them running until they are released."""
+    calls = [waiting(world, place.partition) for place in sorted(places)]
     world.feeds["in"].send(call.sent for call in calls)
     for call in calls:
         call.begins(app)
     return calls
 
 
-def must_run_on(app: Instance, calls: Collection[Call], what: str) -> None:
-    """That what happened last hasn't waited for any of them."""
-    assert not any(call.has_ended(app) for call in calls), f"{what} only when a call had ended"
+def return_to(app: Instance, calls: Collection[Call]) -> None:
+    """The calls have run all the time; now they return."""
+    assert not any(call.has_ended(app) for call in calls)
+    for call in calls:
+        call.release()
+    for call in calls:
+        call.ends(app)
 
 
 def inputs_of(world: World, app: Instance) -> set[Place]:
@@ -138,26 +140,22 @@ def test_a_task_that_is_taken_away_while_its_call_runs_is_released_at_once_and_t
         pytest.skip("the stream thread makes the calls: it answers nobody meanwhile")
     one = running(world)
     feed = world.feeds["in"]
-    calls = calls_everywhere(world, one, LONG_MS, all_but(world))
+    calls = calls_in(world, one, all_but(world))
     began = time.monotonic()
     other = world.instance("calls", "other", **THREADS).start()
     world.group_is(one, other)
-    must_run_on(one, calls, "the group was complete")
-    feed.send(world.records(200, KEYS))
     moved = inputs_of(world, other)
+    feed.send(world.records(200, KEYS))
     world.wait(lambda: committed_to_their_ends(world, moved), "the new owner has processed what the calls are about")
-    must_run_on(one, calls, "the new owner went on")
-    print(f"{len(moved)} tasks had moved and gone on after {time.monotonic() - began:.1f} s, calls take {LONG_MS} ms")
+    print(f"{len(moved)} tasks had moved and gone on after {time.monotonic() - began:.1f} s; their calls still ran")
     assert WAITED not in one.log(), one.log_tail()
     if back:
         other.stop()
         world.group_is(one)
-        feed.send(world.records(200, KEYS))
-    for call in calls:
-        call.ends(one)
+    return_to(one, calls)
     feed.send(world.records(200, KEYS))
     world.processed()
-    stop_all([app for app in (one, other) if app.running])
+    stop_all(world.instances)
     judge(world, CALLS)
 
 
@@ -166,21 +164,17 @@ def test_a_task_that_is_rolled_back_while_its_call_runs_processes_the_record_aga
     if not threaded(world):
         pytest.skip("nothing is committed while a call runs, so nothing can be rolled back")
     app = running(world, fault="commit.after-flush:abort:12")
-    call = slow(world, 0, CALL_MS)
-    world.feeds["in"].send([call.sent])
-    call.begins(app)
-    rest = all_but(world, call.place)
+    calls = calls_in(world, app, [Place(world.feeds["in"].topic, 0)])
+    rest = all_but(world, calls[0].place)
 
     def rolled_back() -> object:
         world.feeds["in"].send(world.records(20, KEYS))
         return ROLLED_BACK in app.log() or Not("no commit was aborted")
 
-    with world.outputs() as outputs:
-        world.wait(rolled_back, "a commit is aborted, and all tasks are rolled back")
-        must_run_on(app, [call], "the tasks were rolled back")
-        world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
-        must_run_on(app, [call], "the other tasks went on")
-        are_prompt(world, outputs, rest, lambda: call.has_ended(app) or Not("it runs"), "a call that was in vain ends")
+    world.wait(rolled_back, "a commit is aborted, and all tasks are rolled back")
+    world.feeds["in"].send(world.records(200, KEYS))
+    world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
+    return_to(app, calls)
     world.processed()
     app.stop()
     judge(world, CALLS, crashed=True)
@@ -188,14 +182,12 @@ def test_a_task_that_is_rolled_back_while_its_call_runs_processes_the_record_aga
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_kill_while_calls_run_is_survived(world: World) -> None:
-    app = running(world)
-    calls = [slow(world, partition, LONG_MS) for partition in range(PARTITIONS)]
-    world.feeds["in"].send([*(call.sent for call in calls), *world.records(200, KEYS)])
-    for call in calls if threaded(world) else []:
-        call.begins(app)
+    if not threaded(world):
+        pytest.skip("a crash like any other")
+    app = running(world, group_instance_id="one")
+    calls_in(world, app, all_but(world, Place(world.feeds["in"].topic, 0)))
+    world.feeds["in"].send(world.records(200, KEYS))
     app.kill()
-    for call in calls:
-        call.mend()
     app.start()
     world.processed()
     app.stop()
@@ -209,25 +201,25 @@ def test_an_instance_that_is_stopped_while_calls_run_has_handed_its_tasks_over_b
     if not threaded(world):
         pytest.skip("the stream thread makes the calls: it hears of the stop when they have returned")
     one = running(world)
-    feed, other = world.feeds["in"], world.instance("calls", "other", **THREADS).start()
+    other = world.instance("calls", "other", **THREADS).start()
     world.group_is(one, other)
-    calls = calls_everywhere(world, one, LONG_MS, inputs_of(world, one))
+    calls = calls_in(world, one, inputs_of(world, one))
     began = time.monotonic()
     one.ask_to_stop()
     world.group_is(other)
-    feed.send(world.records(200, KEYS))
-    world.wait(lambda: committed_to_their_ends(world, all_but(world)), "the other instance has processed everything")
-    must_run_on(one, calls, "the other instance went on")
-    print(f"all had moved and gone on after {time.monotonic() - began:.1f} s, calls take {LONG_MS} ms")
+    world.feeds["in"].send(world.records(200, KEYS))
+    world.inputs_processed()
+    print(f"all had moved and gone on after {time.monotonic() - began:.1f} s; the calls still ran")
+    return_to(one, calls)
     one.dies(0)
     other.stop()
     judge(world, CALLS)
 
 
-@pytest.mark.short_under("at_least_once")
+@pytest.mark.full
 def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
     app = running(world)
-    call = slow(world, 0, CALL_MS)
+    call = taking(world, 0, CALL_MS)
     world.feeds["in"].send([call.sent, *world.records(200, KEYS)])
     call.begins(app)
     app.stop()
@@ -238,11 +230,17 @@ def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
 
 
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize(("cache", "keys"), [(2_000, 10), (10_000_000, KEYS)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("cache", "keys"),
+    [
+        pytest.param(2_000, 10, id="small cache", marks=pytest.mark.full),
+        pytest.param(10_000_000, KEYS, id="large cache"),
+    ],
+)
 def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, cache: int, keys: int) -> None:
     world.create(out=PARTITIONS)
     feed = world.input("in", PARTITIONS)
-    app = world.instance("count", statestore_cache_max_bytes=cache, **THREADS).start()
+    app = world.instance("count", group_instance_id="one", statestore_cache_max_bytes=cache, **THREADS).start()
     for _ in range(10):
         feed.send(world.records(500, keys))
     world.processed()
@@ -263,7 +261,7 @@ def test_what_goes_by_the_clock_is_punctual_while_another_tasks_call_runs(world:
         pytest.skip("one thread does everything, one thing after the other")
     world.create(ticks=1)
     app = running(world, topology="ticks")
-    call = slow(world, 0, CALL_MS)
+    call = taking(world, 0, CALL_MS)
     world.feeds["in"].send([call.sent])
     call.begins(app)
     began = time.time_ns() // 10**6
@@ -298,11 +296,11 @@ def test_a_task_that_fails_holds_up_no_other_one_with_processing_threads(world: 
             rest, goal = all_but(world, call.place), len(outputs.rows) + 2_000
             are_prompt(world, outputs, rest, lambda: outputs.poll() > goal or Not("few outputs"), "others go on")
             assert world.committed()[row.place] == row.offset
-            call.mend()
+            call.release()
         else:
             app.dies(FAILED)
             assert "no-answer-from-the-service" in app.log(), app.log_tail()
-            call.mend()
+            call.release()
             app.start()
         world.processed()
     app.stop()
@@ -322,10 +320,10 @@ def test_the_errors_of_two_tasks_are_kept_apart(world: World) -> None:
         told = [line for line in app.log().splitlines() if text in line]
         assert any(f"{own.topic}-{own.partition}@{own.offset}" in line for line in told), app.log_tail()
         assert not any(f"{foreign.topic}-{foreign.partition}@" in line for line in told), app.log_tail()
-    second.mend()
+    second.release()
     world.wait(lambda: committed_to_their_ends(world, all_but(world, first.place)), "the second task goes on")
     assert world.committed()[first.place] == rows[0].offset
-    first.mend()
+    first.release()
     world.processed()
     app.stop()
     judge(world, CALLS)

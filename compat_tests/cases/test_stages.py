@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
@@ -9,20 +12,37 @@ from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
+from milestones.flags import STAGES
 
 BASELINE = "baseline"
 
 
+def the_one_before(stage: str) -> str:
+    """Its neighbour on the way from the baseline; the baseline's and any other set of flags' is the baseline."""
+    names = [one.name for one in STAGES]
+    return names[max(0, names.index(stage) - 1)] if stage in names else BASELINE
+
+
+def the_baseline(_: str) -> str:
+    return BASELINE
+
+
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("kills", [False, pytest.param(True, marks=pytest.mark.full)], ids=["stops", "kills"])
-def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_output_stays_exact(
-    world: World, kills: bool
+@pytest.mark.parametrize("other", [the_one_before, pytest.param(the_baseline, marks=pytest.mark.full)])
+def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_output_stays_exact(
+    world: World, other: Callable[[str], str], kills: bool
 ) -> None:
-    if world.stage == BASELINE:
+    start = other(world.stage)
+    if start == world.stage:
         pytest.skip("it is there")
+    if other is the_baseline and start == the_one_before(world.stage):
+        pytest.skip("it is the one before")
     world.create(out=4)
     feed = world.input("in", 6)
-    settings = {"num_stream_threads": 2, "num_standby_replicas": 1, **METRICS}
+    settings: dict[str, Any] = {
+        "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
+    }  # fmt: skip
     group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
 
     def load() -> None:
@@ -38,9 +58,9 @@ def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_outp
 
     load()
     for one in group:
-        one.start(milestones=BASELINE)
+        one.start(milestones=start)
     world.group_is(*group)
-    for stage in (world.stage, BASELINE):
+    for stage in (world.stage, start):
         for one in group:
             bounce(one, stage)
     world.processed([BY_VALUE_REPARTITION])
