@@ -53,7 +53,7 @@ STAGES: tuple[Stage, ...] = (
         needs="state_updater",
         title="processing threads take tasks; the stream thread polls, sends, commits",
         source=f"{_DESIGN}, KAFKA-15326, KIP-408",
-        built=False,
+        built=True,
     ),
     Stage(
         name="m3",

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -140,14 +141,44 @@ class Restoration(Protocol):
         ...
 
 
+class Fate(enum.Enum):
+    """What becomes of an active task before it is given back."""
+
+    KEEP = "nothing: it goes on later"
+    RECYCLE = "it is closed but for its stores"
+    CLOSE = "it is closed"
+
+
+@dataclass(frozen=True)
+class Removed:
+    """An active task that was given back. `opened`: its open stores, if it was recycled. `error`: it didn't close
+    cleanly, but it is closed."""
+
+    task: Task
+    opened: OpenState | None = None
+    error: BaseException | None = None
+
+
 class Processing(Protocol):
-    """Processing: who calls the topology, and in which order of tasks."""
+    """Processing: who calls user code, and in which order of tasks.
 
-    def add(self, task: Task) -> None: ...
+    A task that was removed is *in transit* until `take_removed` gives it back: at once, or any time later. What it does
+    meanwhile is void. Nothing but `close` waits for it.
+    """
 
-    def remove(self, task: TaskId) -> None:
-        """Give the task back, by `take_removed`, at a record's boundary."""
+    def add(self, task: Task) -> None:
+        """Take the task; its processors are initialised first, unless they are."""
         ...
+
+    def remove(self, task: TaskId, fate: Fate) -> None:
+        """Give the task back, by `take_removed`, at a record's boundary, after this fate."""
+        ...
+
+    def retire(self, task: Task, fate: Fate) -> None:
+        """The same for a task that it doesn't have."""
+        ...
+
+    def take_removed(self) -> list[Removed]: ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
@@ -157,7 +188,27 @@ class Processing(Protocol):
         """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
         ...
 
-    def take_removed(self) -> list[Task]: ...
+    def rest(self, timeout_ms: int) -> bool:
+        """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""
+        ...
+
+    def prepare(self, now_ms: int) -> bool:
+        """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon. One that
+        isn't there in time isn't `committable`; it is left out."""
+        ...
+
+    def committed(self) -> None:
+        """What was prepared has been committed, or won't be: all may go on."""
+        ...
+
+    def apply(self, task: Task) -> None:
+        """Have what was confirmed of the task written to its engines. `StateError`, or `run_once` raises it later."""
+        ...
+
+    def close(self, timeout_ms: int) -> None:
+        """The end, once every task was removed: wait at most so long for what is in transit. What comes back later
+        than that is closed where it is."""
+        ...
 
     @property
     def processed(self) -> int:
@@ -165,7 +216,7 @@ class Processing(Protocol):
         ...
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until a punctuation is due, None when none is scheduled."""
+        """Milliseconds until the stream thread must be back, None if nothing here needs it."""
         ...
 
 
@@ -233,7 +284,7 @@ class Parts:
     restoration: Callable[[ThreadContext, Clients], Restoration]
     processing: Callable[[ThreadContext], Processing]
     collection: Callable[[ThreadContext, Clients], OutputCollection]
-    commit: Callable[[ThreadContext, Clients, OutputCollection], Commit]
+    commit: Callable[[ThreadContext, Clients, OutputCollection, Processing], Commit]
     recovery: Callable[[ThreadContext, Clients], Recovery]
     observer: Callable[[str, LocalState, Metrics, Clock], Observer | None]
     """What watches the instance's state, if anything does: one per client, started and closed by the supervisor."""

@@ -17,12 +17,15 @@ from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
 from milestones.common.clock import Clock
+from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
 from milestones.common.state.local import LocalState
 from milestones.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
-from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts
+from milestones.m2_processing_threads.collection import BufferedCollection
+from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts, Processing, StateOwnership
 
 CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
     "exactly_once_v2": Transaction,
@@ -31,13 +34,21 @@ CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
 """Step 3 of a commit, by processing guarantee."""
 
 
-def _commit(context: ThreadContext, clients: Clients, collection: OutputCollection) -> Commit:
+def _commit(
+    context: ThreadContext, clients: Clients, collection: OutputCollection, processing: Processing
+) -> Commit:
     confirmation = CONFIRMATIONS[context.config.processing_guarantee]
-    return Committer(clients, collection, confirmation(context, clients))
+    return Committer(clients, collection, confirmation(context, clients), processing)
 
 
 def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
     return EngineMetricsThread(name, state.statistics, metrics, clock)
+
+
+def _state(context: ThreadContext, clients: Clients) -> StateOwnership:
+    config = context.config
+    counts = PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms)
+    return TaskOwnedState(context, clients, counts.of)
 
 
 BASELINE = Parts(
@@ -53,6 +64,7 @@ BASELINE = Parts(
 
 REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
     "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
+    "processing_threads": {"state": _state, "processing": ThreadedProcessing, "collection": BufferedCollection},
 }
 """By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
 

@@ -29,6 +29,7 @@ from milestones.common.config.kinds import (
     legal_name,
     optional,
 )
+from milestones.common.config.thread_keys import ThreadKeys
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
@@ -395,7 +396,7 @@ class KafkaKeys:
     )
 
 
-class Keys(ApplicationKeys, StateKeys, KafkaKeys):
+class Keys(ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys):
     """All keys, as typed attributes of a config."""
 
     _values: Mapping[str, Any]
@@ -403,7 +404,7 @@ class Keys(ApplicationKeys, StateKeys, KafkaKeys):
 
 KEYS: Mapping[str, ConfigKey[Any]] = {
     name: key
-    for group in (ApplicationKeys, StateKeys, KafkaKeys)
+    for group in (ApplicationKeys, ThreadKeys, StateKeys, KafkaKeys)
     for name, key in vars(group).items()
     if isinstance(key, ConfigKey)
 }

@@ -128,12 +128,30 @@ def _pairs(value: object) -> Mapping[str, str]:
     raise ValueError("must be a mapping of text to text, or name=value,name=value")
 
 
+def _priorities(value: object) -> Mapping[int, int]:
+    wanted = "must be a table of sub-topologies' numbers and weights of at least 1, or number=weight,number=weight"
+    try:
+        pairs = _pairs(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(wanted) from error
+    if not isinstance(pairs, Mapping):
+        raise ValueError(wanted)
+    found: dict[int, int] = {}
+    for number, weight in pairs.items():
+        sub, least = _whole(number), _whole(weight)
+        if sub is None or least is None or sub < 0 or least < 1:
+            raise ValueError(wanted)
+        found[sub] = least
+    return found
+
+
 TEXT = Kind(_text, "string")
 PATH = Kind(_path, "path")
 SERVERS = Kind(_servers, "host:port list")
 STAGE = Kind(_words, "stage, or list of flags")
 NAMES = Kind(_names, "list of strings")
 PAIRS = Kind(_pairs, "table of strings")
+PRIORITIES = Kind(_priorities, "table of integers at least 1")
 
 
 def optional(kind: Kind[T]) -> Kind[T | None]:

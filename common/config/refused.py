@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 LATER = {
     "num_threads_per_task": ("m2", "several threads process one task (KIP-408)"),
-    "task_priorities": ("m2", "weights of sub-topologies in the scheduler"),
     "streams_memory_bytes": ("m6", "one bound for all memory of an instance"),
 }
 """Keys of stages that aren't built: the stage, and what the key is for."""

@@ -10,9 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task.punctuation import Punctuation
+
+OUTPUT_OVERHEAD_BYTES: Final = 250
+"""Memory of an output besides its key and value: the tuple, its numbers, the objects of both."""
+
+SAMPLE: Final = 32
 
 
 class Boundary:
@@ -29,11 +35,25 @@ class Boundary:
         self.outputs: list[Emitted] = []
         self.changed = False
 
-    def take_outputs(self) -> list[Emitted]:
-        """Outputs of finished records, in order; they are the caller's now."""
+    def take_outputs(self, limit: int | None = None) -> list[Emitted]:
+        """Outputs of finished records, in order, at most `limit`; they are the caller's now."""
         with self.lock:
-            taken, self.outputs = self.outputs, []
+            if limit is None or limit >= len(self.outputs):
+                taken, self.outputs = self.outputs, []
+            else:
+                taken = self.outputs[:limit]
+                del self.outputs[:limit]
         return taken
+
+    def output_bytes(self) -> int:
+        """Memory of the outputs that wait: of many the mean of `SAMPLE` of them counts. Any thread may ask."""
+        outputs = self.outputs
+        count = len(outputs)
+        sample = outputs[:: max(1, count // SAMPLE)]
+        if not sample:
+            return 0
+        sampled = sum(len(output[2] or b"") + len(output[3] or b"") for output in sample)
+        return count * OUTPUT_OVERHEAD_BYTES + sampled * count // len(sample)
 
 
 @dataclass(frozen=True)

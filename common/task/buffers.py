@@ -10,8 +10,9 @@ older record in Kafka (KIP-353, KIP-695):
 | its end has been reached | waits `max_task_idle_ms` for new records, then goes on without it |
 | `max_task_idle_ms` is -1 | never waits |
 
-*Guarantees*: a partition's records are processed in offset order; only heads are deserialised.
-*Assumes*: messages without error, in offset order per partition; `add` appends while another thread may take.
+*Guarantees*: a partition's records are processed in offset order; only heads are deserialised; a record stays the head
+until its boundary is made, so that the record in work still counts as waiting; what may be committed never goes back.
+*Assumes*: messages without error, in offset order per partition; one thread adds, one takes, perhaps another one.
 """
 
 from __future__ import annotations
@@ -59,10 +60,13 @@ class InputBuffer:
 
     `position` is the next offset to process, `stream_time` the highest timestamp processed: both as of the last
     boundary. `end` is the partition's end while it is known to be reached.
+
+    *Concurrency*: who adds writes `end`, `_added` and `_passed`, who processes `head`, `_taken`, and, under the task's
+    lock, `position`, `stream_time` and what leaves `messages`. Both write `_idle_since`: a mere moment.
     """
 
-    __slots__ = ("_bytes", "_idle_since", "end", "extract", "head", "messages", "partition", "position", "process",
-                 "source", "stream_time")  # fmt: skip
+    __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
+                 "position", "process", "source", "stream_time")  # fmt: skip
 
     source: Source
     process: Process
@@ -76,7 +80,8 @@ class InputBuffer:
         self.stream_time = UNKNOWN_TIMESTAMP
         self.end: int | None = None
         self._idle_since: int | None = None
-        self._bytes = 0
+        self._passed = 0
+        self._added = self._taken = 0
 
     def connect(self, source: Source) -> None:
         """Where the records go."""
@@ -86,12 +91,12 @@ class InputBuffer:
 
     def add(self, messages: Collection[InputRecord]) -> None:
         """Append records."""
-        before = len(self.messages)
-        self.messages.extend(messages)
-        added = len(self.messages) - before
-        if added:
-            self._bytes += sum(map(len, messages)) + added * RECORD_OVERHEAD_BYTES
-            self.end = self._idle_since = None
+        if messages:
+            self._added += sum(map(len, messages)) + len(messages) * RECORD_OVERHEAD_BYTES
+            self.next_offset()  # what has been passed stays passed
+            self.end = None
+            self.messages.extend(messages)
+            self._idle_since = None
 
     def reached_end(self, position: int, now_ms: int) -> None:
         """All records before `position` have been added, and Kafka has no more for now."""
@@ -100,25 +105,39 @@ class InputBuffer:
             self._idle_since = now_ms
 
     def next_offset(self) -> int:
-        """What to commit: past trailing control records, once all before them is processed."""
-        if self.end is None or self.messages:
-            return self.position
-        return max(self.position, self.end)
+        """What to commit: past trailing control records, once all before them is processed, and not back again."""
+        end = self.end
+        if end is not None and end > self._passed and not self.messages:
+            self._passed = end
+        return max(self.position, self._passed)
+
+    def next_fetch(self) -> int:
+        """The offset after the last record that was added."""
+        try:
+            return self.messages[-1].offset() + 1  # type: ignore[no-any-return]
+        except IndexError:
+            return self.next_offset()
 
     def taken(self, count: int) -> None:
         """`count` records have left: their share of the bytes goes with them."""
-        left = len(self.messages)
-        self._bytes = self._bytes * left // (left + count) if left else 0
+        left, waiting = len(self.messages), self.bytes()
+        self._taken += waiting * count // (left + count) if left else waiting
 
     def bytes(self) -> int:
         """Memory of what waits, an estimate between two calls of `add`."""
-        return self._bytes
+        return self._added - self._taken
+
+    def seek(self, position: int, stream_time: int) -> None:
+        """Begin at `position`, with nothing that waits."""
+        self.clear()
+        self.position, self.stream_time = position, stream_time
 
     def clear(self) -> None:
         """Drop what waits."""
         self.messages.clear()
         self.head = self.end = self._idle_since = None
-        self._bytes = 0
+        self._passed = 0
+        self._added = self._taken = 0
 
     def may_go_on_without(self, max_idle_ms: int, now_ms: int) -> bool:
         """This partition is empty; whether the task needn't wait for it (any longer)."""
@@ -126,9 +145,10 @@ class InputBuffer:
             return True
         if self.end is None:
             return False
-        if self._idle_since is None:
-            self._idle_since = now_ms
-        return now_ms - self._idle_since >= max_idle_ms
+        since = self._idle_since
+        if since is None:
+            since = self._idle_since = now_ms
+        return now_ms - since >= max_idle_ms
 
 
 def ready(buffers: Iterable[InputBuffer], max_idle_ms: int, now_ms: int) -> bool:

@@ -62,27 +62,26 @@ class PunctuationQueue:
         self._look()
         return punctuation
 
-    def run_due(self, now_ms: int, call: Callable[[Punctuation], None]) -> bool:
-        """Hand each punctuation that is due at `now_ms` to `call`; True when there was one. One that raises stays."""
-        called = False
-        while self._queue and self._queue[0].next_ms <= now_ms:
-            punctuation = heapq.heappop(self._queue)
-            if punctuation.cancelled:
+    def run_due(self, now_ms: int, call: Callable[[Punctuation], bool]) -> bool:
+        """Hand each punctuation that is due at `now_ms` to `call`, which says `called` when its work is staged, and
+        False when that was void; True when there was one. One that raises, or is void, stays due.
+
+        It stays in the queue meanwhile: `times` may be asked for during the call."""
+        called, going = False, True
+        while going and self._queue and self._queue[0].next_ms <= now_ms:
+            if self._queue[0].cancelled:
+                heapq.heappop(self._queue)
                 continue
-            try:
-                call(punctuation)
-                punctuation.called(now_ms)
-                called = True
-            finally:
-                if not punctuation.cancelled:
-                    heapq.heappush(self._queue, punctuation)
-                self._look()
+            going = call(self._queue[0])
+            called = True
+            heapq.heapify(self._queue)
+            self._look()
         self._look()
         return called
 
     def times(self) -> dict[Punctuation, int]:
-        """When each is due next: what a boundary remembers."""
-        return {punctuation: punctuation.next_ms for punctuation in self._queue}
+        """When each is due next: what a boundary remembers. Any thread may ask."""
+        return {punctuation: punctuation.next_ms for punctuation in list(self._queue)}
 
     def rewind(self, times: Mapping[Punctuation, int]) -> None:
         """Back to `times`: calls made since are due again. Those scheduled since stay, as their processors do."""

@@ -1,10 +1,10 @@
 """The heart: one record after the other through the program, each in a scope of its own.
 
 One record:
-1. take the head; deserialise it; find its timestamp (a record that can't be read, or has none, is skipped);
+1. look at the head; deserialise it; find its timestamp (a record that can't be read, or has none, is skipped);
 2. advance stream time, call the program;
 3. if that raised: drop the scope, ask the handler, skip the record or stop before it;
-4. merge the scope: stores, outputs, offset and stream time become the next boundary;
+4. merge the scope: stores, outputs, offset and stream time become the next boundary, the head leaves;
 5. call the stream-time punctuations that became due, flush caches that are full, each call in a scope of its own.
 
 *Guarantees*: when anything raises, the task stands at its last boundary and the record is the next one again.
@@ -37,8 +37,10 @@ T = TypeVar("T")
 class Runner:
     """Runs the program of one task.
 
-    `stream_time` is that of the record in work; what a boundary has reached is in the buffers. `dropped` counts a
-    skipped record of a node; `forget` makes the stores forget what they remember of their uncommitted content.
+    `stream_time` is that of the record in work; what a boundary has reached is in the buffers. `limit`: how many
+    records a call of `process` may do; made smaller meanwhile, by whatever thread, it ends at the next boundary.
+    `dropped` counts a skipped record of a node; `forget` makes the stores forget what they remember of their
+    uncommitted content.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Runner:
     ) -> None:
         self.scope, self.record = RecordScope(), RecordInWork()
         self.stream_time = UNKNOWN_TIMESTAMP
+        self.limit = 0
         self.stream_punctuations, self.wall_punctuations = PunctuationQueue(), PunctuationQueue()
         self.cached: list[KeyValueStore] = []
         self.dropped: Callable[[str, str], None]
@@ -59,21 +62,21 @@ class Runner:
 
     def process(self, limit: int, now_ms: int) -> int:
         """Process at most `limit` records; how many it were, skipped ones included."""
-        self._epoch = self._boundary.epoch
+        self._epoch, self.limit = self._boundary.epoch, limit
         if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
             return 0
         if len(self._buffers) == 1:
-            return self._process_one(self._buffers[0], limit)
-        return self._process_several(limit, now_ms)
+            return self._process_one(self._buffers[0])
+        return self._process_several(now_ms)
 
-    def _process_one(self, buffer: InputBuffer, limit: int) -> int:
+    def _process_one(self, buffer: InputBuffer) -> int:
         """The only partition: its records, in order."""
         messages, extract, step = buffer.messages, buffer.extract, self._step
         read_key, read_value = buffer.source.read_key, buffer.source.read_value
         done, go_on = 0, True
         try:
-            while go_on and done < limit and messages:
-                message = messages.popleft()
+            while go_on and done < self.limit and messages:
+                message = messages[0]
                 headers, key, value = message.headers(), message.key(), message.value()
                 try:
                     if key is not None:
@@ -96,11 +99,11 @@ class Runner:
             self._work.processed += done
         return done
 
-    def _process_several(self, limit: int, now_ms: int) -> int:
+    def _process_several(self, now_ms: int) -> int:
         """Several partitions: always the head with the smallest timestamp, as soon as no older one can come."""
         done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
         try:
-            while go_on and done < limit:
+            while go_on and done < self.limit:
                 earliest, first = FOREVER, None
                 for buffer in self._buffers:
                     head = buffer.head or self._load_head(buffer)
@@ -113,7 +116,7 @@ class Runner:
                     return done
                 key, value, timestamp, headers = first.head
                 first.head = None
-                message = first.messages.popleft()
+                message = first.messages[0]
                 go_on = self._step(first, message, key, value, timestamp, headers)
                 first.taken(1)
                 done += 1
@@ -125,7 +128,7 @@ class Runner:
         """Deserialise the head of a partition; those that can't be read are skipped. None when nothing is left."""
         messages, source, go_on = buffer.messages, buffer.source, True
         while go_on and messages:
-            message = messages.popleft()
+            message = messages[0]
             headers = message.headers()
             try:
                 key, value = source.key(message.key(), headers), source.value(message.value(), headers)
@@ -137,7 +140,6 @@ class Runner:
             if buffer.extract is not None or timestamp < 0:
                 timestamp = self._timestamp(buffer, message, key, value, timestamp, headers)
             if timestamp >= 0:
-                messages.appendleft(message)
                 buffer.head = Head(key, value, timestamp, headers)
                 return buffer.head
             go_on = self._skip_timeless(buffer, message)
@@ -157,9 +159,12 @@ class Runner:
         try:
             buffer.process(key, value, timestamp)
         except Exception as error:
+            if self._boundary.epoch != self._epoch:
+                self._void()
+                return False
             self._failed(buffer, message, timestamp, error)
         except BaseException:
-            self._put_back(buffer, message)
+            self._stay()
             raise
         if not self._advance(buffer, offset, timestamp):
             return False
@@ -168,7 +173,7 @@ class Runner:
         return not self.cached or self._flush_if_full()
 
     def _advance(self, buffer: InputBuffer, offset: int, timestamp: int) -> bool:
-        """Merge the scope with the record's offset and time; False when the task was rolled back meanwhile.
+        """Merge the scope with the head's offset and time; False when the task was rolled back meanwhile.
 
         What `RecordScope.merge` does stands here once more: the calls would cost as much as the work.
         """
@@ -186,6 +191,7 @@ class Runner:
             if outputs:
                 boundary.outputs += outputs
                 outputs.clear()
+            buffer.messages.popleft()
             buffer.position = offset + 1
             if timestamp > buffer.stream_time:
                 buffer.stream_time = timestamp
@@ -194,17 +200,18 @@ class Runner:
             lock.release()
         return True
 
-    def _merge(self) -> bool:
-        """Merge a scope that has no record."""
+    def _merge(self, punctuation: Punctuation | None = None, now_ms: int = 0) -> None:
+        """Merge a scope that has no record; with it, that the punctuation was called."""
         boundary = self._boundary
         with boundary.lock:
             if boundary.epoch != self._epoch:
                 self._void()
-                return False
+                return
+            if punctuation is not None:
+                punctuation.called(now_ms)
             if self.scope:
                 self.scope.merge(boundary.outputs)
                 boundary.changed = True
-        return True
 
     def _void(self) -> None:
         """The scope belongs to an epoch that was rolled back."""
@@ -223,7 +230,7 @@ class Runner:
             handler, key = handler_of(error, self._settings)
             letters = decide(handler, key, self._context(message, timestamp, node), error)
         except BaseException:
-            self._put_back(buffer, message)
+            self._stay()
             raise
         self._skipped(node, letters)
 
@@ -235,7 +242,7 @@ class Runner:
             context = self._context(message, message.timestamp()[1], source.node)
             letters = decide(self._settings.deserialization_handler, key, context, _explained(source, message, error))
         except BaseException:
-            self._put_back(buffer, message)
+            self._stay()
             raise
         self._skipped(source.node, letters)
         return self._advance(buffer, message.offset(), UNKNOWN_TIMESTAMP)
@@ -263,16 +270,15 @@ class Runner:
                 raise TypeError(f"expected milliseconds as an int, not {timestamp!r}")
             return timestamp
         except Exception as error:
-            self._put_back(buffer, message)
+            self._stay()
             raise ProcessingError(
                 f"task {self._task}, source {buffer.source.node}, record {topic}-{partition}@{message.offset()}: no "
                 f"timestamp: {error}", self._task, buffer.source.node,
             ) from error  # fmt: skip
 
-    def _put_back(self, buffer: InputBuffer, message: InputRecord) -> None:
-        """The record is the next one again, and stream time that of the boundary."""
+    def _stay(self) -> None:
+        """The head failed and stays the head; stream time is that of the boundary."""
         self.scope.drop()
-        buffer.messages.appendleft(message)
         self.settle()
 
     def settle(self) -> None:
@@ -306,15 +312,24 @@ class Runner:
         self.stream_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
         return self._boundary.epoch == self._epoch
 
-    def _punctuate(self, punctuation: Punctuation, now_ms: int) -> None:
+    def _punctuate(self, punctuation: Punctuation, now_ms: int) -> bool:
+        """False when the task was rolled back meanwhile: it is due again then."""
         began = perf_counter_ns()
         self.record.leave(now_ms)
-        self.run_alone(lambda: punctuation.callback(now_ms), punctuation.node)
+        self._alone(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
         self._work.punctuated += 1
         self._work.punctuate_ns += perf_counter_ns() - began
+        return self._boundary.epoch == self._epoch
 
-    def run_alone(self, call: Callable[[], None], node: str) -> bool:
-        """User code without an input record, in a scope of its own; False when its handler skipped it."""
+    def run_alone(self, call: Callable[[], None], node: str) -> None:
+        """User code without an input record, in a scope of its own."""
+        self._epoch = self._boundary.epoch
+        self._alone(call, node)
+
+    def _alone(
+        self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
+    ) -> bool:
+        """False when its handler skipped it."""
         done = True
         try:
             call()
@@ -330,7 +345,7 @@ class Runner:
         except BaseException:
             self.scope.drop()
             raise
-        self._merge()
+        self._merge(punctuation, now_ms)
         return done
 
     def call(self, function: Callable[[], T], now_ms: int) -> T:
@@ -347,12 +362,15 @@ class Runner:
 
     def _flush_if_full(self) -> bool:
         if sum(store.buffer.bytes for store in self.cached if store.buffer) > self._settings.cache_max_bytes:
-            self.flush()
+            self._flush()
         return self._boundary.epoch == self._epoch
 
     def flush(self) -> None:
         """Log and emit what waits in caches, also what the first ones' updates make wait in others."""
         self._epoch = self._boundary.epoch
+        self._flush()
+
+    def _flush(self) -> None:
         while waiting := [store for store in self.cached if store.buffer]:
             for store in waiting:
                 self._flush_oldest(store)
@@ -367,7 +385,7 @@ class Runner:
             buffer.log(key, update)
             store.flush(key, update)
 
-        if not self.run_alone(emit, store.name):
+        if not self._alone(emit, store.name):
             buffer.log(key, update)  # downstream did without it, the changelog can't
             self._merge()
         buffer.done(key)

@@ -8,13 +8,13 @@
 *Guarantees*: what is sent or committed is a boundary, the work of whole records only. After an error the task stands
 at its last boundary, and the record is its next one. A `Staged` of an older epoch is refused. Nothing but committed
 data reaches an engine.
-*Assumes*: one owner at a time. From M2 on `add`, `take_outputs`, `freeze`, `applied` and `thaw` may come from another
-thread than the one that processes.
+*Assumes*: one owner at a time. From M2 on input, outputs and commits are one thread's, all under *work* another's; what
+both may call says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 from milestones.common.errors import OwnershipError, StateCorruptError
 from milestones.common.records import Emitted, TaskId, TopicPartition
 from milestones.common.task import buffers
-from milestones.common.task.boundary import Boundary, Position, Progress, Staged
+from milestones.common.task.boundary import Boundary, Position, Staged
 from milestones.common.task.buffers import InputBuffer, InputRecord
 from milestones.common.task.changelog_task import ChangelogTask
+from milestones.common.task.commits import TaskCommits
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER
@@ -66,12 +67,11 @@ class Task(ChangelogTask):
         self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.max_remembered)
         self._services = Services(id, settings, self._runner, self._stores.typed)
         self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
+        self._commits = TaskCommits(
+            id, subtopology, self._buffers, self._boundary, self._runner, self._stores, settings.transactional_id
+        )
         self._program: Program | None = None
-        self._started = False
-        self._number = 0
-        self._others: Mapping[str, int] = {}
-        self._pending: tuple[Staged, Progress] | None = None
-        self._committed = self._progress()
+        self._started = self._initialised = False
 
     # -- state
 
@@ -135,10 +135,16 @@ class Task(ChangelogTask):
         self.lifecycle.expect(State.RESTORING, State.READY)
         self._stores.clear(store, reason)
 
-    def start(self, positions: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]) -> None:
+    def start(
+        self,
+        positions: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str],
+        *,
+        initialise: bool = True,
+    ) -> None:
         """Begin at the committed offsets `positions` (one per partition), with what `metadata` says of stream times.
 
-        The first time after restoration: initialises the processors. Again after a roll-back.
+        After restoration, and again after a roll-back. `initialise`: the processors too, unless they are.
         """
         self.lifecycle.expect(State.RESTORING, State.READY)
         missing = self._buffers.keys() - positions.keys()
@@ -146,19 +152,27 @@ class Task(ChangelogTask):
             names = sorted(map(str, missing))
             raise OwnershipError(f"task {self.id} is started without positions of {names}: this is a bug")
         known = {partition: OffsetMetadata.decode(metadata.get(partition, "")) for partition in self.partitions}
-        self._number = max(self._number, *(data.commit for data in known.values()))
-        self._others = _highest(data.others for data in known.values())
+        self._commits.know(known)
         self._seek({p: Position(positions[p], known[p].stream_time) for p in self.partitions})
-        if not self._started:
-            self._init()
-        self._committed = self._progress()
+        if initialise:
+            self.initialise()
+        self._commits.began()
 
-    def _init(self) -> None:
+    @property
+    def initialised(self) -> bool:
+        """The processors are."""
+        return self._initialised
+
+    def initialise(self) -> None:
+        """Initialise the processors, unless they are. Errors as in `process`."""
+        if self._initialised:
+            return
         assert self._program is not None  # opened
         self._stores.let_in()
         self._started = True  # from here on processors have to be closed
         self._runner.record.leave(self._services.wall_ms())
         self._runner.run_alone(self._program.init, "Processor.init")
+        self._initialised = True
         self.lifecycle.move(State.READY)
 
     # -- input
@@ -176,12 +190,16 @@ class Task(ChangelogTask):
         self._buffers[partition].reached_end(position, now_ms)
 
     def skip_to(self, partition: TopicPartition, position: int) -> None:
-        """The records before `position` are gone from Kafka: what is buffered is dropped, `add` goes on from there."""
+        """The records between what was added and `position` are gone from Kafka: `add` goes on from there."""
         buffer = self._buffers[partition]
-        buffer.clear()
         with self._boundary.lock:
-            buffer.position = position
-            self._boundary.changed = True
+            if not buffer.messages:
+                buffer.seek(position, buffer.stream_time)
+                self._boundary.changed = True
+
+    def next_fetch(self, partition: TopicPartition) -> int:
+        """The offset after the last record that was added."""
+        return self._buffers[partition].next_fetch()
 
     def position(self, partition: TopicPartition) -> int:
         """The next offset to process."""
@@ -252,6 +270,32 @@ class Task(ChangelogTask):
         with self._running():
             return self._runner.call(function, self._services.wall_ms())
 
+    def flush(self) -> None:
+        """Have the caches log and emit what waits in them. Errors as in `process`."""
+        if self.unflushed:
+            self.lifecycle.move(State.LOCKED)
+            try:
+                self._runner.flush()
+            finally:
+                self.lifecycle.move(State.READY)
+
+    def apply(self) -> None:
+        """Write what was confirmed to the engines, if it isn't there. `StateError`: it is restored at the next open."""
+        self._commits.apply()
+
+    # -- what any thread may ask for
+
+    def interrupt(self) -> None:
+        """Have `process` return at the next record's boundary."""
+        self._runner.limit = 0
+
+    def invalidate(self) -> None:
+        """Raise the epoch: what the record in work does is void, and `process` returns at its end. What isn't sent of
+        earlier records is dropped. To be followed by `roll_back` or `close`."""
+        with self._boundary.lock:
+            self._boundary.epoch += 1
+            self._boundary.outputs = []
+
     # -- commit
 
     def commit_requested(self) -> bool:
@@ -260,10 +304,27 @@ class Task(ChangelogTask):
 
     def commit_needed(self) -> bool:
         """Something has changed since the last boundary that was frozen, be it trailing control records only."""
-        if self._boundary.changed:
-            return True
-        progress = self._committed if self._pending is None else self._pending[1]
-        return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
+        return self._commits.needed()
+
+    @property
+    def unflushed(self) -> bool:
+        """Something waits in caches: the last boundary can't be committed."""
+        return any(store.buffer for store in self._runner.cached)
+
+    @property
+    def cached(self) -> bool:
+        """Whether any of its stores is."""
+        return bool(self._runner.cached)
+
+    @property
+    def applying(self) -> bool:
+        """Something was confirmed, and isn't in the engines yet."""
+        return self._commits.applying
+
+    @property
+    def committable(self) -> bool:
+        """Whether the last boundary can be frozen now: nothing waits in caches, nor to be applied."""
+        return self._initialised and not self._commits.applying and not self.unflushed
 
     def uncommitted_bytes(self) -> int:
         """Memory of uncommitted state, about; reaching the limit asks for an early commit."""
@@ -273,88 +334,51 @@ class Task(ChangelogTask):
         """Memory of what waits in the caches of its stores, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
-    def take_outputs(self) -> list[Emitted]:
-        """Outputs of finished boundaries, in order; the caller sends them."""
-        return self._boundary.take_outputs()
+    def take_outputs(self, limit: int | None = None) -> list[Emitted]:
+        """Outputs of finished boundaries, in order, at most `limit`; the caller sends them."""
+        return self._boundary.take_outputs(limit)
+
+    def output_bytes(self) -> int:
+        """Memory of the outputs that wait, about."""
+        return self._boundary.output_bytes()
 
     def freeze(self) -> Staged:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
-        if self._pending is not None:
-            raise OwnershipError(f"task {self.id}: commit {self._pending[0].number} is still pending. This is a bug")
-        if self._runner.cached:
-            self.lifecycle.move(State.LOCKED)
-            try:
-                self._runner.flush()
-            finally:
-                self.lifecycle.move(State.READY)
-        self.lifecycle.expect(State.READY, State.RUNNING)
-        boundary = self._boundary
-        with boundary.lock:
-            progress = self._progress()
-            outputs, boundary.outputs = boundary.outputs, []
-            self._stores.freeze()
-            boundary.changed = self._services.commit_requested = False
-            epoch = boundary.epoch
-        self._number += 1
-        offsets = {partition: at.offset for partition, at in progress.positions.items()}
-        staged = Staged(self.id, epoch, self._number, outputs, offsets, self._metadata(progress))
-        self._pending = staged, progress
-        return staged
+        self.flush()
+        self.lifecycle.expect(State.READY, State.RUNNING, State.LOCKED, State.QUARANTINED)
+        return self._commits.freeze(self._services)
 
-    def _metadata(self, progress: Progress) -> dict[TopicPartition, str]:
-        transactional_id = self._settings.transactional_id
-        return {
-            partition: OffsetMetadata(at.stream_time, self._number, transactional_id, self._others).encode()
-            for partition, at in progress.positions.items()
-        }
+    def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `staged`: `apply` is to write it. `changelog_offsets`: by store, the offset after its
+        last changelog record of this commit; a store without writes needs none."""
+        self._commits.confirmed(staged, changelog_offsets)
 
     def applied(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `staged`: write it to the engines. `changelog_offsets`: by store, the offset after its
-        last changelog record of this commit; a store without writes needs none."""
-        progress = self._take_pending(staged)
-        offsets = dict(changelog_offsets)
-        for spec in self.subtopology.stores:
-            if spec.source_topic is not None:
-                offsets[spec.name] = staged.offsets[TopicPartition(spec.source_topic, self.id.partition)]
-        try:
-            self._stores.applied(offsets)
-        except StateCorruptError as error:
-            error.task = self.id
-            raise
-        self._committed = progress
+        """Kafka has confirmed `staged`: write it to the engines."""
+        self.confirmed(staged, changelog_offsets)
+        self.apply()
 
     def thaw(self, staged: Staged) -> None:
         """The commit failed, but stays valid (at least once): the next one takes it along. Its outputs stay sent."""
-        self._take_pending(staged)
-        with self._boundary.lock:
-            self._stores.thaw()
-            self._boundary.changed = True
-
-    def _take_pending(self, staged: Staged) -> Progress:
-        if staged.epoch != self.epoch or self._pending is None or self._pending[0] is not staged:
-            raise OwnershipError(
-                f"task {self.id}: commit {staged.number} of epoch {staged.epoch} isn't pending (epoch {self.epoch}): "
-                "the task was rolled back, or this was done before. This is a bug"
-            )
-        progress, self._pending = self._pending[1], None
-        return progress
+        self._commits.thaw(staged)
 
     def roll_back(self) -> None:
         """Raise the epoch, go back to the last commit, drop what came after it and what is buffered.
 
         `add` goes on from `position`, or the task is started anew with what Kafka says.
         """
+        self.apply()
         boundary = self._boundary
         with boundary.lock:
             boundary.epoch += 1
             boundary.outputs = []
             boundary.changed = self._services.commit_requested = False
-            self._pending = None
+            self._commits.pending = None
             self._runner.scope.drop()
             self._stores.abort()
             if self._started:
-                self._seek(self._committed.positions)
-                self._runner.rewind(self._committed.punctuations)
+                self._seek(self._commits.committed.positions)
+                self._runner.rewind(self._commits.committed.punctuations)
 
     def recycle(self) -> OpenState:
         """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.
@@ -363,7 +387,8 @@ class Task(ChangelogTask):
         """
         self.lifecycle.move(State.CLOSING)
         try:
-            self._end_program()
+            self.apply()
+            self.end_program()
         except BaseException:
             self._stores.close()
             raise
@@ -377,43 +402,33 @@ class Task(ChangelogTask):
             return
         self.lifecycle.move(State.CLOSING)
         try:
-            self._end_program()
+            try:
+                self.apply()
+            finally:
+                self.end_program()
         finally:
             try:
                 self._stores.close()
             finally:
                 self.lifecycle.move(State.CLOSED)
 
-    def _end_program(self) -> None:
+    def end_program(self) -> None:
+        """Close the processors, unless they are. Their errors as they come; nothing but the task's end may follow."""
+        program, self._program = self._program, None
         try:
-            if self._started and self._program is not None:
-                self._program.close()
+            if self._started and program is not None:
+                program.close()
         finally:
             self._runner.scope.drop()
             self._clear_buffers()
 
     # -- below
 
-    def _progress(self) -> Progress:
-        positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}
-        return Progress(positions, self._runner.punctuation_times())
-
     def _seek(self, positions: Mapping[TopicPartition, Position]) -> None:
-        self._clear_buffers()
         for partition, at in positions.items():
-            self._buffers[partition].position = at.offset
-            self._buffers[partition].stream_time = at.stream_time
+            self._buffers[partition].seek(at.offset, at.stream_time)
         self._runner.settle()
 
     def _clear_buffers(self) -> None:
         for buffer in self._buffers.values():
             buffer.clear()
-
-
-def _highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """All entries; of those that differ the highest, as Kafka Streams merges processors' metadata."""
-    merged: dict[str, int] = {}
-    for entries in maps:
-        for name, value in entries.items():
-            merged[name] = max(value, merged.get(name, value))
-    return merged

@@ -2,7 +2,7 @@
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: no record is in work in any of the tasks: the thread that commits is the one that processes.
+*Assumes*: every task is `committable`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milestones.common.testing.faults import reach
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, OutputCollection
+    from milestones.parts import Clients, OutputCollection, Processing
 
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,10 @@ class Committer:
     """
 
     def __init__(
-        self, clients: Clients, collection: OutputCollection, confirmation: Confirmation
+        self, clients: Clients, collection: OutputCollection, confirmation: Confirmation, processing: Processing
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
+        self._processing = processing
 
     def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
         staged: dict[Task, Staged] = {}
@@ -79,7 +80,8 @@ class Committer:
         failed: StateError | None = None
         for task, boundary in staged.items():
             try:
-                task.applied(boundary, self._collection.changelog_offsets(task))
+                task.confirmed(boundary, self._collection.changelog_offsets(task))
+                self._processing.apply(task)
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
                 failed = failed or error

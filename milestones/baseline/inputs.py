@@ -110,7 +110,7 @@ class Inputs:
         self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata], resets: Mapping[TopicPartition, int]
     ) -> None:
         positions = {p: resets[p] if p in resets else committed[p].offset for p in task.partitions}
-        task.start(positions, {p: at.metadata for p, at in committed.items()})
+        task.start(positions, {p: at.metadata for p, at in committed.items()}, initialise=False)
         self._consumer.assign(positions)
         self._tasks.update(dict.fromkeys(task.partitions, task))
         self._started.append(task)
@@ -159,7 +159,7 @@ class Inputs:
     def _mend(self, fetched: Fetched) -> None:
         for partition in fetched.out_of_range:
             task = self._tasks[partition]
-            self._lost[partition] = task.position(partition)
+            self._lost[partition] = task.next_fetch(partition)
             self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
             raise SourceTopicError(f"{partition} is gone: the topic was deleted under the running application")

@@ -7,19 +7,36 @@ a paused task is called.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
+from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
+
+log = logging.getLogger(__name__)
 
 SLICE_MS = 50
 """How long a call should take, so that polling and committing go on; one record may take longer."""
 
 MOST_RECORDS = 500
 """Records of one task in one turn, at most."""
+
+
+def retired(task: Task, fate: Fate) -> Removed:
+    """The task, after its fate; an error of its close, logged, comes along."""
+    try:
+        if fate is Fate.RECYCLE:
+            return Removed(task, opened=task.recycle())
+        if fate is Fate.CLOSE:
+            task.close()
+    except BaseException as error:
+        log.error("task %s didn't close cleanly", task.id, exc_info=error)
+        return Removed(task, error=error)
+    return Removed(task)
 
 
 class InlineProcessing:
@@ -32,18 +49,24 @@ class InlineProcessing:
         self._clock = context.clock
         self._tasks: dict[TaskId, Task] = {}
         self._paused: frozenset[int] = frozenset()
+        self._new: list[Task] = []
         self._going: list[Task] = []
-        self._removed: list[Task] = []
+        self._removed: list[Removed] = []
         self._turn = 1
         self.processed = 0
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
-        self._choose()
+        self._new.append(task)
 
-    def remove(self, task: TaskId) -> None:
-        self._removed.append(self._tasks.pop(task))
+    def remove(self, task: TaskId, fate: Fate) -> None:
+        removed = self._tasks.pop(task)
+        self._new = [new for new in self._new if new is not removed]
         self._choose()
+        self.retire(removed, fate)
+
+    def retire(self, task: Task, fate: Fate) -> None:
+        self._removed.append(retired(task, fate))
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only of these, alone (KIP-834)."""
@@ -52,18 +75,27 @@ class InlineProcessing:
 
     def _choose(self) -> None:
         """A list of its own: a task may be taken away by what a round calls."""
-        self._going = [task for task in self._tasks.values() if task.id.subtopology not in self._paused]
+        self._going = [
+            task for task in self._tasks.values() if task.initialised and task.id.subtopology not in self._paused
+        ]
 
-    def take_removed(self) -> list[Task]:
+    def _initialise(self) -> None:
+        while self._new:
+            self._new[0].initialise()
+            self._new.pop(0)
+            self._choose()
+
+    def take_removed(self) -> list[Removed]:
         removed, self._removed = self._removed, []
         return removed
 
     def run_once(self, now_ms: int) -> bool:
-        """Rounds over all tasks until the slice is over or nothing is left, then the punctuations that are due.
+        """Initialise new tasks; rounds over all until the slice is over or nothing is left; punctuations that are due.
 
         What was fetched is worked off where time allows: a partition that fills up is paused, which throws away what
         the client has prefetched.
         """
+        self._initialise()
         before, begun_ms = self.processed, now_ms
         while self._round():
             ended_ms = self._clock.monotonic_ms()
@@ -87,6 +119,23 @@ class InlineProcessing:
             self._turn = max(1, self._turn // 2)
         elif took_ms < SLICE_MS // 2:
             self._turn = min(MOST_RECORDS, self._turn * 2)
+
+    def rest(self, timeout_ms: int) -> bool:
+        return False
+
+    def prepare(self, now_ms: int) -> bool:
+        for task in self._tasks.values():
+            task.flush()
+        return True
+
+    def committed(self) -> None:
+        """All go on anyway."""
+
+    def apply(self, task: Task) -> None:
+        task.apply()
+
+    def close(self, timeout_ms: int) -> None:
+        """Nothing is in transit."""
 
     def wake_up_ms(self, now_ms: int) -> int | None:
         due = [at for task in self._going if (at := task.next_punctuation_ms()) is not None]

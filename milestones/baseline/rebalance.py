@@ -8,6 +8,7 @@ tasks that stay go on processing all the while. A warm-up that has caught up has
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING
 from milestones.baseline.warmups import WarmUps
 from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
-from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost
+from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost, MemberEvent
 from milestones.common.testing.faults import reach
 from milestones.states import ThreadState
 
 if TYPE_CHECKING:
     from milestones.baseline.tasks import ThreadTasks
-    from milestones.common.records import TaskId
+    from milestones.common.records import TaskId, TopicPartition
     from milestones.context import ThreadContext
     from milestones.parts import Clients
 
@@ -44,12 +45,15 @@ class Rebalance:
         context: ThreadContext,
         clients: Clients,
         tasks: ThreadTasks,
+        prepare: Callable[[int], bool],
         commit: Callable[[], None],
         abandon: Callable[[str], None],
     ) -> None:
-        """`commit` commits all tasks, and recovers by itself when that fails; `abandon` drops all tasks uncommitted."""
+        """`prepare` makes the tasks ready to be committed, as `Processing.prepare`; `commit` commits all, and recovers
+        by itself when that fails; `abandon` drops all tasks uncommitted."""
         self._context, self._member, self._tasks = context, clients.member, tasks
-        self._commit, self._abandon = commit, abandon
+        self._prepare, self._commit, self._abandon = prepare, commit, abandon
+        self._events: deque[MemberEvent] = deque()
         self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
         self._reason = ""
         self._promised: frozenset[TaskId] = frozenset()
@@ -67,8 +71,9 @@ class Rebalance:
     def run_once(self) -> list[ThreadState]:
         """Answer what the group said since the last time; the thread states that this led to."""
         states: list[ThreadState] = []
-        for event in self._member.poll():
-            match event:
+        self._events += self._member.poll()
+        while self._events and self._ready_for(self._events[0]):
+            match self._events.popleft():
                 case JoinNeeded(reason):
                     states.append(self._join(reason))
                 case Assigned(generation, _, assignment):
@@ -86,6 +91,17 @@ class Rebalance:
         if self._warm_ups.waiting and not self.joining:
             self._look_after_warm_ups()
         return states
+
+    def _ready_for(self, event: MemberEvent) -> bool:
+        """Before what commits the tasks have to be prepared; what follows waits with it."""
+        match event:
+            case JoinNeeded():
+                commits = True
+            case Assigned(assignment=assignment):
+                commits = bool(self._tasks.changed(_active(assignment)))
+            case _:
+                commits = False
+        return not commits or self._prepare(self._context.clock.monotonic_ms())
 
     def _look_after_warm_ups(self) -> None:
         caught_up = self._warm_ups.due(self._tasks.lags(), self._context.clock.monotonic_ms())
@@ -159,7 +175,7 @@ class Rebalance:
         reach("rebalance.assigned")
         if assignment.error is not None:
             raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
-        active = {id: assignment.partitions[id] for id in assignment.active}
+        active = _active(assignment)
         standbys = assignment.standby | assignment.warmup
         revoked = self._tasks.owned - assignment.active
         if self._tasks.changed(active):
@@ -176,3 +192,7 @@ class Rebalance:
             *(sorted(map(str, tasks)) for tasks in (active, assignment.standby, assignment.warmup, revoked)),
         )  # fmt: skip
         return [ThreadState.PARTITIONS_ASSIGNED]
+
+
+def _active(assignment: Assignment) -> dict[TaskId, frozenset[TopicPartition]]:
+    return {id: frozenset(assignment.partitions.get(id, ())) for id in assignment.active}

@@ -20,7 +20,7 @@ from milestones.housekeeper import Purge
 if TYPE_CHECKING:
     from milestones.baseline.tasks import ThreadTasks
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, Commit
+    from milestones.parts import Clients, Commit, Processing
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,11 @@ class CommitSchedule:
     *Owns*: the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks) -> None:
+    def __init__(
+        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks, processing: Processing
+    ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
+        self._processing = processing
         now_ms = context.clock.monotonic_ms()
         self._last_commit = self._last_purge = now_ms
         self._held_since: int | None = None
@@ -42,7 +45,8 @@ class CommitSchedule:
 
     def run_once(self, now_ms: int) -> bool:
         """Commit if it is due and allowed; purge if that is due."""
-        committed = self._due(now_ms) and not self._held(now_ms) and self.commit_now(now_ms)
+        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare(now_ms)
+        committed = due and self.commit_now(now_ms)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
         return committed
@@ -71,16 +75,19 @@ class CommitSchedule:
         return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
 
     def commit_now(self, now_ms: int) -> bool:
-        """Commit the tasks that have anything to commit, all in one."""
+        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
         self._last_commit = now_ms
-        tasks = [task for task in self._tasks.processing.values() if task.commit_needed()]
-        if not tasks:
-            return False
+        self._processing.prepare(now_ms)
         try:
+            tasks = [task for task in self._tasks.processing.values() if task.commit_needed() and task.committable]
+            if not tasks:
+                return False
             committed = self._commit.commit(tasks)
         except CommitRetriableError as error:
             self._repeat_later(now_ms, error)
             return False
+        finally:
+            self._processing.committed()
         self._failing_since = None
         self._note(committed)
         self.commits += 1

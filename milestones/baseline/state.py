@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,13 +26,18 @@ log = logging.getLogger(__name__)
 class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(
+        self, context: ThreadContext, clients: Clients, partitions_of: Callable[[str], int] | None = None
+    ) -> None:
+        """`partitions_of`: how many partitions a topic has; by default the consumer is asked, by its own thread."""
         self._context = context
         config = context.config
+        if partitions_of is None:
+            partitions_of = partial(_ask_consumer, clients, config.request_timeout_ms)
         self._settings = TaskSettings(
             application_id=config.application_id,
             clock=context.clock,
-            partitions_of=lambda topic: clients.consumer.partitions_of(topic, config.request_timeout_ms),
+            partitions_of=partitions_of,
             config=config.as_dict(),
             transactional_id=context.transactional_id if config.exactly_once else "",
             max_task_idle_ms=config.max_task_idle_ms,
@@ -76,3 +81,7 @@ class TaskOwnedState:
             for task, offsets in closed.items()
             if changelogs.get(task.subtopology)
         }
+
+
+def _ask_consumer(clients: Clients, timeout_ms: int, topic: str) -> int:
+    return clients.consumer.partitions_of(topic, timeout_ms)

@@ -49,9 +49,11 @@ class StreamLoop:
         self._tasks = ThreadTasks(
             context, clients, parts.state(context, clients), self._inputs, self._restoration, self._processing
         )
-        commit = TimedCommit(parts.commit(context, clients, self._collection))
-        self._commits = CommitSchedule(context, clients, commit, self._tasks)
-        self._rebalance = Rebalance(context, clients, self._tasks, self._commit_or_recover, self._abandon)
+        commit = TimedCommit(parts.commit(context, clients, self._collection, self._processing))
+        self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
+        self._rebalance = Rebalance(
+            context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._abandon
+        )
         self._trouble = Trouble(context.config.task_timeout_ms)
         self._paused = frozenset[int]()
         self._settled = True
@@ -72,7 +74,8 @@ class StreamLoop:
             self._tasks.run_once(now_ms)
             restored = self._restoration.run_once(now_ms)
             self._settle()
-            fetched = self._inputs.fetch(0 if self._busy or restored else self._idle_ms(now_ms))
+            idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
+            fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
             self.pause(self._context.live.paused)
             self._inputs.throttle()
             processed = self._processing.run_once(self._clock.monotonic_ms())

@@ -3,16 +3,17 @@
     assigned ---> waiting ---> positioning ---> restoring ---> starting ---> processing ---> closed
                  (directory    (committed  ^   (Restoration)   (Inputs)     (Processing)
                   locked)       offsets)   |                                     |
-                   |   ^                   +------------ rolled back ------------+
+                   |   ^                   +-- rolled back <-- returning --------+
                    v   |
                   standby (Restoration)
 
 A task that changes its role is *recycled*: it is taken from wherever it is, gives its open stores away, and waits, with
-them, for its other role. What restoration has is in transit until it gives it back (`_leaving`): it counts as gone, and
-a successor of it, in either role, waits for it and gets its stores.
+them, for its other role. What restoration or processing has is in transit until it gives it back (`_leaving`): it
+counts as gone, and a successor of it, in either role, waits for it and gets its stores. One that is to be rolled back
+returns first (`_returning`).
 
 *Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka, nor, but `finish`, for what is
-in transit.
+in transit; active tasks are closed by `Processing`, as that is user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -30,13 +31,14 @@ from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.faults import reach
+from milestones.parts import Fate
 
 if TYPE_CHECKING:
     from milestones.baseline.inputs import Inputs
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import OpenState, Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, Processing, Restoration, StateOwnership
+    from milestones.parts import Clients, Processing, Removed, Restoration, StateOwnership
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class ThreadTasks:
         self._restoring: dict[TaskId, Task] = {}
         self._starting: dict[TaskId, Task] = {}
         self._standbys: dict[TaskId, StandbyTask] = {}
+        self._returning: dict[TaskId, Task] = {}
+        self._damaged: dict[TaskId, tuple[str, object]] = {}
         self._leaving: set[TaskId] = set()
         self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         self._answers: Mailbox[Committed] = Mailbox(1_000, f"{context.name} committed offsets")
@@ -88,12 +92,12 @@ class ThreadTasks:
     def owned(self) -> frozenset[TaskId]:
         """All active tasks of this thread, wherever they are."""
         waiting = {id for id, wish in self._waiting.items() if wish.partitions is not None}
-        return frozenset().union(waiting, self._positioning, self._restoring, self._starting, self.processing)
+        return frozenset().union(waiting, self.open)
 
     @property
     def open(self) -> dict[TaskId, Task]:
         """All active tasks that have been opened."""
-        return {**self._positioning, **self._restoring, **self._starting, **self.processing}
+        return {**self._positioning, **self._restoring, **self._starting, **self.processing, **self._returning}
 
     @property
     def standbys(self) -> Mapping[TaskId, StandbyTask]:
@@ -115,7 +119,7 @@ class ThreadTasks:
     def all_running(self) -> bool:
         """All active tasks process."""
         waiting = any(wish.partitions is not None for wish in self._waiting.values())
-        return not (waiting or self._positioning or self._restoring or self._starting)
+        return not (waiting or self._positioning or self._restoring or self._starting or self._returning)
 
     def lags(self) -> Mapping[TaskId, int]:
         """Changelog records that standbys are behind, as far as it is known."""
@@ -183,33 +187,41 @@ class ThreadTasks:
         """The end, once all tasks were closed: wait for those that are in transit, at most `timeout_ms`."""
         if self._leaving:
             log.info("%s waits for tasks in transit: %s", self._context.name, _names(self._leaving))
+        deadline_ms = self._context.clock.monotonic_ms() + timeout_ms
         try:
             self._restoration.close(timeout_ms)
+            self._processing.close(max(0, deadline_ms - self._context.clock.monotonic_ms()))
         finally:
             self._part_with([])
         if self._leaving:
             log.error(
-                "%s ends without tasks %s: a write to one of their stores has hung for more than %d ms. Their state "
-                "stays locked until it returns, or this process ends", self._context.name, _names(self._leaving),
-                timeout_ms,
+                "%s ends without tasks %s: user code, or a write to one of their stores, hasn't come back for more "
+                "than %d ms. Their state stays locked until it does, or this process ends", self._context.name,
+                _names(self._leaving), timeout_ms,
             )  # fmt: skip
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
         self.roll_backs += 1
-        for task in self._take(list(self.processing)):
-            task.roll_back()
-            self._positioning[task.id] = task
-            self._rolled_back.add(task.id)
+        for id, task in list(self.processing.items()):
+            self._forget(id)
+            self._inputs.stop(task)
+            self._returning[id] = self.processing.pop(id)
+            self._processing.remove(id, Fate.KEEP)
+        self._part_with([])
 
     def rebuild(self, id: TaskId, store: str, reason: object) -> None:
         """A store of this task, which was rolled back, is damaged: open the task anew, with that store empty."""
         log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
-        task = self._positioning.pop(id)
-        task.set_aside(store, reason)
-        self._forget(id)
+        self._damaged[id] = store, reason
+        if id in self._positioning:
+            self._reopen(self._positioning.pop(id))
+
+    def _reopen(self, task: Task) -> None:
+        task.set_aside(*self._damaged.pop(task.id))
+        self._forget(task.id)
         self._part_with([task])
-        self._waiting[id] = Wish(frozenset(task.partitions))
+        self._waiting[task.id] = Wish(frozenset(task.partitions))
 
     # -- on and on
 
@@ -227,8 +239,7 @@ class ThreadTasks:
             self._start(task)
         self._inputs.run_once()
         for task in self._inputs.take_started():
-            del self._starting[task.id]
-            self.processing[task.id] = task
+            self.processing[task.id] = self._starting.pop(task.id)
             self._processing.add(task)
 
     def _take_failed(self) -> None:
@@ -322,7 +333,7 @@ class ThreadTasks:
     # -- taking away
 
     def _take(self, ids: Iterable[TaskId], recycled: Collection[TaskId] = frozenset()) -> list[Task]:
-        """Take tasks from where they are. What restoration has comes back by itself (`_part_with`)."""
+        """Take tasks from where they are. What restoration and processing have comes back by itself (`_part_with`)."""
         taken: list[Task] = []
         for id in ids:
             self._forget(id)
@@ -332,15 +343,17 @@ class ThreadTasks:
             for place in (self._positioning, self._starting):
                 if id in place:
                     taken.append(place.pop(id))
-            if id in self.processing:
-                self._processing.remove(id)
-                del self.processing[id]
+            if self.processing.pop(id, None) is not None:
+                self._leaving.add(id)
+                self._processing.remove(id, Fate.RECYCLE if id in recycled else Fate.CLOSE)
+            elif self._returning.pop(id, None) is not None:
+                self._leaving.add(id)
             if id in self._restoring or id in self._standbys:
                 self._restoring.pop(id, None)
                 self._standbys.pop(id, None)
                 self._leaving.add(id)
                 self._restoration.remove(id, recycled=id in recycled)
-        return taken + self._processing.take_removed()
+        return taken
 
     def _forget(self, id: TaskId) -> None:
         self._waiting.pop(id, None)
@@ -348,18 +361,51 @@ class ThreadTasks:
         self._asked.pop(id, None)
         self._rolled_back.discard(id)
         self._locked_out.discard(id)
+        self._damaged.pop(id, None)
 
     def _part_with(self, taken: Iterable[Task]) -> None:
-        """Recycle those that are wanted in their other role, close the others."""
+        """Recycle those that are wanted in their other role, close the others; what comes back goes where it is to."""
+        for task in taken:
+            self._retire(task)
         errors: list[BaseException] = []
-        for task in [*taken, *self._restoration.take_removed()]:
-            self._leaving.discard(task.id)
+        for restored in self._restoration.take_removed():
+            self._leaving.discard(restored.id)
             try:
-                self._close_one(task)
+                self._close_one(restored)
             except BaseException as error:
                 errors.append(error)
+        while removed := self._processing.take_removed():
+            errors += [one.error for one in removed if one.error is not None]
+            for one in removed:
+                self._back(one)
         if errors:
             raise errors[0]
+
+    def _retire(self, task: Task) -> None:
+        self._leaving.add(task.id)
+        self._processing.retire(task, Fate.RECYCLE if task.id in self._waiting else Fate.CLOSE)
+
+    def _back(self, removed: Removed) -> None:
+        """Processing gave an active task back."""
+        task = removed.task
+        if self._returning.pop(task.id, None) is not None:
+            task.roll_back()
+            self._positioning[task.id] = task
+            self._rolled_back.add(task.id)
+            if task.id in self._damaged:
+                self._reopen(task)
+            return
+        if task.state is not State.CLOSED:
+            self._retire(task)  # it was to be rolled back, and isn't wanted any more
+            return
+        self._leaving.discard(task.id)
+        self.closed += 1
+        wish = self._waiting.get(task.id)
+        if removed.opened is not None and wish is not None:
+            wish.opened = removed.opened
+            self._recycled(wish)
+        elif removed.opened is not None:
+            removed.opened.close()
 
     def _close_one(self, task: Task | StandbyTask) -> None:
         self.closed += 1
@@ -375,6 +421,9 @@ class ThreadTasks:
 
     def _recycle(self, task: Task | StandbyTask, wish: Wish) -> None:
         wish.opened = task.recycle()
+        self._recycled(wish)
+
+    def _recycled(self, wish: Wish) -> None:
         if wish.partitions is None:
             reach("recycle.to-standby")
         else:

@@ -76,8 +76,8 @@ def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
         ("state_updates", "did you mean state_updater"),
         ("processing_threads", "processing_threads needs state_updater, which is missing"),
         ("m1,fencing_tolerance", "name one stage, or flags"),
-        ("m2", r"doesn't have m2 \(processing_threads\); it has baseline, m1"),
-        ("m3", "m2 .*, m3 "),
+        ("m4", r"doesn't have .*m4 \(polling_thread\); it has baseline, m1, m2"),
+        ("m5", "m4 .*, m5 "),
     ],
 )
 def test_what_cannot_be_had_is_named(value: str, why: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from milestones import wiring
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.baseline.processing import InlineProcessing
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import parse_milestones
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
@@ -51,7 +52,8 @@ def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit() -> None
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE_V2):
         world = World(settings={"processing_guarantee": guarantee})
         collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
-        committer = wiring.BASELINE.commit(world.context, world.clients, collection)  # type: ignore[arg-type]
+        processing = InlineProcessing(world.context)
+        committer = wiring.BASELINE.commit(world.context, world.clients, collection, processing)  # type: ignore[arg-type]
         assert isinstance(committer, Committer)
         ways[guarantee] = type(committer._confirmation)
     assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: Transaction}

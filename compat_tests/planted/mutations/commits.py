@@ -27,7 +27,7 @@ def committing(change: Callable[[Offsets], Offsets]) -> None:
     def freeze(original: Any, task: Any) -> Any:
         staged = original(task)
         changed = replace(staged, offsets=change(staged.offsets))
-        task._pending = changed, task._pending[1]
+        task._commits.pending = changed, task._commits.pending[1]
         return changed
 
 

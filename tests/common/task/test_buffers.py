@@ -141,9 +141,29 @@ def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -
 
 def test_what_is_gone_from_kafka_is_skipped(kit: Any) -> None:
     h = both(kit)
-    h.feed(("k", "a", 1), topic="a")
     h.task.skip_to(A, 100)
     assert (h.task.buffered(), h.task.position(A), h.task.commit_needed()) == (0, 100, True)
+
+
+def test_what_was_fetched_before_the_rest_was_gone_from_kafka_is_processed_all_the_same(kit: Any) -> None:
+    h = both(kit, max_task_idle_ms=-1)
+    h.feed(("k", "a", 1), topic="a")
+    assert h.task.next_fetch(A) == 1
+    h.task.skip_to(A, 100)
+    assert (h.task.buffered(), h.task.position(A)) == (1, 0)
+    assert (h.run(), values(h)) == (1, ["a"])
+
+
+def test_what_was_committed_past_control_records_isnt_taken_back_by_later_input(kit: Any) -> None:
+    h = both(kit)
+    h.feed(("k", "a", 1), topic="a")
+    for partition, end in ((A, 3), (B, 0)):
+        h.task.reached_end(partition, end, 0)
+    h.run()
+    assert h.commit().offsets[A] == 3
+    h.task.add(A, [kit.message(3, b"k", b"b", 2, topic="a")])
+    assert not h.task.commit_needed()
+    assert h.commit().offsets[A] == 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=30), st.integers(1, 5))

@@ -9,7 +9,7 @@ import pytest
 
 from milestones.common.errors import ProcessingError
 from milestones.common.records import TopicPartition
-from milestones.common.task.punctuation import NEVER, PunctuationQueue
+from milestones.common.task.punctuation import NEVER, Punctuation, PunctuationQueue
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.conftest import named
 
@@ -162,7 +162,13 @@ def test_earlier_ones_are_called_first_and_equal_ones_in_the_order_of_scheduling
     for name, first in (("c", 5), ("a", 5), ("b", 3)):
         queue.schedule(name, lambda now: None, first, 100)
     assert queue.next_ms == 3
-    assert queue.run_due(5, lambda punctuation: called.append(punctuation.node))
+
+    def call(punctuation: Punctuation) -> bool:
+        called.append(punctuation.node)
+        punctuation.called(5)
+        return True
+
+    assert queue.run_due(5, call)
     assert (called, queue.next_ms) == (["b", "c", "a"], 103)
 
 
@@ -170,7 +176,7 @@ def test_a_cancelled_one_isnt_waited_for() -> None:
     queue = PunctuationQueue()
     scheduled = queue.schedule("a", lambda now: None, 5, 10)
     scheduled.cancel()
-    assert not queue.run_due(5, lambda punctuation: None)
+    assert not queue.run_due(5, lambda punctuation: True)
     assert queue.next_ms == NEVER
 
 

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones import wiring
 from milestones.baseline.collection import DirectCollection
+from milestones.baseline.processing import InlineProcessing
 from milestones.common.errors import OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -29,7 +30,8 @@ class Committing:
         self.world = world or World(counting(), settings)
         clients: Any = self.world.clients
         self.collection = DirectCollection(self.world.context, clients)
-        self.committer = self.world.parts.commit(self.world.context, clients, self.collection)
+        processing = InlineProcessing(self.world.context)
+        self.committer = self.world.parts.commit(self.world.context, clients, self.collection, processing)
         self.tasks = [self.task(partition) for partition in partitions or (0,)]
 
     def task(self, partition: int) -> Task:

@@ -29,11 +29,14 @@ class Fed:
         self.task = self.world.task()
 
     def start(self, *committed: int) -> list[Task]:
-        """At these committed offsets, partition by partition."""
+        """At these committed offsets, partition by partition; what has started is initialised."""
         offsets = {p: OffsetAndMetadata(at) for p, at in zip(self.task.partitions, committed, strict=False)}
         self.inputs.start(self.task, offsets)
         self.inputs.run_once()
-        return self.inputs.take_started()
+        started = self.inputs.take_started()
+        for task in started:
+            task.initialise()
+        return started
 
 
 def test_a_task_starts_at_its_committed_offsets() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from milestones.baseline.processing import MOST_RECORDS, SLICE_MS, InlineProcessing
 from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
+from milestones.parts import Fate, Removed
 
 
 class Work:
@@ -15,9 +16,13 @@ class Work:
 
     def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0, sub: int = 0) -> None:
         self.id = TaskId(sub, partition)
+        self.initialised = False
         self.punctuated = 0
         self.waiting, self.turns = waiting, list[int]()
         self._clock, self._record_ms = clock, record_ms
+
+    def initialise(self) -> None:
+        self.initialised = True
 
     def process(self, limit: int, _now_ms: int) -> int:
         done = min(limit, self.waiting)
@@ -93,6 +98,7 @@ def test_tasks_of_a_paused_sub_topology_neither_process_nor_punctuate_until_it_i
 def test_a_punctuation_of_a_paused_task_wakes_nobody_up() -> None:
     clock = StepClock()
     part = processing(clock, Work(clock, 0, record_ms=0))
+    part.run_once(clock.monotonic_ms())
     assert part.wake_up_ms(clock.monotonic_ms()) == 0
     part.pause(frozenset({0}))
     assert part.wake_up_ms(clock.monotonic_ms()) is None
@@ -103,5 +109,5 @@ def test_a_paused_task_can_be_taken_away() -> None:
     task = Work(clock, 0, record_ms=0)
     part = processing(clock, task)
     part.pause(frozenset({0}))
-    part.remove(task.id)
-    assert part.take_removed() == [task]
+    part.remove(task.id, Fate.KEEP)
+    assert part.take_removed() == [Removed(task)]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ IN = TopicPartition("in", 0)
 class FakeTask:
     def __init__(self) -> None:
         self.needed, self.requested, self.bytes = True, False, 0
+        self.committable = True
 
     def commit_needed(self) -> bool:
         return self.needed
@@ -41,8 +43,13 @@ class Scheduled:
         self.commits: list[list[FakeTask]] = []
         self.error: Exception | None = None
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.prepared, self.released = True, 0
         parts: Any = self
-        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts)  # type: ignore[arg-type]
+        part: Any = SimpleNamespace(prepare=lambda now_ms: self.prepared, committed=self._committed)
+        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
+
+    def _committed(self) -> None:
+        self.released += 1
 
     def commit(self, tasks: list[FakeTask]) -> dict[TopicPartition, OffsetAndMetadata]:
         if self.error is not None:
@@ -82,6 +89,30 @@ def test_only_tasks_with_something_to_commit_are_committed() -> None:
     s.processing[TaskId(0, 1)] = idle
     s.after(100)
     assert s.commits == [[s.task]]
+
+
+def test_a_commit_waits_until_the_tasks_are_prepared_and_lets_them_go_on_after_it() -> None:
+    s = Scheduled()
+    s.prepared = False
+    assert (s.after(100), s.after(1), s.released) == (0, 0, 0)
+    s.prepared = True
+    assert (s.after(1), s.released) == (1, 1)
+
+
+def test_a_task_that_isnt_at_a_boundary_that_can_be_committed_is_left_out() -> None:
+    s = Scheduled()
+    s.processing[TaskId(0, 1)] = other = FakeTask()
+    other.committable = False
+    s.after(100)
+    assert s.commits == [[s.task]]
+
+
+def test_tasks_go_on_after_a_commit_that_failed() -> None:
+    s = Scheduled()
+    s.error = ValueError("Kafka")
+    with pytest.raises(ValueError, match="Kafka"):
+        s.after(100)
+    assert s.released == 1
 
 
 def test_user_code_can_ask_for_a_commit_at_once() -> None:

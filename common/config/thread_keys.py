@@ -1,0 +1,45 @@
+"""The keys of processing threads.
+
+*Guarantees* and *assumes*: as `keys.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milestones.common.config.key import ConfigKey, Derived
+from milestones.common.config.kinds import PRIORITIES, integer
+
+MIB = 1024 * 1024
+
+
+class ThreadKeys:
+    """How many threads process, in which order, and what may wait between them and the stream thread."""
+
+    _values: Mapping[str, Any]
+
+    num_processing_threads = ConfigKey(
+        integer(at_least=1),
+        Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
+        importance="medium",
+        stage="m2",
+        doc="Processing threads of this instance, from m2 on: they call the topology. Each stream thread has its share "
+        "of them, at least one. More of them help user code that waits, such as for a database.",
+    )
+    task_priorities = ConfigKey(
+        PRIORITIES,
+        dict[int, int](),
+        importance="low",
+        stage="m2",
+        doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` the tasks of sub-topology 0 get four times as much "
+        "time of the processing threads as those of weight 1, which all others have, while there isn't enough for all.",
+    )
+    output_buffer_max_bytes = ConfigKey(
+        integer(at_least=1),
+        64 * MIB,
+        importance="medium",
+        stage="m2",
+        doc="Bytes of outputs of all tasks of this instance that wait to be sent, from m2 on. A task that has used up "
+        "its share waits, the others don't.",
+    )

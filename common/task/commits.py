@@ -1,0 +1,146 @@
+"""The commits of one task: which boundary is on its way, and what becomes of it.
+
+    last boundary --freeze--> pending --confirmed--> to be applied --apply--> in the engines
+                                 |
+                                 +--thaw (at least once), or roll back
+
+*Guarantees*: a `Staged` is confirmed or thawed at most once, and not after a roll-back; what Kafka has confirmed is
+applied, whatever comes. Commits are numbered, beyond all numbers that were committed before.
+*Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import OwnershipError, StateCorruptError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.task.boundary import Boundary, Position, Progress, Staged
+from milestones.common.task.metadata import OffsetMetadata
+
+if TYPE_CHECKING:
+    from milestones.common.task.buffers import InputBuffer
+    from milestones.common.task.runner import Runner
+    from milestones.common.task.services import Services
+    from milestones.common.task.task_stores import TaskStores
+    from milestones.common.topology.nodes import SubTopology
+
+
+class TaskCommits:
+    """*Owns*: what pends. `committed` is what a roll-back returns to."""
+
+    def __init__(
+        self,
+        task: TaskId,
+        subtopology: SubTopology,
+        buffers: Mapping[TopicPartition, InputBuffer],
+        boundary: Boundary,
+        runner: Runner,
+        stores: TaskStores,
+        transactional_id: str,
+    ) -> None:
+        self._task, self._subtopology, self._transactional_id = task, subtopology, transactional_id
+        self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
+        self._number = 0
+        self._others: Mapping[str, int] = {}
+        self.pending: tuple[Staged, Progress] | None = None
+        self._to_apply: Mapping[str, int] | None = None
+        self.committed = self._progress()
+
+    def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
+        """What was committed before, perhaps by somebody else."""
+        self._number = max(self._number, *(data.commit for data in known.values()))
+        self._others = _highest(data.others for data in known.values())
+
+    def began(self) -> None:
+        """The input stands at what was committed."""
+        self.committed = self._progress()
+
+    @property
+    def applying(self) -> bool:
+        """Something is confirmed and not in the engines yet."""
+        return self._to_apply is not None
+
+    def needed(self) -> bool:
+        """Something has changed since the last boundary that was frozen, be it trailing control records only."""
+        if self._boundary.changed:
+            return True
+        progress = self.committed if self.pending is None else self.pending[1]
+        return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
+
+    def freeze(self, services: Services) -> Staged:
+        """Give out the last boundary."""
+        if self.pending is not None or self.applying:
+            raise OwnershipError(f"task {self._task}: commit {self._number} is still pending. This is a bug")
+        boundary = self._boundary
+        with boundary.lock:
+            progress = self._progress()
+            outputs, boundary.outputs = boundary.outputs, []
+            self._stores.freeze()
+            boundary.changed = services.commit_requested = False
+            epoch = boundary.epoch
+        self._number += 1
+        offsets = {partition: at.offset for partition, at in progress.positions.items()}
+        staged = Staged(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))
+        self.pending = staged, progress
+        return staged
+
+    def _metadata(self, progress: Progress) -> dict[TopicPartition, str]:
+        return {
+            partition: OffsetMetadata(at.stream_time, self._number, self._transactional_id, self._others).encode()
+            for partition, at in progress.positions.items()
+        }
+
+    def _progress(self) -> Progress:
+        positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}
+        return Progress(positions, self._runner.punctuation_times())
+
+    def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `staged`: from here on it is committed, `apply` is to write it."""
+        self.committed = self._take(staged)
+        offsets = dict(changelog_offsets)
+        for spec in self._subtopology.stores:
+            if spec.source_topic is not None:
+                offsets[spec.name] = staged.offsets[TopicPartition(spec.source_topic, self._task.partition)]
+        self._to_apply = offsets
+
+    def apply(self) -> None:
+        """Write what was confirmed to the engines, if it isn't there yet. What fails is restored when the store is
+        opened the next time."""
+        offsets = self._to_apply
+        if offsets is None:
+            return
+        try:
+            self._stores.applied(offsets)
+        except StateCorruptError as error:
+            error.task = self._task
+            raise
+        finally:
+            self._to_apply = None
+
+    def thaw(self, staged: Staged) -> None:
+        """The commit failed, but stays valid: the next one takes it along. Its outputs stay sent."""
+        self._take(staged)
+        with self._boundary.lock:
+            self._stores.thaw()
+            self._boundary.changed = True
+
+    def _take(self, staged: Staged) -> Progress:
+        epoch = self._boundary.epoch
+        if staged.epoch != epoch or self.pending is None or self.pending[0] is not staged:
+            raise OwnershipError(
+                f"task {self._task}: commit {staged.number} of epoch {staged.epoch} isn't pending (epoch {epoch}): "
+                "the task was rolled back, or this was done before. This is a bug"
+            )
+        progress, self.pending = self.pending[1], None
+        return progress
+
+
+def _highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """All entries; of those that differ the highest, as Kafka Streams merges processors' metadata."""
+    merged: dict[str, int] = {}
+    for entries in maps:
+        for name, value in entries.items():
+            merged[name] = max(value, merged.get(name, value))
+    return merged

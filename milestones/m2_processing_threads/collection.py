@@ -1,0 +1,34 @@
+"""Collection from output buffers: processing threads append, the stream thread sends what the client has room for.
+
+A task's buffer is the list of its finished boundaries' outputs. One per task does for one per partition: only this task
+writes to its changelog partitions, and where a sink's record goes the client decides, when it is sent.
+
+*Guarantees*: as `DirectCollection`; and `collect` doesn't wait for room: what there is none for stays in its task's
+buffer, and a full one keeps the task waiting. Under exactly once an output is in a transaction only if its task's
+offsets will be: what can't be committed at any time (caches have to be flushed, an earlier commit applied) is sent by
+the commit itself.
+*Assumes*: as `DirectCollection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from milestones.baseline.collection import DirectCollection
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+
+CHUNK = 5_000
+"""Outputs of one task that are sent in one go, at most: each task has its turn."""
+
+
+class BufferedCollection(DirectCollection):
+    """*Owns*: nothing; the buffers are the tasks'."""
+
+    def collect(self, tasks: Iterable[Task]) -> bool:
+        return super().collect(task for task in tasks if self._may_be_sent(task))
+
+    def _may_be_sent(self, task: Task) -> bool:
+        return not self._config.exactly_once or (task.committable and not task.cached)

@@ -1,0 +1,172 @@
+"""Processing by processing threads, as the stream thread sees it.
+
+*Guarantees*: no call but `close` waits for a task; `rest` waits for a need of input, at most as long as it is told. A
+task whose user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`; what is
+no matter of a record is raised at once.
+*Assumes*: driven by the stream thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from milestones.baseline.processing import retired
+from milestones.m2_processing_threads.scheduler import Scheduler
+from milestones.m2_processing_threads.worker import ProcessingThread
+from milestones.parts import Fate, Removed
+
+if TYPE_CHECKING:
+    from milestones.common.config import StreamsConfig
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import Task
+    from milestones.context import ThreadContext
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
+"""How often the stream thread looks after its tasks while threads work: for outputs to send."""
+
+ENOUGH, FEW = 3_000, 1_000
+"""Records in the input buffers from which on no more is fetched, while every thread has a task; and until when."""
+
+LONGEST_REST_MS = 50
+"""However much waits: tasks whose records weren't fetched yet must get theirs."""
+
+PREPARE_MS = 1_000
+"""How long a commit waits for caches that are to be flushed."""
+
+
+def share_of_threads(config: StreamsConfig, index: int) -> int:
+    """How many of the instance's processing threads the stream thread of this number has: at least one."""
+    each, more = divmod(config.num_processing_threads, config.num_stream_threads)
+    return max(1, each + (index <= more))
+
+
+class ThreadedProcessing:
+    """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._context, self._clock = context, context.clock
+        self._count = share_of_threads(context.config, context.index)
+        priorities = context.config.task_priorities
+        self._scheduler = Scheduler(
+            context.clock,
+            self._count,
+            context.config.task_timeout_ms,
+            lambda id: priorities.get(id.subtopology, 1),
+            self._most_output_bytes,
+        )
+        self._threads: list[ProcessingThread] = []
+        self._tasks: dict[TaskId, Task] = {}
+        self._fetched_ms = 0
+        self._look_ms = FIRST_LOOK_MS
+        self._seen = 0
+        self._preparing_since_ms: int | None = None
+        self._late: list[Removed] = []
+
+    def _most_output_bytes(self) -> int:
+        """Of one task: all of the instance's have equal shares."""
+        threads = max(1, self._context.live.threads)
+        return self._context.config.output_buffer_max_bytes // (threads * max(1, len(self._tasks)))
+
+    def add(self, task: Task) -> None:
+        self._tasks[task.id] = task
+        self._scheduler.add(task)
+        self._start()
+
+    def _start(self) -> None:
+        base = self._context.name.replace("StreamThread", "ProcessingThread")
+        while len(self._threads) < self._count:
+            name = f"{base}-{len(self._threads) + 1}"
+            thread = ProcessingThread(name, self._scheduler, self._clock, self._most_output_bytes)
+            self._threads.append(thread)
+            thread.start()
+
+    def remove(self, task: TaskId, fate: Fate) -> None:
+        del self._tasks[task]
+        self._scheduler.remove(task, fate)
+
+    def retire(self, task: Task, fate: Fate) -> None:
+        """Nobody but this thread is left to do it at its end."""
+        if self._scheduler.closing:
+            self._late.append(retired(task, fate))
+        else:
+            self._scheduler.retire(task, fate)
+            self._start()
+
+    def take_removed(self) -> list[Removed]:
+        late, self._late = self._late, []
+        return late + self._scheduler.take_removed()
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        self._scheduler.pause(subtopologies)
+
+    def run_once(self, now_ms: int) -> bool:
+        """Wake threads that have something to do; see what failed."""
+        self._scheduler.wake()
+        failure = self._scheduler.failure()
+        if failure is not None:
+            self._tell_others(failure.error)
+            raise failure.error
+        processed = self._scheduler.processed
+        if processed != self._seen:
+            self._seen, self._look_ms = processed, FIRST_LOOK_MS
+        return False
+
+    def _tell_others(self, raised: BaseException) -> None:
+        for id, failure in self._scheduler.failures().items():
+            if failure.error is not raised:
+                log.error("task %s failed too: %s", id, failure.error)
+
+    @property
+    def processed(self) -> int:
+        return self._scheduler.processed
+
+    def wake_up_ms(self, now_ms: int) -> int | None:
+        leased, more = self._scheduler.working()
+        if not (leased or more):
+            self._look_ms = FIRST_LOOK_MS
+            return None
+        look_ms, self._look_ms = self._look_ms, min(2 * self._look_ms, LONGEST_LOOK_MS)
+        return look_ms
+
+    # -- back-pressure
+
+    def rest(self, timeout_ms: int) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if not self._sated(ENOUGH) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
+            self._fetched_ms = now_ms
+            return False
+        self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(FEW))
+        return True
+
+    def _sated(self, enough: int) -> bool:
+        """Every thread has a task, and all have enough to do."""
+        waiting = [count for task in self._tasks.values() if (count := task.buffered())]
+        return len(waiting) >= self._count and sum(waiting) >= enough
+
+    # -- commits
+
+    def prepare(self, now_ms: int) -> bool:
+        if self._scheduler.flush():
+            return True
+        if self._preparing_since_ms is None:
+            self._preparing_since_ms = now_ms
+        return now_ms - self._preparing_since_ms >= PREPARE_MS
+
+    def committed(self) -> None:
+        self._preparing_since_ms = None
+        self._scheduler.unlock()
+
+    def apply(self, task: Task) -> None:
+        self._scheduler.apply(task.id)
+
+    # -- the end
+
+    def close(self, timeout_ms: int) -> None:
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        if not self._scheduler.close(timeout_ms):
+            log.warning("%s doesn't wait any longer for user code that doesn't return", self._context.name)
+        for thread in self._threads:
+            thread.join(max(100, deadline_ms - self._clock.monotonic_ms()) / 1000)

@@ -1,0 +1,46 @@
+"""A task that fails is tried again, later each time, until it has failed for too long.
+
+*Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
+begins the count anew.
+*Assumes*: errors that aren't about the record (files, bugs, the interpreter's) aren't tried again: `lasts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from milestones.common.task.failures import UNHANDLED
+
+FIRST_MS, LONGEST_MS = 100, 5_000
+NEVER = 2**62
+
+
+def lasts(error: BaseException) -> bool:
+    """Whether there is no use in trying again."""
+    return not isinstance(error, Exception) or isinstance(error, UNHANDLED)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What keeps a task in quarantine: the last error; since when it fails, when it is tried again, when it has failed
+    for too long (monotonic ms)."""
+
+    error: BaseException
+    since_ms: int
+    tries: int
+    again_ms: int
+    end_ms: int
+
+    @property
+    def first(self) -> bool:
+        return self.tries == 1
+
+
+def failed(error: BaseException, before: Failure | None, now_ms: int, timeout_ms: int, *, lasting: bool) -> Failure:
+    """`before`: the failure of the try before, unless something was done since."""
+    since_ms = now_ms if before is None else before.since_ms
+    tries = 1 if before is None else before.tries + 1
+    if lasting:
+        return Failure(error, since_ms, tries, NEVER, now_ms)
+    pause_ms = min(FIRST_MS << min(tries - 1, 30), LONGEST_MS)
+    return Failure(error, since_ms, tries, now_ms + pause_ms, since_ms + timeout_ms)

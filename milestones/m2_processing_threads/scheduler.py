@@ -1,0 +1,380 @@
+"""Gives tasks to processing threads: one stream thread's tasks, one task to one thread at a time.
+
+*Guarantees*
+- A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
+- No ready task waits for a thread longer than `order.py` says.
+- What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
+  next record's boundary. A task that is given back was asked for once, and comes back once.
+- A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
+
+*Assumes*: nothing is called under the lock but what is quick: no user code, no store, no client.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import OwnershipError
+from milestones.common.task.lifecycle import State
+from milestones.m2_processing_threads.entries import Entry, Job, Lease, Place
+from milestones.m2_processing_threads.order import Waiting, choose
+from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
+from milestones.parts import Fate, Removed
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import Task
+
+log = logging.getLogger(__name__)
+
+SLICE_MS = 50
+"""How long a task is worked on while others wait."""
+
+LOCK_MS = 10_000
+"""How long a task that was flushed waits to be committed."""
+
+IDLE_MS, LOOK_MS = 1_000, 20
+"""How long a thread without work sleeps; and while a task waits for the records of another of its partitions."""
+
+
+class Scheduler:
+    """*Owns*: where each task is. *Concurrency*: all of it is under one lock; `look` is what threads that have nothing
+    to do wait for, `news` what the stream thread waits for."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        threads: int,
+        timeout_ms: int,
+        weight: Callable[[TaskId], int] = lambda _: 1,
+        most_output_bytes: Callable[[], int] = lambda: 1 << 62,
+    ) -> None:
+        """`timeout_ms`: how long a task may fail; `most_output_bytes`: of one task, from which on it has to wait."""
+        self._clock, self._threads, self._timeout_ms = clock, threads, timeout_ms
+        self._weight, self._most_output_bytes = weight, most_output_bytes
+        self._lock = threading.Lock()
+        self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._entries: dict[TaskId, Entry] = {}
+        self._retiring: list[Entry] = []
+        self._in_transit = 0
+        self._removed: list[Removed] = []
+        self._paused: frozenset[int] = frozenset()
+        self._idle = 0
+        self.closing = self._abandoned = False
+        self.processed = 0
+        self.held_back = 0
+
+    # -- the stream thread's side
+
+    def add(self, task: Task) -> None:
+        with self._lock:
+            self._entries[task.id] = Entry(task, self._weight(task.id))
+            self._look.notify()
+
+    def remove(self, id: TaskId, fate: Fate) -> None:
+        """Give the task back after its fate; whatever it does from now on is void."""
+        with self._lock:
+            entry = self._entries.pop(id)
+            entry.task.invalidate()
+            self._leave(entry, fate)
+
+    def retire(self, task: Task, fate: Fate) -> None:
+        """The same for a task that was given back."""
+        with self._lock:
+            self._leave(Entry(task, 1), fate)
+
+    def _leave(self, entry: Entry, fate: Fate) -> None:
+        entry.fate = fate
+        self._in_transit += 1
+        if entry.lease is not None:
+            entry.lease.end()
+        entry.release()
+        if entry.lease is not None:
+            entry.place = Place.LEASED
+        elif fate is Fate.KEEP and not entry.task.applying:
+            self._give(Removed(entry.task))
+            return
+        self._retiring.append(entry)
+        self._look.notify()
+
+    def take_removed(self) -> list[Removed]:
+        with self._lock:
+            removed, self._removed = self._removed, []
+            return removed
+
+    def apply(self, id: TaskId) -> None:
+        """Something of the task was confirmed."""
+        with self._lock:
+            entry = self._entries[id]
+            if entry.lease is not None:
+                entry.lease.end()
+            self._look.notify()
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        with self._lock:
+            self._paused = subtopologies
+            for entry in self._entries.values():
+                if entry.lease is not None and self._is_paused(entry):
+                    entry.lease.end()
+            self._look.notify_all()
+
+    def _is_paused(self, entry: Entry) -> bool:
+        return entry.task.id.subtopology in self._paused
+
+    def flush(self) -> bool:
+        """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
+        troubles."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            waiting = 0
+            for entry in self._entries.values():
+                if entry.place is Place.LOCKED:
+                    entry.locked_until_ms = now_ms + LOCK_MS
+                elif entry.task.cached and entry.task.unflushed and entry.failure is None:
+                    waiting += 1
+                    if not entry.flush:
+                        entry.flush = True
+                        if entry.lease is not None:
+                            entry.lease.end()
+                        self._look.notify()
+            return not waiting
+
+    def unlock(self) -> None:
+        """Let go on what was locked; what wasn't flushed needn't be any more."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.flush = False
+                if entry.place is Place.LOCKED:
+                    entry.release()
+            self._look.notify_all()
+
+    def wake(self) -> None:
+        """There may be something to do: input came, outputs have left, or time has passed."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            for entry in self._entries.values():
+                lease = entry.lease
+                if lease is not None and now_ms >= lease.deadline_ms and not lease.stop:
+                    lease.end()
+            self._look_for_room()
+            takable = sum(1 for _ in self._takable(now_ms))
+            for _ in range(min(self._idle, takable)):
+                self._look.notify()
+
+    def _look_for_room(self) -> None:
+        limit = self._most_output_bytes() // 2
+        for entry in self._entries.values():
+            if entry.full and entry.task.output_bytes() <= limit:
+                entry.full = False
+
+    def failure(self) -> Failure | None:
+        """That of a task that has failed for too long, and is none of the scheduler's business any more."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            return next(
+                (e.failure for e in self._entries.values() if e.failure is not None and now_ms >= e.failure.end_ms),
+                None,
+            )
+
+    def failures(self) -> dict[TaskId, Failure]:
+        """All failing tasks."""
+        with self._lock:
+            return {id: entry.failure for id, entry in self._entries.items() if entry.failure is not None}
+
+    def places(self) -> dict[TaskId, Place]:
+        with self._lock:
+            return {id: entry.place for id, entry in self._entries.items()}
+
+    def working(self) -> tuple[int, int]:
+        """How many tasks threads work on; how many more they could."""
+        with self._lock:
+            leased = sum(entry.lease is not None for entry in self._entries.values())
+            now_ms = self._clock.monotonic_ms()
+            return leased, sum(1 for _ in self._takable(now_ms))
+
+    def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
+        """Wait until a thread has something to tell and `until` holds, at most so long. Whether it holds."""
+        with self._lock:
+            return self._news.wait_for(until, timeout_ms / 1000)
+
+    def close(self, timeout_ms: int) -> bool:
+        """Wait at most so long until all that left is back; what comes later is closed where it is. Threads end."""
+        with self._lock:
+            back = self._news.wait_for(lambda: self._in_transit == 0, timeout_ms / 1000)
+            self.closing = self._abandoned = True
+            self._look.notify_all()
+            return back
+
+    # -- the processing threads' side
+
+    def take(self, owner: str) -> Lease | None:
+        """What the thread is to do next."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            chosen = self._choose(now_ms)
+            if chosen is None:
+                return None
+            entry, job = chosen
+            entry.release()
+            entry.place, entry.since_ms = Place.LEASED, None
+            entry.lease = Lease(entry, job, owner, now_ms + max(1, SLICE_MS * entry.weight // self._heaviest()))
+            return entry.lease
+
+    def _heaviest(self) -> int:
+        return max((entry.weight for entry in self._entries.values()), default=1)
+
+    def _choose(self, now_ms: int) -> tuple[Entry, Job] | None:
+        for entry in self._retiring:
+            if entry.lease is None:
+                return entry, Job.LEAVE
+        ready: list[Entry] = []
+        for entry, job in self._takable(now_ms):
+            if job is not Job.TURN:
+                return entry, job
+            ready.append(entry)
+        if not ready:
+            return None
+        waiting = [Waiting(e.since_ms or 0, e.task.buffered() * e.weight) for e in ready]
+        leased = [e.lease for e in self._entries.values() if e.lease is not None]
+        overdue = sum(now_ms >= lease.deadline_ms for lease in leased)
+        index = choose(
+            waiting, now_ms, ready=len(ready) + len(leased), threads=max(1, self._threads - overdue), slice_ms=SLICE_MS
+        )
+        return ready[index], Job.TURN
+
+    def _takable(self, now_ms: int) -> Iterator[tuple[Entry, Job]]:
+        """What could be done, in no order; notes since when tasks are ready."""
+        wall_ms = self._clock.wall_ms()
+        for entry in self._retiring:
+            if entry.lease is None:
+                yield entry, Job.LEAVE
+        for entry in () if self.closing else self._entries.values():
+            if entry.lease is not None:
+                continue
+            if entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
+                entry.release()
+            job = self._job(entry, now_ms, wall_ms)
+            if job is None:
+                entry.since_ms = None
+                continue
+            if entry.since_ms is None:
+                entry.since_ms = now_ms
+            yield entry, job
+
+    def _job(self, entry: Entry, now_ms: int, wall_ms: int) -> Job | None:
+        task = entry.task
+        if task.applying:
+            return Job.APPLY
+        if entry.place is Place.LOCKED or (entry.failure is not None and now_ms < entry.failure.again_ms):
+            return None
+        if entry.flush and task.unflushed:
+            return Job.FLUSH
+        if self._is_paused(entry):
+            return None
+        if not task.initialised:
+            return Job.TURN
+        due_ms = task.next_punctuation_ms()
+        ready = (due_ms is not None and due_ms <= wall_ms) or (not entry.full and task.ready(wall_ms))
+        return Job.TURN if ready else None
+
+    def give_back(self, lease: Lease, error: BaseException | None = None, removed: Removed | None = None) -> None:
+        """The thread is done with it: it was this far, or failed, or this is what became of the task."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            entry = lease.entry
+            if entry.lease is not lease:
+                raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
+            entry.lease, entry.place, entry.limit = None, Place.IDLE, lease.limit
+            self.processed += lease.processed
+            if lease.full and not entry.full:
+                entry.full = True
+                self.held_back += 1
+            if entry.fate is not None:
+                self._gone(entry, removed, error)
+            elif error is not None:
+                self._note(entry, error, lease.processed > 0, now_ms)
+            else:
+                self._settle(entry, lease, now_ms)
+            self._news.notify_all()
+
+    def _settle(self, entry: Entry, lease: Lease, now_ms: int) -> None:
+        if lease.processed or (lease.job is Job.TURN and not lease.stop):
+            entry.failure = None
+        if entry.failure is not None:
+            entry.quarantine(entry.failure)
+        elif lease.job is Job.FLUSH and entry.flush:
+            entry.flush = False
+            entry.place, entry.locked_until_ms = Place.LOCKED, now_ms + LOCK_MS
+            entry.task.lifecycle.move(State.LOCKED)
+
+    def _note(self, entry: Entry, error: BaseException, progress: bool, now_ms: int) -> None:
+        before = None if progress else entry.failure
+        lasting = lasts(error) or not entry.task.initialised
+        failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
+        entry.quarantine(failure)
+        if failure.first and not lasting:
+            log.warning(
+                "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
+                "%s",
+                entry.task.id, self._timeout_ms, error,
+            )  # fmt: skip
+
+    def _gone(self, entry: Entry, removed: Removed | None, error: BaseException | None) -> None:
+        """Its fate has come, or it is still to come."""
+        if removed is not None:
+            self._retiring.remove(entry)
+            self._give(removed)
+            return
+        if error is not None:
+            log.info("task %s failed after it was taken away, which is void: %s", entry.task.id, error)
+        self._look.notify()
+
+    def _give(self, removed: Removed) -> None:
+        self._in_transit -= 1
+        if self._abandoned:
+            log.info("task %s is back after the end of its thread, and closed", removed.task.id)
+        self._removed.append(removed)
+        self._news.notify_all()
+
+    @property
+    def abandoned(self) -> bool:
+        """Nobody takes back what is in transit."""
+        return self._abandoned
+
+    def wait(self, most_ms: int = IDLE_MS) -> None:
+        """Sleep until there may be something to do."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if self.closing or any(True for _ in self._takable(now_ms)):
+                return
+            self._idle += 1
+            try:
+                self._look.wait(self._sleep_ms(now_ms, most_ms) / 1000)
+            finally:
+                self._idle -= 1
+
+    def _sleep_ms(self, now_ms: int, most_ms: int) -> int:
+        """Until the next punctuation, or the next try of what failed."""
+        wall_ms, sleep_ms = self._clock.wall_ms(), most_ms
+        for entry in self._entries.values():
+            if entry.lease is not None or self._is_paused(entry):
+                continue
+            if entry.failure is not None:
+                sleep_ms = min(sleep_ms, entry.failure.again_ms - now_ms)
+                continue
+            due_ms = entry.task.next_punctuation_ms()
+            if due_ms is not None:
+                sleep_ms = min(sleep_ms, due_ms - wall_ms)
+            if not entry.full and entry.task.buffered():
+                sleep_ms = min(sleep_ms, LOOK_MS)
+        return max(1, sleep_ms)
+
+    # -- what there is
+
+    def tasks(self) -> Collection[Task]:
+        with self._lock:
+            return [entry.task for entry in self._entries.values()]

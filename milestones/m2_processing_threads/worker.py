@@ -1,0 +1,123 @@
+"""A processing thread: takes a task, does what is to be done about it, gives it back.
+
+*Guarantees*: it has at most one task; whatever is raised, the task is given back, with the error. A task is had for a
+time slice, or for one record if that takes longer; a request about it is heeded at the next record's boundary.
+*Assumes*: nothing but the scheduler.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from milestones.baseline.processing import retired
+from milestones.m2_processing_threads.entries import Job, Lease
+from milestones.parts import Fate, Removed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from milestones.common.clock import Clock
+    from milestones.m2_processing_threads.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+MOST_RECORDS = 500
+"""Records of one batch, at most: between two batches requests are looked at."""
+
+SHORT_MS, LONG_MS = 4, 10
+"""A batch that takes less, or more, makes the next one larger, or smaller."""
+
+
+class Worker:
+    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them."""
+
+    def __init__(self, name: str, scheduler: Scheduler, clock: Clock, most_output_bytes: Callable[[], int]) -> None:
+        self._name, self._scheduler, self._clock = name, scheduler, clock
+        self._most_output_bytes = most_output_bytes
+
+    def run_once(self) -> bool:
+        """1. take a task; 2. do what its lease is for; 3. give it back. False: there is nothing to do."""
+        lease = self._scheduler.take(self._name)
+        if lease is None:
+            return False
+        error: BaseException | None = None
+        removed: Removed | None = None
+        try:
+            removed = self._work(lease)
+        except BaseException as raised:
+            error = raised
+        self._scheduler.give_back(lease, error, removed)
+        return True
+
+    def _work(self, lease: Lease) -> Removed | None:
+        match lease.job:
+            case Job.LEAVE:
+                return self._leave(lease)
+            case Job.APPLY:
+                lease.task.apply()
+            case Job.FLUSH:
+                lease.task.flush()
+            case Job.TURN:
+                self._turn(lease)
+        return None
+
+    def _leave(self, lease: Lease) -> Removed:
+        """What was confirmed is applied before anything else becomes of the task; if that fails it is restored."""
+        task, fate = lease.task, lease.entry.fate
+        try:
+            task.apply()
+        except Exception as error:
+            log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
+        if self._scheduler.abandoned or fate is None:
+            fate = Fate.CLOSE
+        return retired(task, fate)
+
+    def _turn(self, lease: Lease) -> None:
+        task, clock = lease.task, self._clock
+        task.initialise()
+        task.punctuate(clock.wall_ms())
+        began_ms = clock.monotonic_ms()
+        while not lease.stop:
+            done = task.process(lease.limit, clock.wall_ms())
+            now_ms = clock.monotonic_ms()
+            dry, took_ms = done < lease.limit, now_ms - began_ms
+            if task.output_bytes() >= self._most_output_bytes():
+                lease.full = True
+            if dry or lease.full or now_ms >= lease.deadline_ms:
+                self._adapt(lease, took_ms)
+                return
+            self._adapt(lease, took_ms)
+            per_record_ms = took_ms / done
+            fitting = int((lease.deadline_ms - now_ms) / per_record_ms) if per_record_ms else MOST_RECORDS
+            if fitting < 1:
+                return
+            lease.limit = min(lease.limit, fitting)
+            began_ms = now_ms
+
+    def _adapt(self, lease: Lease, took_ms: int) -> None:
+        if took_ms > LONG_MS:
+            lease.limit = max(1, lease.limit // 2)
+        elif took_ms < SHORT_MS:
+            lease.limit = min(MOST_RECORDS, lease.limit * 2)
+
+
+class ProcessingThread(threading.Thread):
+    """Drives a `Worker` until the scheduler is closed and nothing is left to do.
+
+    *Owns*: the worker. *Receives* and *sends* what that does.
+    """
+
+    def __init__(self, name: str, scheduler: Scheduler, clock: Clock, most_output_bytes: Callable[[], int]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._scheduler = scheduler
+        self._worker = Worker(name, scheduler, clock, most_output_bytes)
+
+    def run(self) -> None:
+        while True:
+            if self._worker.run_once():
+                continue
+            if self._scheduler.closing:
+                return
+            self._scheduler.wait()
