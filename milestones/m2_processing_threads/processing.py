@@ -9,11 +9,13 @@ no matter of a record is raised at once.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.processing import retired
-from milestones.m2_processing_threads.scheduler import Scheduler
-from milestones.m2_processing_threads.worker import ProcessingThread
+from milestones.m2_processing_threads.scheduler import Scheduler, wait
+from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:
@@ -43,10 +45,29 @@ def share_of_threads(config: StreamsConfig, index: int) -> int:
     return max(1, each + (index <= more))
 
 
+class Running(Protocol):
+    """A worker at work: a thread."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def start(worker: Worker) -> Running:
+    thread = ProcessingThread(worker)
+    thread.start()
+    return thread
+
+
 class ThreadedProcessing:
     """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on."""
 
-    def __init__(self, context: ThreadContext) -> None:
+    def __init__(
+        self,
+        context: ThreadContext,
+        launch: Callable[[Worker], Running] = start,
+        wait: Callable[[threading.Condition, int], object] = wait,
+    ) -> None:
+        """`launch` starts a thread for a worker; others than the defaults are for tests."""
+        self._launch = launch
         self._context, self._clock = context, context.clock
         self._count = share_of_threads(context.config, context.index)
         priorities = context.config.task_priorities
@@ -56,8 +77,9 @@ class ThreadedProcessing:
             context.config.task_timeout_ms,
             lambda id: priorities.get(id.subtopology, 1),
             self._most_output_bytes,
+            wait,
         )
-        self._threads: list[ProcessingThread] = []
+        self._threads: list[Running] = []
         self._tasks: dict[TaskId, Task] = {}
         self._fetched_ms = 0
         self._look_ms = FIRST_LOOK_MS
@@ -79,9 +101,7 @@ class ThreadedProcessing:
         base = self._context.name.replace("StreamThread", "ProcessingThread")
         while len(self._threads) < self._count:
             name = f"{base}-{len(self._threads) + 1}"
-            thread = ProcessingThread(name, self._scheduler, self._clock, self._most_output_bytes)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(self._launch(Worker(name, self._scheduler, self._clock, self._most_output_bytes)))
 
     def remove(self, task: TaskId, fate: Fate) -> None:
         del self._tasks[task]

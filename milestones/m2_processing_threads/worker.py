@@ -34,13 +34,19 @@ class Worker:
     """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them."""
 
     def __init__(self, name: str, scheduler: Scheduler, clock: Clock, most_output_bytes: Callable[[], int]) -> None:
-        self._name, self._scheduler, self._clock = name, scheduler, clock
+        self.name, self._scheduler, self._clock = name, scheduler, clock
         self._most_output_bytes = most_output_bytes
 
+    @property
+    def over(self) -> bool:
+        """Nothing will come any more."""
+        return self._scheduler.closing
+
     def run_once(self) -> bool:
-        """1. take a task; 2. do what its lease is for; 3. give it back. False: there is nothing to do."""
-        lease = self._scheduler.take(self._name)
+        """1. take a task; 2. do what its lease is for; 3. give it back. False: there was nothing to do, for a while."""
+        lease = self._scheduler.take(self.name)
         if lease is None:
+            self._scheduler.sleep()
             return False
         error: BaseException | None = None
         removed: Removed | None = None
@@ -109,15 +115,10 @@ class ProcessingThread(threading.Thread):
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
 
-    def __init__(self, name: str, scheduler: Scheduler, clock: Clock, most_output_bytes: Callable[[], int]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._scheduler = scheduler
-        self._worker = Worker(name, scheduler, clock, most_output_bytes)
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(name=worker.name, daemon=True)
+        self._worker = worker
 
     def run(self) -> None:
-        while True:
-            if self._worker.run_once():
-                continue
-            if self._scheduler.closing:
-                return
-            self._scheduler.wait()
+        while self._worker.run_once() or not self._worker.over:
+            pass
