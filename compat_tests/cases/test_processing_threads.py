@@ -255,6 +255,27 @@ def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, cache:
     assert outputs < inputs
 
 
+@pytest.mark.full
+def test_behind_caches_too_other_tasks_are_committed_while_a_call_runs(world: World) -> None:
+    if not threaded(world):
+        pytest.skip("one thread does everything, one thing after the other")
+    app = running(world, statestore_cache_max_bytes=10_000_000)
+    call, took = taking(world, 0, CALL_MS), list[float]()
+    rest = all_but(world, call.place)
+    world.feeds["in"].send([call.sent])
+    call.begins(app)
+    while not call.has_ended(app):
+        world.feeds["in"].send(world.records(50, KEYS))
+        began = time.monotonic()
+        world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks are committed")
+        took.append(time.monotonic() - began)
+    world.processed()
+    app.stop()
+    print(f"beside a call {len(took)} commits took {max(took):.2f} s at most")
+    judge(world, replace(CALLS, thinned=True))
+    assert max(took) < PROMPT_S
+
+
 @pytest.mark.short_under("exactly_once_v2")
 def test_what_goes_by_the_clock_is_punctual_while_another_tasks_call_runs(world: World) -> None:
     if not threaded(world):
@@ -327,6 +348,17 @@ def test_the_errors_of_two_tasks_are_kept_apart(world: World) -> None:
     world.processed()
     app.stop()
     judge(world, CALLS)
+
+
+@pytest.mark.full
+def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world: World) -> None:
+    world.create(out=PARTITIONS)
+    feed = world.input("in", 6)
+    feed.send(world.records(5_000, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
+    app = world.instance("count-by-value", output_buffer_max_bytes=1, **THREADS).start()
+    world.processed([BY_VALUE_REPARTITION])
+    app.stop()
+    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
 
 @pytest.mark.short_under("exactly_once_v2")
