@@ -1,7 +1,8 @@
 """Named points at which a test can make a running process fail.
 
 `MILESTONES_FAULT=point:action:nth` arms one: at the nth time that a thread reaches `point`, `action` happens: `kill`
-(SIGKILL to itself), `stop` (SIGSTOP), `raise`, or `sleep=MS`. Several, separated by commas, arm several.
+(SIGKILL to itself), `stop` (SIGSTOP), `raise`, `abort` (in a commit: it fails as by an abortable error of Kafka's), or
+`sleep=MS`. Several, separated by commas, arm several.
 
 *Guarantees*: unset, reaching a point costs one call of an empty function.
 *Assumes*: the environment is set before the process starts.
@@ -16,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from milestones.common.errors import TaskCorruptedError
 
 POINTS: dict[str, str] = {
     "commit.before-flush": "all tasks are frozen, their last outputs aren't sent",
@@ -63,6 +66,8 @@ def perform(action: str, point: str) -> None:
     name, _, argument = action.partition("=")
     if name == "raise":
         raise InjectedFault(f"injected at {point}")
+    if name == "abort":
+        raise TaskCorruptedError(f"injected at {point}", [])
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
@@ -73,11 +78,11 @@ def parse(text: str) -> list[Fault]:
     """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
     faults = []
     for item in filter(None, text.split(",")):
-        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|sleep=\d+)(?::([1-9]\d*))?", item)
+        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|abort|sleep=\d+)(?::([1-9]\d*))?", item)
         if match is None or match[1] not in POINTS:
             raise ValueError(
                 f"MILESTONES_FAULT={text!r}: expected point:action:nth with a point of {', '.join(POINTS)} "
-                "and an action of kill, stop, raise, sleep=MS"
+                "and an action of kill, stop, abort, raise, sleep=MS"
             )
         faults.append(Fault(match[1], match[2], int(match[3] or 1)))
     return faults

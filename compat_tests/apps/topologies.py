@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from itertools import islice
 
+from compat_tests.apps.calls import TICKS, Calls, Ticks
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
@@ -163,6 +164,25 @@ def unwritable(app: str) -> StreamsBuilder:
     return builder
 
 
+def calls(app: str) -> StreamsBuilder:
+    """The count of records per key of `in`, each counted twice: before and behind the call that its value asks for."""
+    builder = StreamsBuilder()
+    twice = builder.stream(f"{app}-in", key=TEXT, value=TEXT).process_values(Calls)
+    twice.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def ticks(app: str) -> Topology:
+    """in -> out, each behind the call that its value asks for; and what each task does by the clock, to `ticks`."""
+    return (
+        Topology()
+        .add_source("in", f"{app}-in", key=TEXT, value=TEXT)
+        .add_processor("calls", Ticks, "in")
+        .add_sink("out", f"{app}-out", "calls", key=TEXT, value=TEXT)
+        .add_sink(TICKS, f"{app}-ticks", "calls", key=TEXT, value=TEXT)
+    )
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "copy": copy,
     "count": count,
@@ -174,6 +194,8 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "later": later,
     "fragile": fragile,
     "unwritable": unwritable,
+    "calls": calls,
+    "ticks": ticks,
 }
 
 PLAN = "plan:"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
-from compat_tests.cases.steps import TOLERANT
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
@@ -15,8 +15,7 @@ from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from milestones.flags import STAGES, parse_milestones, stage_name
 
-FLAGS = frozenset(stage.flag for stage in STAGES if stage.flag is not None)
-BASELINE = "baseline"
+FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
 
 
 def stall(world: World, one: Instance) -> None:
@@ -40,28 +39,32 @@ ENDS: dict[str, Callable[[World, Instance], None]] = {
 """How an instance ends before it is started as another stage."""
 
 
-def without(stage: str, flags: frozenset[str]) -> str:
-    """The stage that lacks these flags."""
-    return stage_name(parse_milestones(stage) - flags)
+def the_one_before(stage: str) -> str:
+    """The set of flags that lacks the newest of this one's."""
+    flags = parse_milestones(stage)
+    return stage_name(flags - set([flag for flag in FLAGS if flag in flags][-1:]))
+
+
+def the_baseline(_: str) -> str:
+    return stage_name(frozenset())
 
 
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("end", ["stops", *(pytest.param(one, marks=pytest.mark.full) for one in ("kills", "stalls"))])
-@pytest.mark.parametrize(
-    "lacking",
-    [FLAGS, pytest.param(frozenset({TOLERANT}), marks=pytest.mark.full)],
-    ids=["from the baseline", "from less tolerance"],
-)
+@pytest.mark.parametrize("other", [the_one_before, pytest.param(the_baseline, marks=pytest.mark.full)])
 def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_output_stays_exact(
-    world: World, lacking: frozenset[str], end: str
+    world: World, other: Callable[[str], str], end: str
 ) -> None:
-    """From the baseline; and, where this stage has more, from the one that differs in `lacking` only."""
-    start = without(world.stage, lacking)
-    if start == world.stage or (start == BASELINE and lacking != FLAGS):
-        pytest.skip("there is no such stage below this one")
+    start = other(world.stage)
+    if start == world.stage:
+        pytest.skip("it is there")
+    if other is the_baseline and start == the_one_before(world.stage):
+        pytest.skip("it is the one before")
     world.create(out=4)
     feed = world.input("in", 6)
-    settings = {"num_stream_threads": 2, "num_standby_replicas": 1, **METRICS}
+    settings: dict[str, Any] = {
+        "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
+    }  # fmt: skip
     group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
 
     def load() -> None:

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import psutil
 
-from compat_tests.apps import STATE, STATUS
+from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -100,7 +101,7 @@ class Instance:
             )
         return self
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal, if there is anybody to get it."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
@@ -116,6 +117,19 @@ class Instance:
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
+
+    def add_thread(self) -> None:
+        """Have the living process start one more stream thread; returns when it has done so."""
+        self._change_threads(signal.SIGUSR2, ADDED)
+
+    def remove_thread(self) -> None:
+        """Have the living process end one of its stream threads; returns when that one has ended."""
+        self._change_threads(signal.SIGHUP, REMOVED)
+
+    def _change_threads(self, number: Signals, said: str) -> None:
+        before = self.log().count(said)
+        self.signal(number)
+        until(lambda: self.log().count(said) > before, f"{self.name} logs {said!r}", EXIT_S, self.must_live)
 
     def wait(self, timeout_s: float = EXIT_S) -> int:
         """Wait for the end; the exit code."""

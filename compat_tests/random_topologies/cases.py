@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -74,7 +74,8 @@ class Fault:
 class Case:
     """`batch`: records of one batch of input, over `keys` keys; `rest`: batches behind the last fault. `static`:
     the members are static ones. `cache`: bytes. `seed`: of the inputs. `standbys`, `lag`, `warmups`: what the config
-    calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`. `session_ms`: of the members."""
+    calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`; `workers`:
+    `num_processing_threads`; `session_ms`: of the members."""
 
     seed: int
     guarantee: str
@@ -92,6 +93,7 @@ class Case:
     lag: int = 10_000
     warmups: int = 2
     session_ms: int = 6_000
+    workers: int = 1
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -144,7 +146,8 @@ def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults
     weights = [1 if kind in SLOW else {"kill": 4, "point": 8}.get(kind, 2) for kind in kinds]
     chosen = rng.choices(kinds, weights, k=1 if quick else rng.randint(1, 4))
     faults = [replace(_fault(rng, kind, quick), calm=rng.random() < 0.7) for kind in chosen]
-    return replace(case, faults=tuple(faults))
+    calls = rng.choice([0, min(50, 200 // case.batch)])  # some ten seconds in all, if one after the other
+    return replace(case, faults=tuple(faults), workers=rng.choice([1, 2, 3, 8]), plan=replace(plan, calls=calls))
 
 
 def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bool = True) -> Iterator[Case]:
@@ -211,10 +214,9 @@ def simpler(case: Case) -> list[Case]:
     plainer = [_instead(paths, at, one) for at, path in enumerate(paths) for one in _plainer(path)]
     found += [_with_paths(case, some) for some in plainer if _works(some, case)]
     less: list[dict[str, Any]] = [{"instances": 1}, {"threads": 1}, {"cache": 0}, {"static": True}, {"commit_ms": 100}]
-    less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}]
+    less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}, {"workers": 1}, {"plan": replace(case.plan, calls=0)}]
     less += [{"batch": max(1, case.batch // 4)}, {"keys": max(1, case.keys // 5)}, {"rest": 0}]
-    now = asdict(case)
-    return found + [replace(case, **change) for change in less if any(now[at] != value for at, value in change.items())]
+    return found + [one for one in (replace(case, **change) for change in less) if one != case]
 
 
 def _plainer(path: Path) -> list[Path]:

@@ -100,6 +100,7 @@ class Course:
             f"plan:{case.plan.text()}",
             name,
             num_stream_threads=case.threads,
+            num_processing_threads=case.workers,
             statestore_cache_max_bytes=case.cache,
             commit_interval_ms=case.commit_ms,
             group_instance_id=name if case.static else None,

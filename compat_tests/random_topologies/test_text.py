@@ -79,7 +79,7 @@ def test_an_application_is_started_with_a_plan_in_text() -> None:
     described = str(named(f"plan:{PLAN.text()}")("app").build().describe())  # type: ignore[union-attr]
     assert "app-in1" in described
     assert "app-out1" in described
-    with pytest.raises(ValueError, match="no topology 'nothing'; there are copy, count"):
+    with pytest.raises(ValueError, match="no topology 'nothing'; there are calls, copy, count"):
         named("nothing")
 
 
