@@ -65,6 +65,11 @@ REFUSED_RECORD = TOO_LARGE | frozenset(
 )
 """Codes by which the broker, or the client at once, refuses a record for good; others may pass."""
 
+REFUSED_WITH_ANOTHER = frozenset(
+    {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+)
+"""Codes of records that weren't refused themselves: another one of their batch or transaction was."""
+
 REFUSED_TOPIC = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

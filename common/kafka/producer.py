@@ -29,7 +29,14 @@ from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.clients import ConnectionWatch, Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
-from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of, is_passing
+from milestones.common.kafka.failures import (
+    REFUSED_RECORD,
+    REFUSED_TOPIC,
+    REFUSED_WITH_ANOTHER,
+    TOO_LARGE,
+    error_of,
+    is_passing,
+)
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
@@ -46,6 +53,16 @@ REFUSED_IN_TRANSACTION = (
     "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
     "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
 )
+
+
+class RefusedInTransactionError(ProductionError):
+    """A record of the transaction was refused by the broker. `single`: the client can tell which one (`tells_apart`);
+    else it is about a topic, or a whole batch."""
+
+    def __init__(self, message: str, *, single: bool) -> None:
+        super().__init__(message)
+        self.single = single
+
 
 CLOSE_TIMEOUT_MS = 10_000
 """librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
@@ -76,7 +93,8 @@ class OutputProducer(Owned):
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
-    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread.
+    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has outputs of
+    transactions too, at the cost of a report for each output.
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
@@ -91,7 +109,7 @@ class OutputProducer(Owned):
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
-        self.in_transaction = self._closed = False
+        self.in_transaction = self.tells_apart = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
@@ -114,7 +132,7 @@ class OutputProducer(Owned):
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
-        reports = [None if self.transactional else refuse] * len(outputs)
+        reports = [refuse if self.tells_apart or not self.transactional else None] * len(outputs)
         for index in _last_of_changelogs(outputs, changelogs):
             if self.transactional:
                 reports[index] = acknowledge
@@ -145,11 +163,11 @@ class OutputProducer(Owned):
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
         """Two delivery reports of a task: of a transaction's last record of a changelog, that notes its offset, and of
-        all outputs without one. Whatever else a transaction loses makes it fail as a whole."""
+        all outputs without one, or when they are told apart. What a transaction loses makes it fail as a whole."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message) -> None:
-                if error is not None:
+                if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
                     self.refused.append(Refused(task, error, _output(message), dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
@@ -248,7 +266,10 @@ class OutputProducer(Owned):
             error = error_of(exception)
             if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
                 advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
-                raise ProductionError(f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}") from exception
+                single = error.code() in REFUSED_RECORD - TOO_LARGE
+                raise RefusedInTransactionError(
+                    f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single
+                ) from exception
             raise
 
     def abort(self, timeout_ms: int) -> None:

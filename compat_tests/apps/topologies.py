@@ -37,7 +37,7 @@ class Words(Processor):
 
 
 WAITING = "waiting"
-TICK_MS, PER_TICK = 200, 5
+TICK_MS, PER_TICK = 200, 8
 
 
 class Later(Processor):

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.cases.steps import TOLERANT
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.flags import STAGES, parse_milestones, stage_name
 
+FLAGS = frozenset(stage.flag for stage in STAGES if stage.flag is not None)
 BASELINE = "baseline"
 
 
+def stall(world: World, one: Instance) -> None:
+    """Longer than its session and its transaction, then a clean stop."""
+    one.pause()
+
+    def given_up() -> object:
+        members = world.cluster.members(world.application_id)
+        return (bool(members) and not any(name.startswith(one.name) for name in members)) or Not(str(set(members)))
+
+    world.wait(given_up, f"{one.name} is given up")
+    one.resume()
+    one.stop()
+
+
+ENDS: dict[str, Callable[[World, Instance], None]] = {
+    "stops": lambda world, one: one.stop(),
+    "kills": lambda world, one: one.kill(),
+    "stalls": stall,
+}
+"""How an instance ends before it is started as another stage."""
+
+
+def without(stage: str, flags: frozenset[str]) -> str:
+    """The stage that lacks these flags."""
+    return stage_name(parse_milestones(stage) - flags)
+
+
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize("kills", [False, pytest.param(True, marks=pytest.mark.full)], ids=["stops", "kills"])
-def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_output_stays_exact(
-    world: World, kills: bool
+@pytest.mark.parametrize("end", ["stops", *(pytest.param(one, marks=pytest.mark.full) for one in ("kills", "stalls"))])
+@pytest.mark.parametrize(
+    "lacking",
+    [FLAGS, pytest.param(frozenset({TOLERANT}), marks=pytest.mark.full)],
+    ids=["from the baseline", "from less tolerance"],
+)
+def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_output_stays_exact(
+    world: World, lacking: frozenset[str], end: str
 ) -> None:
-    if world.stage == BASELINE:
-        pytest.skip("it is there")
+    """From the baseline; and, where this stage has more, from the one that differs in `lacking` only."""
+    start = without(world.stage, lacking)
+    if start == world.stage or (start == BASELINE and lacking != FLAGS):
+        pytest.skip("there is no such stage below this one")
     world.create(out=4)
     feed = world.input("in", 6)
     settings = {"num_stream_threads": 2, "num_standby_replicas": 1, **METRICS}
@@ -30,7 +69,7 @@ def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_outp
 
     def bounce(one: Instance, stage: str) -> None:
         load()
-        one.kill() if kills else one.stop()
+        ENDS[end](world, one)
         load()
         one.start(milestones=stage)
         world.group_is(*group)
@@ -38,11 +77,13 @@ def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_outp
 
     load()
     for one in group:
-        one.start(milestones=BASELINE)
+        one.start(milestones=start)
     world.group_is(*group)
-    for stage in (world.stage, BASELINE):
+    for stage in (world.stage, start):
         for one in group:
             bounce(one, stage)
     world.processed([BY_VALUE_REPARTITION])
     stop_all(group)
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=kills)
+    judge(
+        world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=end != "stops", zombies=end == "stalls"
+    )

@@ -180,13 +180,19 @@ class Cluster:
             tail.to_the_end(timeout_s)
             return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
 
-    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
-        """What the broker wrote down about a group (see `oracles.group.history`): nothing before its first group."""
+    def group_place(self, group: str) -> Place | None:
+        """Where the broker writes down all about a group; None before its first group."""
         offsets = self.admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC)
         if offsets is None or not offsets.partitions:
+            return None
+        return Place(OFFSETS_TOPIC, java_hash(group) % len(offsets.partitions))  # those without a leader count too
+
+    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
+        """What the broker wrote down about a group (see `oracles.group.history`)."""
+        place = self.group_place(group)
+        if place is None:
             return []
-        partition = java_hash(group) % len(offsets.partitions)  # of all of them, those without a leader too
-        with Tail(self, (), [Place(OFFSETS_TOPIC, partition)]) as tail:
+        with Tail(self, (), [place]) as tail:
             tail.to_the_end(timeout_s)
             return tail.rows
 

@@ -43,7 +43,7 @@ class Instance:
     """The module that is run, and what its command line has before the topology's name."""
 
     def __init__(self, name: str, topology: str, config: Mapping[str, Any], directory: Path) -> None:
-        self.name, self._topology, self._directory = name, topology, directory
+        self.name, self.topology, self._directory = name, topology, directory
         self.state_dir = directory / f"{name}-state"
         self.config = {"state_dir": str(self.state_dir), "client_id": name, **config}
         self.log_file = directory / f"{name}.log"
@@ -82,7 +82,7 @@ class Instance:
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         config_file.write_text(as_toml({**self.config, **changes}))
-        command = [sys.executable, "-m", *self.entry, self._topology, "--config", str(config_file)]
+        command = [sys.executable, "-m", *self.entry, self.topology, "--config", str(config_file)]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1
         self.may_end = fault is not None

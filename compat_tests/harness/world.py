@@ -28,7 +28,7 @@ from compat_tests.harness.situation import situation
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
-from compat_tests.oracles.transactions import Transaction, transactions
+from compat_tests.oracles.transactions import Transaction, expired, transactions
 from milestones.flags import parse_milestones
 
 PROGRESS_S = 90.0
@@ -200,12 +200,23 @@ class World:
 
         self.wait(settled, f"the group is {[one.name for one in instances]} and has all inputs", timeout_s)
 
-    def history(self) -> History:
-        return history(self.application_id, self.cluster.group_rows(self.application_id))
+    def history(self, before: int | None = None) -> History:
+        """What the broker wrote down about the group. `before`: only up to there, as `history_end` said."""
+        rows = self.cluster.group_rows(self.application_id)
+        return history(self.application_id, (row for row in rows if before is None or row.offset < before))
+
+    def history_end(self) -> int:
+        """How much the broker has written down so far."""
+        place = self.cluster.group_place(self.application_id)
+        return self.cluster.ends([place])[place] if place is not None else 0
 
     def transactions(self) -> list[Transaction]:
         """All transactions of the application."""
         return transactions(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
+
+    def expired(self) -> set[str]:
+        """Its transactional ids that Kafka has forgotten."""
+        return expired(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
 
     def end(self) -> None:
         """End every process, delete every topic."""

@@ -110,7 +110,7 @@ def test_every_kind_is_explained_to_users(made: Made) -> None:
 
 
 def test_every_mutation_of_the_runtime_and_every_kind_of_finding_is_seen_from_end_to_end() -> None:
-    seen = (HERE / "test_mutations.py").read_text("utf-8")
+    seen = "".join(path.read_text("utf-8") for path in HERE.glob("test_mutations*.py"))
     assert mutated.MODULES
     assert sorted(name for name in mutations.MUTATIONS if f'"{name}"' not in seen) == []
     kinds = {kind for path in CHECKED if path.parent.name == "oracles" for kind in documented(path)}

@@ -74,6 +74,7 @@ class ThreadClients:
 
     def renew_producer(self, within_ms: int | None = None) -> None:
         old, self.producer = self.producer, self._new_producer()
+        self.producer.tells_apart = old.tells_apart
         if not old.transactional:
             # Nothing fences it.
             old.close()

@@ -39,6 +39,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import error_of, is_fenced, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.budget import Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions
 from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
@@ -72,6 +73,10 @@ class InPlaceRecovery:
                 self._note_fencing(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
             case TaskCorruptedError() | StateCorruptError():
+                return self._abort(error, budget, ask=False)
+            case RefusedInTransactionError() if error.single and not self._clients.producer.tells_apart:
+                # Once more, with a report for each output: then its handler is asked (KIP-691).
+                self._clients.producer.tells_apart = True
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
                 return self._abort(error, budget, ask=True)

@@ -65,8 +65,9 @@ class ResolvedTransaction:
             self._repeat(lambda: producer.commit(budget.left_ms(CALL_MS)), budget)
         except KafkaException as error:
             self._resolve(error, offsets, budget)
-            return
-        self._begin_anew_if_disconnected(budget)
+        else:
+            self._begin_anew_if_disconnected(budget)
+        self._clients.producer.tells_apart = False
 
     def failed(self, staged: Mapping[Task, Staged]) -> None:
         """Nothing: the roll-back that follows drops what was staged."""

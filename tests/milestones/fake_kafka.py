@@ -166,7 +166,7 @@ class FakeProducer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self.closed = self.disconnected = False
+        self.closed = self.disconnected = self.tells_apart = False
         self.age: int | None = None
 
     def fail(self, call: str, *errors: Exception) -> None:

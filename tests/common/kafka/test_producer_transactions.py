@@ -17,7 +17,7 @@ from milestones.common.errors import OwnershipError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import group_metadata
-from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.testing import StepClock
 
@@ -209,3 +209,26 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(OwnershipError, match="OutputProducer belongs to thread"):
             producer.poll()
     producer.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("tells_apart", [False, True])
+def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
+    t = Transacting(kafka)
+    topic = f"compact-{t.id}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})]).values():
+        made.result(20)
+    t.producer.tells_apart = tells_apart
+    good, bad = (Output(topic, 0, key, b"v", 5, None, "sink") for key in (b"k", None))
+    t.producer.send(TASK, [good, bad, good])
+    t.producer.flush(TIMEOUT_MS)
+    refused = [(one.output.topic, one.output.key, one.sent) for one in t.producer.refused]
+    with pytest.raises(RefusedInTransactionError) as caught:
+        t.producer.commit(TIMEOUT_MS)
+    assert caught.value.single
+    assert refused == ([(topic, None, True)] if tells_apart else [])
+    t.producer.abort(TIMEOUT_MS)
+    t.producer.send(TASK, [good])
+    t.producer.commit(TIMEOUT_MS)
+    t.producer.close()

@@ -17,6 +17,7 @@ from milestones.common.errors import (
     TransactionalIdError,
 )
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.records import TaskId
 from milestones.m3_fencing_tolerance.recovery import TAKEOVER_WINDOW_MS, InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
@@ -210,3 +211,27 @@ def test_a_take_over_while_the_new_producer_is_made_counts_too() -> None:
     assert recovery.recover(FENCED, [])
     with pytest.raises(TransactionalIdError):
         recovery.recover(FENCED, [])
+
+
+# -- a record that the broker refuses
+
+
+def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_told_apart() -> None:
+    world, recovery = made()
+    assert recovery.recover(RefusedInTransactionError("refused", single=True), [])
+    assert world.producer.tells_apart
+    assert world.producer.calls[-2:] == ["abort", "poll"]
+
+
+def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_ends_the_thread() -> None:
+    world, recovery = made()
+    world.producer.tells_apart = True
+    with pytest.raises(RefusedInTransactionError):
+        recovery.recover(RefusedInTransactionError("refused", single=True), [])
+
+
+def test_a_batch_that_is_too_large_and_a_topic_that_is_refused_end_the_thread() -> None:
+    world, recovery = made()
+    with pytest.raises(RefusedInTransactionError):
+        recovery.recover(RefusedInTransactionError("refused", single=False), [])
+    assert not world.producer.tells_apart
