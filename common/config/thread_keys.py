@@ -32,8 +32,9 @@ class ThreadKeys:
         dict[int, int](),
         importance="low",
         stage="m2",
-        doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` the tasks of sub-topology 0 get four times as much "
-        "time of the processing threads as those of weight 1, which all others have, while there isn't enough for all.",
+        doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
+        "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
+        "enough for all. Nobody starves.",
     )
     output_buffer_max_bytes = ConfigKey(
         integer(at_least=1),

@@ -123,11 +123,17 @@ class OutputProducer(Owned):
         return self._connections.lost
 
     def send(
-        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), *, dead_letters: bool = False
-    ) -> None:
-        """Hand `outputs` to the client, in order; begins the transaction when there is none. Waits while the client's
-        queue is full. What the client refuses (too large, say) is left out and goes to `refused`. Raises as `commit`
-        when the transaction has failed."""
+        self,
+        task: TaskId,
+        outputs: Sequence[Emitted],
+        changelogs: Collection[str] = (),
+        *,
+        dead_letters: bool = False,
+        wait: bool = True,
+    ) -> Sequence[Emitted]:
+        """Hand `outputs` to the client, in order; begins the transaction when there is none. What the client refuses
+        (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, or, without
+        `wait`, gives back what there was no room for. Raises as `commit` when the transaction has failed."""
         self._check_owner()
         self.begin()
         produce = self._producer.produce
@@ -138,18 +144,21 @@ class OutputProducer(Owned):
                 reports[index] = acknowledge
             else:
                 self._logged.add(TopicPartition(*outputs[index][:2]))
-        for output, on_delivery in zip(outputs, reports, strict=True):
+        for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                     break
                 except BufferError:
+                    if not wait:
+                        return outputs[index:]
                     with self._waiting():
                         self._producer.poll(0.05)
                 except KafkaException as exception:
                     self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
                     break
+        return ()
 
     def _refusal(self, exception: KafkaException) -> KafkaError:
         """Why the client refuses one output; raises when it's more than that output."""

@@ -8,7 +8,7 @@ merged with it, the same records' offsets, stream times and writes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,15 +35,16 @@ class Boundary:
         self.outputs: list[Emitted] = []
         self.changed = False
 
-    def take_outputs(self, limit: int | None = None) -> list[Emitted]:
-        """Outputs of finished records, in order, at most `limit`; they are the caller's now."""
+    def take_outputs(self) -> list[Emitted]:
+        """Outputs of finished records, in order; they are the caller's now."""
         with self.lock:
-            if limit is None or limit >= len(self.outputs):
-                taken, self.outputs = self.outputs, []
-            else:
-                taken = self.outputs[:limit]
-                del self.outputs[:limit]
+            taken, self.outputs = self.outputs, []
         return taken
+
+    def put_back(self, outputs: Sequence[Emitted]) -> None:
+        """There was no room for these, the last ones of those taken: they come before what came since."""
+        with self.lock:
+            self.outputs[:0] = outputs
 
     def output_bytes(self) -> int:
         """Memory of the outputs that wait: of many the mean of `SAMPLE` of them counts. Any thread may ask."""

@@ -14,7 +14,7 @@ both may call says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
@@ -334,9 +334,13 @@ class Task(ChangelogTask):
         """Memory of what waits in the caches of its stores, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
-    def take_outputs(self, limit: int | None = None) -> list[Emitted]:
-        """Outputs of finished boundaries, in order, at most `limit`; the caller sends them."""
-        return self._boundary.take_outputs(limit)
+    def take_outputs(self) -> list[Emitted]:
+        """Outputs of finished boundaries, in order; the caller sends them."""
+        return self._boundary.take_outputs()
+
+    def put_back(self, outputs: Sequence[Emitted]) -> None:
+        """There was no room for these, the last of those taken: they are taken again, and frozen, before others."""
+        self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
         """Memory of the outputs that wait, about."""

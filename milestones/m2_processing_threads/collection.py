@@ -20,15 +20,23 @@ from milestones.baseline.collection import DirectCollection
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
 
-CHUNK = 5_000
-"""Outputs of one task that are sent in one go, at most: each task has its turn."""
-
-
 class BufferedCollection(DirectCollection):
     """*Owns*: nothing; the buffers are the tasks'."""
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        return super().collect(task for task in tasks if self._may_be_sent(task))
+        any_there = False
+        for task in tasks:
+            outputs = task.take_outputs() if self._may_be_sent(task) else []
+            if outputs:
+                any_there = True
+                self._must_be_in_session()
+                left = self._clients.producer.send(task.id, outputs, task.changelog_topics, wait=False)
+                if left:
+                    task.put_back(left)
+        if any_there:
+            self._clients.producer.poll()
+            self._settle()
+        return any_there
 
     def _may_be_sent(self, task: Task) -> bool:
         return not self._config.exactly_once or (task.committable and not task.cached)

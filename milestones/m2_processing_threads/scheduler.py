@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
 from milestones.common.task.lifecycle import State
 from milestones.m2_processing_threads.entries import Entry, Job, Lease, Place
+from milestones.m2_processing_threads.measures import Standing
 from milestones.m2_processing_threads.order import Waiting, choose
 from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
 from milestones.parts import Fate, Removed
@@ -41,6 +42,11 @@ IDLE_MS, LOOK_MS = 1_000, 20
 """How long a thread without work sleeps; and while a task waits for the records of another of its partitions."""
 
 
+def wait(condition: threading.Condition, timeout_ms: int) -> None:
+    """In real time."""
+    condition.wait(timeout_ms / 1000)
+
+
 class Scheduler:
     """*Owns*: where each task is. *Concurrency*: all of it is under one lock; `look` is what threads that have nothing
     to do wait for, `news` what the stream thread waits for."""
@@ -52,10 +58,12 @@ class Scheduler:
         timeout_ms: int,
         weight: Callable[[TaskId], int] = lambda _: 1,
         most_output_bytes: Callable[[], int] = lambda: 1 << 62,
+        wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
-        """`timeout_ms`: how long a task may fail; `most_output_bytes`: of one task, from which on it has to wait."""
+        """`timeout_ms`: how long a task may fail; `most_output_bytes`: of one task, from which on it has to wait.
+        `wait`: for a condition, at most so many ms; another one is for tests."""
         self._clock, self._threads, self._timeout_ms = clock, threads, timeout_ms
-        self._weight, self._most_output_bytes = weight, most_output_bytes
+        self._weight, self._most_output_bytes, self._wait = weight, most_output_bytes, wait
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
         self._entries: dict[TaskId, Entry] = {}
@@ -67,6 +75,7 @@ class Scheduler:
         self.closing = self._abandoned = False
         self.processed = 0
         self.held_back = 0
+        self._waits = self._waited_ms = self._longest_ms = 0
 
     # -- the stream thread's side
 
@@ -199,12 +208,21 @@ class Scheduler:
     def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
         """Wait until a thread has something to tell and `until` holds, at most so long. Whether it holds."""
         with self._lock:
-            return self._news.wait_for(until, timeout_ms / 1000)
+            return self._wait_until(until, timeout_ms)
+
+    def _wait_until(self, holds: Callable[[], bool], timeout_ms: int) -> bool:
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while not holds():
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return False
+            self._wait(self._news, left_ms)
+        return True
 
     def close(self, timeout_ms: int) -> bool:
         """Wait at most so long until all that left is back; what comes later is closed where it is. Threads end."""
         with self._lock:
-            back = self._news.wait_for(lambda: self._in_transit == 0, timeout_ms / 1000)
+            back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
             self.closing = self._abandoned = True
             self._look.notify_all()
             return back
@@ -220,9 +238,15 @@ class Scheduler:
                 return None
             entry, job = chosen
             entry.release()
+            if job is Job.TURN:
+                self._count_wait(now_ms - (now_ms if entry.since_ms is None else entry.since_ms))
             entry.place, entry.since_ms = Place.LEASED, None
             entry.lease = Lease(entry, job, owner, now_ms + max(1, SLICE_MS * entry.weight // self._heaviest()))
             return entry.lease
+
+    def _count_wait(self, ms: int) -> None:
+        self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
+        self._longest_ms = max(self._longest_ms, ms)
 
     def _heaviest(self) -> int:
         return max((entry.weight for entry in self._entries.values()), default=1)
@@ -345,7 +369,7 @@ class Scheduler:
         """Nobody takes back what is in transit."""
         return self._abandoned
 
-    def wait(self, most_ms: int = IDLE_MS) -> None:
+    def sleep(self, most_ms: int = IDLE_MS) -> None:
         """Sleep until there may be something to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -353,7 +377,7 @@ class Scheduler:
                 return
             self._idle += 1
             try:
-                self._look.wait(self._sleep_ms(now_ms, most_ms) / 1000)
+                self._wait(self._look, self._sleep_ms(now_ms, most_ms))
             finally:
                 self._idle -= 1
 
@@ -375,6 +399,14 @@ class Scheduler:
 
     # -- what there is
 
-    def tasks(self) -> Collection[Task]:
+    def standing(self) -> Standing:
+        """For metrics; waits are counted anew from here on."""
         with self._lock:
-            return [entry.task for entry in self._entries.values()]
+            entries = self._entries.values()
+            running = sum(entry.lease is not None for entry in entries)
+            ready = sum(1 for _ in self._takable(self._clock.monotonic_ms()))
+            failing = sum(entry.failure is not None for entry in entries)
+            full = sum(entry.full for entry in entries)
+            waits = self._waits, self._waited_ms, self._longest_ms
+            self._waits = self._waited_ms = self._longest_ms = 0
+            return Standing(running, ready, failing, full, self.held_back, *waits)

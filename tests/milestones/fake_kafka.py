@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
@@ -151,7 +151,8 @@ class FakeConsumer:
 
 
 class FakeProducer:
-    """`OutputProducer`. `calls` has what was done; `errors` what the next call of a name raises."""
+    """`OutputProducer`. `calls` has what was done; `errors` what the next call of a name raises; `room`: how many
+    outputs it takes in all of whoever doesn't wait."""
 
     blocked_ns = 0
 
@@ -168,6 +169,7 @@ class FakeProducer:
         self._ends: dict[TopicPartition, int] = {}
         self.closed = self.disconnected = self.tells_apart = False
         self.age: int | None = None
+        self.room: int | None = None
 
     def fail(self, call: str, *errors: Exception) -> None:
         self.errors.setdefault(call, deque()).extend(errors)
@@ -177,15 +179,19 @@ class FakeProducer:
         if self.errors.get(name):
             raise self.errors[name].popleft()
 
-    def send(self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **_: Any) -> None:
+    def send(
+        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), *, wait: bool = True, **_: Any
+    ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
-        for output in map(Output._make, outputs):
+        taken = len(outputs) if wait or self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
+        for output in map(Output._make, outputs[:taken]):
             self.sent.append((task, output))
             at = TopicPartition(output.topic, output.partition)
             self._ends[at] = self._ends.get(at, 0) + 1
             if output.topic in changelogs:
                 self.acknowledged[at] = self._ends[at]
+        return outputs[taken:]
 
     def poll(self) -> None:
         self._call("poll")
@@ -337,6 +343,9 @@ class FakeClients:
         self.renewal_error: Exception | None = None
         self.closed: bool | None = None
 
+    def new_producer(self) -> FakeProducer:
+        return FakeProducer(transactional=self.producer.transactional)
+
     def new_restore_consumer(self) -> FakeConsumer:
         if self.restore_consumer.closed:
             self.restore_consumer = FakeConsumer(self._logs)
@@ -345,7 +354,7 @@ class FakeClients:
     def renew_producer(self, within_ms: int | None = None) -> None:
         self.renewed += 1
         self.producer.close()
-        self.producer = FakeProducer(transactional=self.producer.transactional)
+        self.producer = self.new_producer()
         if self.renewal_error is not None:
             self.producer.fail("begin", kafka_error(KafkaError._STATE))
             raise self.renewal_error

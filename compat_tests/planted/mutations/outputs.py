@@ -24,8 +24,9 @@ def sending(change: Change) -> None:
     """Send what `change` makes of the outputs."""
 
     @around(OutputProducer, "send")
-    def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> None:
-        original(producer, task, change([Output(*fields) for fields in outputs], changelogs), changelogs, **named)
+    def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> Any:
+        changed = change([Output(*fields) for fields in outputs], changelogs)
+        return original(producer, task, changed, changelogs, **named)
 
 
 def instead_of_one(replacements: Callable[[Output], list[Output]], nth: int = NTH) -> None:

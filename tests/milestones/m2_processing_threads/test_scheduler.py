@@ -1,0 +1,375 @@
+"""What a stream thread, and whoever writes user code, may rely on when threads take tasks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import OwnershipError, StateError
+from milestones.common.metrics import Metrics
+from milestones.common.records import TaskId
+from milestones.common.task.lifecycle import State
+from milestones.common.testing.clock import StepClock
+from milestones.m2_processing_threads.entries import Job, Place
+from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
+from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
+from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
+from milestones.parts import Fate
+from tests.milestones.m2_processing_threads.work import Work
+
+TIMEOUT_MS = 60_000
+MOST_BYTES = 10_000
+A = TaskId(0, 0)
+
+
+class Shop:
+    """A scheduler with a worker. `slept`: how long whoever waited would have slept."""
+
+    def __init__(self, *tasks: dict[str, Any], threads: int = 1) -> None:
+        self.clock = StepClock()
+        self.slept: list[int] = []
+        self.scheduler = Scheduler(
+            self.clock, threads, TIMEOUT_MS, most_output_bytes=lambda: MOST_BYTES,
+            wait=lambda _, timeout_ms: self.slept.append(timeout_ms),
+        )  # fmt: skip
+        self.metrics = Metrics(self.clock)
+        self.workers = [
+            Worker(f"worker {n}", self.scheduler, self.clock, self.metrics, lambda: MOST_BYTES) for n in range(threads)
+        ]
+        self.tasks: list[Any] = [Work(self.clock, number, **of) for number, of in enumerate(tasks)]
+        for task in self.tasks:
+            self.scheduler.add(task)
+            task.initialise()
+
+    @property
+    def task(self) -> Any:
+        return self.tasks[0]
+
+    def work(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.workers[0].run_once()
+
+    def take(self) -> Any:
+        lease = self.scheduler.take("somebody")
+        assert lease is not None
+        return lease
+
+
+# -- turns
+
+
+def test_a_task_is_worked_on_for_a_time_slice() -> None:
+    shop = Shop({"waiting": 10_000, "record_ms": 3})
+    shop.work()
+    assert SLICE_MS - 3 < shop.clock.monotonic_ms() <= SLICE_MS
+
+
+def test_a_record_that_takes_longer_than_a_slice_is_the_only_one_of_its_turn() -> None:
+    shop = Shop({"waiting": 5, "record_ms": 10 * SLICE_MS})
+    shop.work()
+    assert shop.task.work.processed == 1
+
+
+def test_fast_records_are_processed_in_large_batches() -> None:
+    shop = Shop({"waiting": 100_000, "record_ms": 0})
+    shop.task.process = lambda limit, _: shop.task.limits.append(limit) or shop.clock.advance(1) or limit
+    shop.work()
+    assert max(shop.task.limits) == MOST_RECORDS
+
+
+def test_a_thread_has_one_task_at_a_time_and_a_task_one_thread() -> None:
+    shop = Shop({"waiting": 10}, threads=2)
+    lease = shop.take()
+    assert shop.scheduler.take("somebody else") is None
+    assert shop.scheduler.places() == {A: Place.LEASED}
+    shop.scheduler.give_back(lease)
+    with pytest.raises(OwnershipError, match="somebody gives back task 0_0, which it has not"):
+        shop.scheduler.give_back(lease)
+
+
+def test_a_turn_that_is_overdue_ends_at_the_next_record() -> None:
+    shop = Shop({"waiting": 10})
+    lease = shop.take()
+    shop.clock.advance(SLICE_MS - 1)
+    shop.scheduler.wake()
+    assert not lease.stop
+    shop.clock.advance(1)
+    shop.scheduler.wake()
+    assert lease.stop
+
+
+def test_a_thread_without_work_sleeps_until_the_next_punctuation() -> None:
+    shop = Shop({})
+    shop.work()
+    shop.task.punctuation_ms = shop.clock.wall_ms() + 70
+    shop.work()
+    shop.clock.advance(70)
+    shop.work()
+    assert shop.slept == [IDLE_MS, 70]
+    assert shop.task.done[-1] == "punctuate"
+
+
+def test_nothing_of_a_paused_task_is_called_and_what_is_at_work_ends_at_the_next_record() -> None:
+    shop = Shop({"waiting": 10}, {"waiting": 10, "sub": 1})
+    lease = shop.take()
+    shop.scheduler.pause(frozenset({lease.task.id.subtopology}))
+    assert lease.stop
+    shop.scheduler.give_back(lease)
+    other = shop.take()
+    assert other.task is not lease.task
+    assert shop.scheduler.take("somebody else") is None
+
+
+# -- full output buffers
+
+
+def test_a_task_with_a_full_output_buffer_waits_until_half_of_it_is_sent_and_the_others_dont() -> None:
+    shop = Shop({"waiting": 10_000}, {"waiting": 10})
+    shop.task.bytes = MOST_BYTES
+    shop.work(10)
+    assert [task.waiting > 0 for task in shop.tasks] == [True, False]
+    assert shop.scheduler.held_back == 1
+    shop.task.bytes = MOST_BYTES // 2 + 1
+    shop.scheduler.wake()
+    assert shop.scheduler.take("somebody") is None
+    shop.task.bytes = MOST_BYTES // 2
+    shop.scheduler.wake()
+    assert shop.take().task is shop.task
+
+
+# -- failures
+
+
+def test_a_task_that_fails_is_tried_again_later_each_time_and_the_others_go_on() -> None:
+    shop = Shop({"waiting": 10}, {"waiting": 10_000})
+    shop.task.error = ValueError("user code")
+    tries, times = 0, []
+    for _ in range(400):
+        before = len(shop.task.limits)
+        shop.work()
+        if len(shop.task.limits) > before:
+            tries += 1
+            times.append(shop.clock.monotonic_ms())
+        shop.clock.advance(25)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses[0] >= FIRST_MS
+    assert all(later > earlier for earlier, later in pairwise(pauses[:5]))
+    assert shop.tasks[1].waiting < 10_000
+    assert shop.scheduler.failure() is None
+
+
+def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tried() -> None:
+    shop = Shop({"waiting": 10})
+    shop.task.error = ValueError("user code")
+    shop.work()
+    assert (shop.scheduler.places(), shop.task.state) == ({A: Place.QUARANTINED}, State.QUARANTINED)
+    assert shop.scheduler.take("somebody") is None
+    shop.clock.advance(FIRST_MS)
+    shop.task.error = None
+    shop.work()
+    assert (shop.scheduler.places(), shop.task.state, shop.task.waiting) == ({A: Place.IDLE}, State.READY, 0)
+    assert shop.scheduler.failures() == {}
+
+
+def test_a_task_that_has_failed_for_task_timeout_is_the_stream_threads_matter() -> None:
+    shop = Shop({"waiting": 10})
+    shop.task.error = ValueError("user code")
+    while shop.scheduler.failure() is None:
+        shop.work()
+        shop.clock.advance(LONGEST_MS // 10)
+    assert TIMEOUT_MS <= shop.clock.monotonic_ms() <= TIMEOUT_MS + LONGEST_MS
+    failure = shop.scheduler.failure()
+    assert failure is not None
+    assert failure.error is shop.task.error
+
+
+def test_a_record_that_was_passed_begins_the_count_of_failures_anew() -> None:
+    shop = Shop({"waiting": 10})
+    for _ in range(3):
+        shop.task.error = ValueError("user code")
+        shop.work()
+        shop.clock.advance(TIMEOUT_MS - 1_000)
+        assert shop.scheduler.failure() is None
+        shop.task.error = None
+        shop.task.waiting = 1
+        shop.work()
+        assert shop.scheduler.failures() == {}
+
+
+def test_errors_of_several_tasks_are_kept_apart() -> None:
+    shop = Shop({"waiting": 10}, {"waiting": 10})
+    for task in shop.tasks:
+        task.error = ValueError(f"of {task.id}")
+    shop.work(2)
+    assert {id: str(failure.error) for id, failure in shop.scheduler.failures().items()} == {
+        TaskId(0, 0): "of 0_0",
+        TaskId(0, 1): "of 0_1",
+    }
+
+
+@pytest.mark.parametrize("error", [StateError("a full disk"), OwnershipError("a bug"), SystemExit(), MemoryError])
+def test_what_is_no_matter_of_a_record_isnt_tried_again(error: Any) -> None:
+    shop = Shop({"waiting": 10})
+    shop.task.error = error() if isinstance(error, type) else error
+    shop.work()
+    failure = shop.scheduler.failure()
+    if isinstance(shop.task.error, MemoryError):
+        assert failure is None  # a large record perhaps
+    else:
+        assert failure is not None
+        assert failure.error is shop.task.error
+
+
+def test_processors_that_cant_be_initialised_arent_tried_again() -> None:
+    shop = Shop()
+    task: Any = Work(shop.clock)
+    task.initialise = lambda: task._do("initialise")
+    task.error = ValueError("user's init")
+    shop.scheduler.add(task)
+    shop.work()
+    failure = shop.scheduler.failure()
+    assert failure is not None
+    assert str(failure.error) == "user's init"
+
+
+# -- commits
+
+
+def test_caches_are_flushed_by_a_processing_thread_and_the_task_then_waits_for_its_commit() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = True
+    shop.work()
+    assert not shop.scheduler.flush()
+    shop.work()
+    assert (shop.task.done[-1], shop.scheduler.places(), shop.task.state) == ("flush", {A: Place.LOCKED}, State.LOCKED)
+    assert shop.scheduler.flush()
+    assert shop.scheduler.take("somebody") is None
+    shop.scheduler.unlock()
+    assert (shop.task.state, shop.take().task) == (State.READY, shop.task)
+
+
+def test_a_task_at_work_is_flushed_after_its_record() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = True
+    shop.work()
+    lease = shop.take()
+    assert not shop.scheduler.flush()
+    assert lease.stop
+    shop.scheduler.give_back(lease)
+    assert shop.take().job is Job.FLUSH
+
+
+def test_a_lock_is_a_lease_with_an_end() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = True
+    shop.work()
+    shop.scheduler.flush()
+    shop.work()
+    shop.clock.advance(LOCK_MS)
+    assert shop.take().job is Job.TURN
+
+
+def test_a_flush_that_isnt_wanted_any_more_isnt_made() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = True
+    shop.work()
+    lease = shop.take()
+    shop.scheduler.flush()
+    shop.scheduler.unlock()
+    shop.scheduler.give_back(lease)
+    assert shop.take().job is Job.TURN
+
+
+def test_what_is_confirmed_is_applied_before_more_is_processed() -> None:
+    shop = Shop({"waiting": 100_000})
+    lease = shop.take()
+    shop.task.applying = True
+    shop.scheduler.apply(A)
+    assert lease.stop
+    shop.scheduler.give_back(lease)
+    assert shop.take().job is Job.APPLY
+
+
+# -- the way back
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_a_task_that_nobody_works_on_comes_back_after_its_fate(fate: Fate) -> None:
+    shop = Shop({"waiting": 10})
+    shop.scheduler.remove(A, fate)
+    shop.work()
+    (removed,) = shop.scheduler.take_removed()
+    assert removed.task is shop.task
+    assert (removed.task.state is State.CLOSED) == (fate is not Fate.KEEP)
+    assert (removed.opened is not None) == (fate is Fate.RECYCLE)
+    assert shop.scheduler.take_removed() == []
+
+
+def test_a_task_that_is_to_be_kept_comes_back_at_once_when_nobody_works_on_it() -> None:
+    shop = Shop({"waiting": 10})
+    shop.scheduler.remove(A, Fate.KEEP)
+    assert len(shop.scheduler.take_removed()) == 1
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_a_task_at_work_is_void_at_once_and_comes_back_when_its_record_ends(fate: Fate) -> None:
+    shop = Shop({"waiting": 10})
+    lease = shop.take()
+    shop.scheduler.remove(A, fate)
+    assert (lease.stop, shop.task.epoch) == (True, 1)
+    shop.work(3)
+    assert (shop.scheduler.take_removed(), shop.scheduler.places()) == ([], {})
+    shop.scheduler.give_back(lease)
+    shop.work()
+    assert len(shop.scheduler.take_removed()) == 1
+
+
+def test_what_is_confirmed_is_applied_before_a_task_comes_back() -> None:
+    for fate in Fate:
+        shop = Shop({"waiting": 10})
+        shop.task.applying = True
+        shop.scheduler.remove(A, fate)
+        shop.work()
+        assert ("apply" in shop.task.done, len(shop.scheduler.take_removed())) == (True, 1)
+
+
+def test_an_error_of_a_call_whose_task_was_taken_away_is_void() -> None:
+    shop = Shop({"waiting": 10})
+    lease = shop.take()
+    shop.scheduler.remove(A, Fate.CLOSE)
+    shop.scheduler.give_back(lease, ValueError("user code"))
+    shop.work()
+    (removed,) = shop.scheduler.take_removed()
+    assert (removed.error, shop.scheduler.failure()) == (None, None)
+
+
+def test_a_task_that_doesnt_close_cleanly_comes_back_with_its_error() -> None:
+    shop = Shop({})
+    shop.task.error = ValueError("user's close")
+    shop.scheduler.remove(A, Fate.CLOSE)
+    shop.work()
+    (removed,) = shop.scheduler.take_removed()
+    assert removed.error is shop.task.error
+
+
+def test_a_task_in_quarantine_can_be_taken_away() -> None:
+    shop = Shop({"waiting": 10})
+    shop.task.error = ValueError("user code")
+    shop.work()
+    shop.scheduler.remove(A, Fate.KEEP)
+    assert [removed.task.state for removed in shop.scheduler.take_removed()] == [State.READY]
+
+
+def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is() -> None:
+    shop = Shop({"waiting": 10})
+    shop.scheduler._wait = lambda _, timeout_ms: shop.clock.advance(timeout_ms)  # type: ignore[assignment]
+    lease = shop.take()
+    shop.scheduler.remove(A, Fate.RECYCLE)
+    assert not shop.scheduler.close(30_000)
+    assert shop.clock.monotonic_ms() == 30_000
+    shop.scheduler.give_back(lease)
+    shop.work()
+    assert shop.task.state is State.CLOSED
+    assert shop.workers[0].over

@@ -1,0 +1,105 @@
+"""Tasks without topology, as far as the scheduler and its threads know them; time is a step clock."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from milestones.common.records import TaskId
+from milestones.common.task.lifecycle import Lifecycle, State
+from milestones.common.testing.clock import StepClock
+
+
+class Work:
+    """Takes the place of a task: `waiting` records, each of which takes `record_ms`. `error` is raised by the next
+    record, when set; `cached` has something to flush after each record."""
+
+    def __init__(
+        self, clock: StepClock, partition: int = 0, waiting: int = 0, record_ms: int = 1, sub: int = 0
+    ) -> None:
+        self.id = TaskId(sub, partition)
+        self.clock, self.waiting, self.record_ms = clock, waiting, record_ms
+        self.work = SimpleNamespace(processed=0)
+        self.lifecycle = Lifecycle(self.id)
+        self.lifecycle.move(State.RESTORING)
+        self.initialised = self.cached = self.unflushed = self.applying = False
+        self.punctuation_ms: int | None = None
+        self.error: BaseException | None = None
+        self.epoch = self.bytes = self.limit = 0
+        self.done: list[str] = []
+        self.limits: list[int] = []
+
+    @property
+    def state(self) -> State:
+        return self.lifecycle.state
+
+    def initialise(self) -> None:
+        if not self.initialised:
+            self.initialised = True
+            self.lifecycle.move(State.READY)
+            self._do("initialise")
+
+    def _do(self, what: str) -> None:
+        self.done.append(what)
+        if self.error is not None:
+            raise self.error
+
+    def buffered(self) -> int:
+        return self.waiting
+
+    def ready(self, wall_ms: int) -> bool:
+        return self.waiting > 0
+
+    def process(self, limit: int, wall_ms: int) -> int:
+        self.limits.append(limit)
+        self.limit, done, epoch = limit, 0, self.epoch
+        while done < self.limit and self.waiting and self.epoch == epoch:
+            self.clock.advance(self.record_ms)
+            if self.error is not None:
+                raise self.error
+            self.waiting -= 1
+            done += 1
+            self.work.processed += 1
+            self.unflushed = self.cached
+        return done
+
+    def next_punctuation_ms(self) -> int | None:
+        return self.punctuation_ms
+
+    def punctuate(self, wall_ms: int) -> bool:
+        if self.punctuation_ms is None or self.punctuation_ms > wall_ms:
+            return False
+        self._do("punctuate")
+        self.punctuation_ms += 1_000
+        return True
+
+    def output_bytes(self) -> int:
+        return self.bytes
+
+    def interrupt(self) -> None:
+        self.limit = 0
+
+    def invalidate(self) -> None:
+        self.epoch += 1
+
+    def flush(self) -> None:
+        self._do("flush")
+        self.unflushed = False
+
+    def apply(self) -> None:
+        if self.applying:
+            self.applying = False
+            self._do("apply")
+
+    def recycle(self) -> Any:
+        self._end()
+        return SimpleNamespace(of=self.id)
+
+    def close(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        assert not self.applying, "what is confirmed is applied before the end"
+        self.lifecycle.move(State.CLOSING)
+        self.lifecycle.move(State.CLOSED)
+        self._do("close")
