@@ -19,6 +19,7 @@ from compat_tests.cases.steps import (
     standing,
     uncommitted_tail,
 )
+from compat_tests.cases.test_commit_answers import meet_late_ends
 from compat_tests.cases.test_fencing import pause_between_transactions
 from compat_tests.containers.faults import Side
 from compat_tests.containers.frames import Api
@@ -103,6 +104,19 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
     app.stop()
     found = judged(world, crashed=True)
     assert kind in found if kind is not None else found == set()
+
+
+@pytest.mark.broker_faults
+def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
+    mutated = broken("a-producer-goes-on-after-a-lost-connection", EOS)
+    world = tolerant(mutated)
+    world.create(out=2)
+    world.input("in", 2)
+    app = mutated.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
+    meet_late_ends(world, app.start())
+    world.processed()
+    app.stop()
+    assert "duplicate" in judged(world, crashed=True)
 
 
 @pytest.mark.parametrize(
