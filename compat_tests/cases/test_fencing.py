@@ -252,7 +252,7 @@ def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_d
 
 def pause_between_transactions(world: World, sleeper: Instance) -> None:
     """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
-    topics = [world.topic("out"), world.topic(f"{WAITING}-changelog")]
+    topics = [topic for topic in world.cluster.topics() if topic.startswith(world.application_id)]
 
     def paused() -> object:
         sleeper.pause()

@@ -219,9 +219,11 @@ class World:
         return expired(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
 
     def end(self) -> None:
-        """End every process, delete every topic."""
+        """End every process and every fault of the network, delete every topic."""
         for instance in self.instances:
             instance.end()
+        if self.broker.proxy is not None:
+            self.broker.proxy.heal()
         self.cluster.delete([topic for topic in self.cluster.topics() if topic.startswith(self.application_id)])
 
 

@@ -19,15 +19,17 @@ from compat_tests.cases.steps import (
     standing,
     uncommitted_tail,
 )
+from compat_tests.cases.test_commit_answers import meet_late_ends
 from compat_tests.cases.test_fencing import pause_between_transactions
 from compat_tests.containers.faults import Side
 from compat_tests.containers.frames import Api
+from compat_tests.harness.judge import judge_transactions
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
-from compat_tests.oracles.transactions import none_left_open, none_older, none_timed_out
+from compat_tests.oracles.transactions import none_older, none_timed_out
 from compat_tests.planted.conftest import EOS, Break, BrokenWorld
 from compat_tests.planted.mutated import NOTHING
 from compat_tests.planted.test_mutations import judged
@@ -104,11 +106,24 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
     assert kind in found if kind is not None else found == set()
 
 
+@pytest.mark.broker_faults
+def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
+    mutated = broken("a-producer-goes-on-after-a-lost-connection", EOS)
+    world = tolerant(mutated)
+    world.create(out=2)
+    world.input("in", 2)
+    app = mutated.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
+    meet_late_ends(world, app.start())
+    world.processed()
+    app.stop()
+    assert "duplicate" in judged(world, crashed=True)
+
+
 @pytest.mark.parametrize(
     ("mutation", "expected"),
     [
         ("recovery-wipes-stores", {"wiped", "restored"}),
-        ("recovery-gives-tasks-up", {"rejoined", "restored", "reopened"}),
+        ("recovery-gives-tasks-up", {"rejoined", "reopened"}),
         (NOTHING, set()),
     ],
 )
@@ -151,8 +166,7 @@ def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: 
 
 def test_a_transaction_that_is_left_open_is_found(broken: Break) -> None:
     world = lived(broken("a-transaction-stays-open", EOS), idle=False)
-    assert kinds(none_left_open(world.transactions())) == {"left-open"}
-    assert "left-open" in judged(world)
+    assert kinds(judge_transactions(world, exact=True)) == {"left-open"}
 
 
 def test_a_transaction_that_stays_open_while_its_application_idles_is_found(broken: Break) -> None:

@@ -86,6 +86,12 @@ def an_unknown_end_counts_as_rolled_back() -> None:
 
 
 @mutation
+def a_producer_goes_on_after_a_lost_connection() -> None:
+    """The end of a transaction that was sent twice may come late, and ends the next one of the same epoch."""
+    OutputProducer.disconnected = property(lambda _: False)  # type: ignore[assignment,method-assign]
+
+
+@mutation
 def recovery_wipes_stores() -> None:
     """A recovery makes the first store of each task empty, to be restored from the beginning."""
 
