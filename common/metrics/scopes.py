@@ -151,8 +151,34 @@ class ThreadMetrics(Scope):
     active_tasks = gauge("active tasks of the thread, those that wait or restore included", own=True)
     restoring_tasks = gauge("active tasks that are restoring their state", own=True)
     standby_updating_tasks = gauge("standby tasks that follow their changelogs, warm-ups included", own=True)
+    input_buffer_bytes_total = gauge("bytes of the records in the input buffers of the thread's tasks, about")
+    paused_partitions = gauge("input partitions not fetched now: their buffers are full, or they are paused", own=True)
+    pauses = count("times that fetching of a partition was paused, which throws away what was prefetched", own=True)
     warm_up_tasks = gauge("standby tasks that have the group assign anew once they have caught up", own=True)
     rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
+
+
+class SchedulerMetrics(Scope):
+    """The scheduler between a stream thread and its processing threads (m2 on). Owner: the stream thread."""
+
+    group, tag_names = "stream-scheduler-metrics", ("thread-id",)
+    processing_threads = gauge("processing threads")
+    running_tasks = gauge("tasks that a processing thread works on")
+    ready_tasks = gauge("tasks that wait for a processing thread")
+    quarantined_tasks = gauge("tasks that fail, and are tried again")
+    held_back_tasks = gauge("tasks that wait until their outputs are sent: these have filled their buffer")
+    held_back = count("times that a task had to wait for that")
+    task_wait = timing("waits of ready tasks for a processing thread")
+    output_buffer_bytes_total = gauge("bytes of the outputs that wait to be sent, about")
+    rest = count("turns of the loop that fetched nothing, as the processing threads had enough to do")
+
+
+class ProcessingThreadMetrics(Scope):
+    """One processing thread (m2 on). Owner: that thread. While it is in a long call it shows what was before."""
+
+    group, tag_names = "stream-processing-thread-metrics", ("thread-id",)
+    process = count("records processed, skipped ones included")
+    turn = timing("times that it had a task", ratio=True)
 
 
 class TaskMetrics(Scope):
@@ -249,6 +275,8 @@ class PartitionMetrics(Scope):
 SCOPES: tuple[type[Scope], ...] = (
     ClientMetrics,
     ThreadMetrics,
+    SchedulerMetrics,
+    ProcessingThreadMetrics,
     TaskMetrics,
     StandbyMetrics,
     UpdaterMetrics,

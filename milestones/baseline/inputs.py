@@ -31,7 +31,7 @@ class Inputs:
     """The tasks that are fed, and those that wait for where to start.
 
     *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
-    the time they took, `fetched` records.
+    the time they took, `fetched` records, `pauses` of full partitions, `buffered_bytes`.
     """
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
@@ -44,7 +44,7 @@ class Inputs:
         self._failing_since: dict[TaskId, int] = {}
         self._started: list[Task] = []
         self._paused: frozenset[int] = frozenset()
-        self.polls = self.poll_ns = self.fetched = 0
+        self.polls = self.poll_ns = self.fetched = self.pauses = self.buffered_bytes = 0
 
     def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
@@ -174,10 +174,11 @@ class Inputs:
         if self._paused:
             going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}
             self._consumer.pause(self._tasks.keys() - going.keys())
-        total = sum(task.buffered_bytes() for task in set(going.values()))
+        total = self.buffered_bytes = sum(task.buffered_bytes() for task in set(going.values()))
         full = [p for p, task in going.items() if task.buffered_of(p) >= 2 * most]
         if total >= most_bytes:
             full = [p for p, task in going.items() if task.buffered_of(p)]
+        self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
         self._consumer.pause(full)
         room = total < most_bytes // 2
         stopped = self._consumer.paused & going.keys()

@@ -214,6 +214,9 @@ class ThreadMeasures:
         thread.rolled_back.total = tasks.roll_backs
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
         thread.standby_updating_tasks.value = len(tasks.standbys)
+        inputs = self._measured.inputs
+        thread.input_buffer_bytes_total.value, thread.pauses.total = inputs.buffered_bytes, inputs.pauses
+        thread.paused_partitions.value = len(clients.consumer.paused)
         thread.warm_up_tasks.value = len(self._measured.rebalance.warm_ups)
         waits = (
             clients.consumer.blocked_ns,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.processing import retired
+from milestones.m2_processing_threads.measures import SchedulerMeasures
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import Fate, Removed
@@ -51,8 +52,8 @@ class Running(Protocol):
     def join(self, timeout: float | None = None) -> None: ...
 
 
-def start(worker: Worker) -> Running:
-    thread = ProcessingThread(worker)
+def start(worker: Worker, context: ThreadContext) -> Running:
+    thread = ProcessingThread(worker, context.live.helping(context.index))
     thread.start()
     return thread
 
@@ -63,7 +64,7 @@ class ThreadedProcessing:
     def __init__(
         self,
         context: ThreadContext,
-        launch: Callable[[Worker], Running] = start,
+        launch: Callable[[Worker, ThreadContext], Running] = start,
         wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
         """`launch` starts a thread for a worker; others than the defaults are for tests."""
@@ -86,6 +87,8 @@ class ThreadedProcessing:
         self._seen = 0
         self._preparing_since_ms: int | None = None
         self._late: list[Removed] = []
+        self._measures = SchedulerMeasures(context.metrics, context.name)
+        self._rests = 0
 
     def _most_output_bytes(self) -> int:
         """Of one task: all of the instance's have equal shares."""
@@ -101,7 +104,8 @@ class ThreadedProcessing:
         base = self._context.name.replace("StreamThread", "ProcessingThread")
         while len(self._threads) < self._count:
             name = f"{base}-{len(self._threads) + 1}"
-            self._threads.append(self._launch(Worker(name, self._scheduler, self._clock, self._most_output_bytes)))
+            worker = Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
+            self._threads.append(self._launch(worker, self._context))
 
     def remove(self, task: TaskId, fate: Fate) -> None:
         del self._tasks[task]
@@ -125,6 +129,8 @@ class ThreadedProcessing:
     def run_once(self, now_ms: int) -> bool:
         """Wake threads that have something to do; see what failed."""
         self._scheduler.wake()
+        if self._measures.due(now_ms):
+            self._measure(now_ms)
         failure = self._scheduler.failure()
         if failure is not None:
             self._tell_others(failure.error)
@@ -133,6 +139,10 @@ class ThreadedProcessing:
         if processed != self._seen:
             self._seen, self._look_ms = processed, FIRST_LOOK_MS
         return False
+
+    def _measure(self, now_ms: int) -> None:
+        output_bytes = sum(task.output_bytes() for task in self._tasks.values())
+        self._measures.publish(now_ms, self._scheduler.standing(), len(self._threads), output_bytes, self._rests)
 
     def _tell_others(self, raised: BaseException) -> None:
         for id, failure in self._scheduler.failures().items():
@@ -158,6 +168,7 @@ class ThreadedProcessing:
         if not self._sated(ENOUGH) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
             self._fetched_ms = now_ms
             return False
+        self._rests += 1
         self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(FEW))
         return True
 
@@ -185,6 +196,7 @@ class ThreadedProcessing:
     # -- the end
 
     def close(self, timeout_ms: int) -> None:
+        self._measures.close()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         if not self._scheduler.close(timeout_ms):
             log.warning("%s doesn't wait any longer for user code that doesn't return", self._context.name)

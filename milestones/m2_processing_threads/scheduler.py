@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
 from milestones.common.task.lifecycle import State
 from milestones.m2_processing_threads.entries import Entry, Job, Lease, Place
+from milestones.m2_processing_threads.measures import Standing
 from milestones.m2_processing_threads.order import Waiting, choose
 from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
 from milestones.parts import Fate, Removed
@@ -74,6 +75,7 @@ class Scheduler:
         self.closing = self._abandoned = False
         self.processed = 0
         self.held_back = 0
+        self._waits = self._waited_ms = self._longest_ms = 0
 
     # -- the stream thread's side
 
@@ -236,9 +238,15 @@ class Scheduler:
                 return None
             entry, job = chosen
             entry.release()
+            if job is Job.TURN:
+                self._count_wait(now_ms - (now_ms if entry.since_ms is None else entry.since_ms))
             entry.place, entry.since_ms = Place.LEASED, None
             entry.lease = Lease(entry, job, owner, now_ms + max(1, SLICE_MS * entry.weight // self._heaviest()))
             return entry.lease
+
+    def _count_wait(self, ms: int) -> None:
+        self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
+        self._longest_ms = max(self._longest_ms, ms)
 
     def _heaviest(self) -> int:
         return max((entry.weight for entry in self._entries.values()), default=1)
@@ -391,6 +399,14 @@ class Scheduler:
 
     # -- what there is
 
-    def tasks(self) -> Collection[Task]:
+    def standing(self) -> Standing:
+        """For metrics; waits are counted anew from here on."""
         with self._lock:
-            return [entry.task for entry in self._entries.values()]
+            entries = self._entries.values()
+            running = sum(entry.lease is not None for entry in entries)
+            ready = sum(1 for _ in self._takable(self._clock.monotonic_ms()))
+            failing = sum(entry.failure is not None for entry in entries)
+            full = sum(entry.full for entry in entries)
+            waits = self._waits, self._waited_ms, self._longest_ms
+            self._waits = self._waited_ms = self._longest_ms = 0
+            return Standing(running, ready, failing, full, self.held_back, *waits)

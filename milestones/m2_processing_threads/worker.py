@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
 from milestones.m2_processing_threads.entries import Job, Lease
+from milestones.m2_processing_threads.measures import WorkerMeasures
 from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from milestones.common.clock import Clock
+    from milestones.common.metrics import Metrics
     from milestones.m2_processing_threads.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -33,27 +36,37 @@ SHORT_MS, LONG_MS = 4, 10
 class Worker:
     """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them."""
 
-    def __init__(self, name: str, scheduler: Scheduler, clock: Clock, most_output_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, scheduler: Scheduler, clock: Clock, metrics: Metrics, most_output_bytes: Callable[[], int]
+    ) -> None:
         self.name, self._scheduler, self._clock = name, scheduler, clock
         self._most_output_bytes = most_output_bytes
+        self._measures = WorkerMeasures(metrics, name, clock)
 
     @property
     def over(self) -> bool:
         """Nothing will come any more."""
         return self._scheduler.closing
 
+    def close(self) -> None:
+        """Its metrics are gone."""
+        self._measures.close()
+
     def run_once(self) -> bool:
         """1. take a task; 2. do what its lease is for; 3. give it back. False: there was nothing to do, for a while."""
+        self._measures.publish()
         lease = self._scheduler.take(self.name)
         if lease is None:
             self._scheduler.sleep()
             return False
+        self._measures.begin()
         error: BaseException | None = None
         removed: Removed | None = None
         try:
             removed = self._work(lease)
         except BaseException as raised:
             error = raised
+        self._measures.end(lease)
         self._scheduler.give_back(lease, error, removed)
         return True
 
@@ -115,10 +128,18 @@ class ProcessingThread(threading.Thread):
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, inside: AbstractContextManager[None]) -> None:
+        """`inside`: in which the thread runs."""
         super().__init__(name=worker.name, daemon=True)
-        self._worker = worker
+        self._worker, self._inside = worker, inside
 
     def run(self) -> None:
-        while self._worker.run_once() or not self._worker.over:
-            pass
+        with self._inside:
+            self._run()
+
+    def _run(self) -> None:
+        try:
+            while self._worker.run_once() or not self._worker.over:
+                pass
+        finally:
+            self._worker.close()

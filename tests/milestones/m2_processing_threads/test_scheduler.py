@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import OwnershipError, StateError
+from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
@@ -33,7 +34,10 @@ class Shop:
             self.clock, threads, TIMEOUT_MS, most_output_bytes=lambda: MOST_BYTES,
             wait=lambda _, timeout_ms: self.slept.append(timeout_ms),
         )  # fmt: skip
-        self.workers = [Worker(f"worker {n}", self.scheduler, self.clock, lambda: MOST_BYTES) for n in range(threads)]
+        self.metrics = Metrics(self.clock)
+        self.workers = [
+            Worker(f"worker {n}", self.scheduler, self.clock, self.metrics, lambda: MOST_BYTES) for n in range(threads)
+        ]
         self.tasks: list[Any] = [Work(self.clock, number, **of) for number, of in enumerate(tasks)]
         for task in self.tasks:
             self.scheduler.add(task)
