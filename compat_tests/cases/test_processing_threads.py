@@ -262,7 +262,7 @@ def test_behind_caches_too_other_tasks_are_committed_while_a_call_runs(world: Wo
     app = running(world, statestore_cache_max_bytes=10_000_000)
     call, took = taking(world, 0, CALL_MS), list[float]()
     rest = all_but(world, call.place)
-    world.feeds["in"].send([call.sent])
+    world.feeds["in"].send([*world.records(200, KEYS), call.sent])  # what comes before it waits in caches
     call.begins(app)
     while not call.has_ended(app):
         world.feeds["in"].send(world.records(50, KEYS))

@@ -33,6 +33,11 @@ def judged(world: World, flow: Flow = CALLS) -> set[str]:
     return set()
 
 
+def shows(kind: str, found: set[str]) -> None:
+    """This kind is among what was found; with none, nothing was."""
+    assert kind in found if kind else not found, found
+
+
 def running(
     broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
 ) -> tuple[World, Instance]:
@@ -70,22 +75,22 @@ def in_a_call(world: World, app: Instance) -> Call:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "found"),
-    [("half-a-record-is-committed", {"duplicate"}), pytest.param(NOTHING, set(), marks=pytest.mark.full)],
+    ("mutation", "kind"),
+    [("half-a-record-is-committed", "duplicate"), pytest.param(NOTHING, "", marks=pytest.mark.full)],
 )
-def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: str, found: set[str]) -> None:
+def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: str, kind: str) -> None:
     world, app = running(broken, mutation)
     beside(world, [in_a_call(world, app)])
     app.kill()
     app.start()
     world.processed()
     app.stop()
-    assert judged(world) == found
+    shows(kind, judged(world))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("mutation", "found"), [("a-void-result-is-sent-after-all", {"duplicate"}), (NOTHING, set())])
-def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: str, found: set[str]) -> None:
+@pytest.mark.parametrize(("mutation", "kind"), [("a-void-result-is-sent-after-all", "duplicate"), (NOTHING, "")])
+def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: str, kind: str) -> None:
     world, app = running(broken, mutation, fault="commit.after-flush:abort:12")
     call = in_a_call(world, app)
 
@@ -98,14 +103,14 @@ def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: 
     call.ends(app)
     world.processed()
     app.stop()
-    assert judged(world) == found
+    shows(kind, judged(world))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("mutation", "found"), [("a-task-that-failed-is-never-given-back", {"lost", "unprocessed"}), (NOTHING, set())]
+    ("mutation", "kind"), [("a-task-that-failed-is-never-given-back", "unprocessed"), (NOTHING, "")]
 )
-def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, found: set[str]) -> None:
+def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, kind: str) -> None:
     world, app = running(broken, mutation)
     call = failing(world, 0, "no-answer")
     world.feeds["in"].send([call.sent])
@@ -114,7 +119,7 @@ def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, found: set[st
     if mutation == NOTHING:
         world.processed()
     app.kill()
-    assert judged(world) == found
+    shows(kind, judged(world))
 
 
 @pytest.mark.full
@@ -127,8 +132,8 @@ def test_a_commit_that_waits_for_user_code_is_found(broken: Break, mutation: str
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("mutation", "found"), [("commits-forget-the-caches", {"lost"}), (NOTHING, set())])
-def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: str, found: set[str]) -> None:
+@pytest.mark.parametrize(("mutation", "kind"), [("commits-forget-the-caches", "lost"), (NOTHING, "")])
+def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: str, kind: str) -> None:
     world, app = running(broken, mutation, "count", statestore_cache_max_bytes=10_000_000)
     app.kill()
-    assert judged(world, replace(COUNT, thinned=True)) == found
+    shows(kind, judged(world, replace(COUNT, thinned=True)))
