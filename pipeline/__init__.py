@@ -1,0 +1,11 @@
+"""The same topology on Spark, and what is batch around a stream application. Needs the extra `milestones[spark]`.
+
+*Guarantees*: nothing outside this package and `milestones spark` imports it or PySpark.
+*Assumes*: the processes that run Spark's tasks can import what the driver can.
+"""
+
+from __future__ import annotations
+
+from milestones.pipeline.session import spark_session
+
+__all__ = ["spark_session"]
