@@ -69,6 +69,10 @@ class Serde(Generic[T]):
     def __repr__(self) -> str:
         return f"Serde({self.name})"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A built-in serde is pickled as its name: its functions are methods of C objects, which can't be."""
+        return self.name if globals().get(str(self.name)) is self else super().__reduce_ex__(protocol)
+
     def serializer(self, topic: str) -> Callable[[T], bytes]:
         """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""
         return self._serialize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import uuid
 from pathlib import Path
@@ -52,6 +53,14 @@ def test_values_are_written_and_read_as_kafka_s_own_bytes(what: str) -> None:
 def test_none_is_kafka_s_null_for_every_serde(serde: Serde[Any]) -> None:
     assert serde.serialize("topic", None) is None
     assert serde.deserialize("topic", None) is None
+
+
+@pytest.mark.parametrize("what", VALUES)
+def test_a_serde_travels_to_other_processes_by_pickle(what: str) -> None:
+    serde, value = VALUES[what]
+    there: Serde[Any] = pickle.loads(pickle.dumps(serde))
+    assert there.serialize("topic", value) == serde.serialize("topic", value)
+    assert pickle.loads(pickle.dumps(serdes.LONG)) is serdes.LONG
 
 
 def test_json_is_compact_utf_8() -> None:
