@@ -1,0 +1,53 @@
+"""A range of a partition, read to its end.
+
+*Guarantees*: every committed record from the first offset to the end (exclusive), in order, or an error.
+*Assumes*: the end isn't beyond the last stable offset: nothing before it is undecided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Message
+
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.consumers import AssignedConsumer
+from milestones.common.records import TopicPartition
+
+BATCH = 10_000
+SILENCE_S = 60.0
+"""So long nothing may come."""
+
+
+def read(
+    settings: Mapping[str, Any], partition: TopicPartition, first: int, end: int
+) -> Iterator[list[Message]]:
+    """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
+
+    `KafkaUnreachableError` when nothing comes, `MilestonesError` when records were deleted meanwhile."""
+    if first >= end:
+        return
+    consumer = AssignedConsumer(settings)
+    try:
+        consumer.assign({partition: first})
+        position, heard = first, time.monotonic()
+        while position < end:
+            fetched = consumer.fetch(BATCH, timeout_ms=100)
+            if fetched.out_of_range or fetched.gone:
+                raise MilestonesError(f"{partition} no longer has offset {position}: it was deleted while it was read")
+            messages = fetched.records.get(partition, [])
+            reached = fetched.ends.get(partition, position)
+            if messages:
+                reached = max(reached, (messages[-1].offset() or 0) + 1)
+                yield messages if reached <= end else [one for one in messages if (one.offset() or 0) < end]
+            if reached > position:
+                position, heard = reached, time.monotonic()
+            elif time.monotonic() - heard > SILENCE_S:
+                raise KafkaUnreachableError(
+                    f"{partition} should go to offset {end}, and for {SILENCE_S:.0f} s nothing came after {position}; "
+                    "check that its brokers are up, and that no transaction was left open"
+                )
+    finally:
+        consumer.close()

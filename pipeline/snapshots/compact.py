@@ -1,0 +1,94 @@
+"""Changelogs into snapshots, on Spark: one Spark task per store and partition.
+
+*Guarantees*: a snapshot that is published is exact: what a restoration of its store up to its offset gives, deletions,
+aborted transactions and control records told apart as the runtime does. Partitions are published one by one: what fails
+leaves the others, and the earlier snapshot of its own partition.
+*Assumes*: `url` is the same place for the driver, for Spark's tasks and for the application's instances.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from milestones.application import Application
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.errors import ConfigError, SourceTopicError
+from milestones.common.state.repository import SnapshotRepository
+from milestones.pipeline.snapshots.jobs import SnapshotJob, snapshot_jobs
+from milestones.pipeline.snapshots.making import MadeSnapshot, make
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from milestones.common.config import StreamsConfig
+    from milestones.common.topology import Topology
+
+
+@dataclass(frozen=True)
+class CompactionRun:
+    """What was made. `parquet`: by store the URL of its folder."""
+
+    snapshots: Sequence[MadeSnapshot]
+    seconds: float
+    parquet: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Changelog records read."""
+        return sum(made.records for made in self.snapshots)
+
+    @property
+    def entries(self) -> int:
+        """Entries in all snapshots."""
+        return sum(made.manifest.entries for made in self.snapshots)
+
+
+def compact_changelog(
+    topology: Topology,
+    spark: SparkSession,
+    config: StreamsConfig,
+    url: str | None = None,
+    *,
+    stores: Sequence[str] | None = None,
+    parquet: bool = False,
+    clock: Clock | None = None,
+) -> CompactionRun:
+    """Make snapshots of the application's stores, for `snapshot_url`.
+
+    `url`: where to, `config.snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too.
+    It may run beside the application: what is committed when it begins is what is in it. `ConfigError`,
+    `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `StateError` (the URL can't be
+    written).
+    """
+    began = time.monotonic()
+    url = url or config.snapshot_url
+    if url is None:
+        raise ConfigError("snapshot_url", None, "say where the snapshots are to go: any URL that fsspec knows")
+    if url.startswith("memory:"):
+        raise ConfigError("snapshot_url", url, "each process has a memory of its own; use file:// or a remote URL")
+    SnapshotRepository(url, config.application_id)
+    application = Application.of(topology, config)
+    jobs = _chosen(snapshot_jobs(application, config, url, clock or SystemClock()), stores, config.application_id)
+    folders: dict[str, str] = {}
+    if parquet:
+        folders = {job.spec.name: _folder(url, job) for job in jobs}
+        jobs = [replace(job, parquet=folders[job.spec.name]) for job in jobs]
+    made = spark.sparkContext.parallelize(jobs, len(jobs)).map(make).collect()
+    return CompactionRun(made, time.monotonic() - began, folders)
+
+
+def _chosen(jobs: list[SnapshotJob], stores: Sequence[str] | None, application_id: str) -> list[SnapshotJob]:
+    known = {job.spec.name for job in jobs}
+    unknown = sorted(set(stores or ()) - known)
+    if unknown or not known:
+        wanted, there_are = ", ".join(unknown) or "any", ", ".join(sorted(known)) or "none"
+        raise SourceTopicError(f"stores of {application_id} with a changelog: wanted {wanted}, there are {there_are}")
+    return [job for job in jobs if stores is None or job.spec.name in stores]
+
+
+def _folder(url: str, job: SnapshotJob) -> str:
+    """A new one each time: its files never change."""
+    return f"{url.rstrip('/')}/{job.application_id}/parquet/{job.created_ms}/{job.spec.name}"
