@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import rich_click as click
 
+from milestones.cli.spark.running import run
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def spark() -> None:
     """The same topology on Spark, and what is batch around an application."""
 
 
-COMMANDS: tuple[click.Command, ...] = ()
+COMMANDS: tuple[click.Command, ...] = (run,)
 
 for command in COMMANDS:
     spark.add_command(command)
