@@ -131,7 +131,7 @@ class Housekeeper(threading.Thread):
     def _serve(self, cluster: Cluster, request: Request) -> None:
         match request:
             case AskBounds():
-                request.reply_to.try_put(_bounds(cluster, request))
+                request.reply_to.try_put(bounds_of(cluster, request))
             case Purge(offsets):
                 cluster.purge(offsets)
 
@@ -159,7 +159,8 @@ class Housekeeper(threading.Thread):
         self.requests.close()
 
 
-def _bounds(cluster: Cluster, asked: AskBounds) -> Bounds:
+def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
+    """The answer to `asked`."""
     try:
         bounds = cluster.bounds(asked.partitions, committed=asked.committed)
         ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}

@@ -63,15 +63,9 @@ class Instance:
         topics, and that no transaction of an obsolete id is open."""
         verify_group_metadata_format()
         cluster = Cluster(self._config.admin_settings(f"{self.client_id}-start"))
-        existing = cluster.partition_counts()
-        expected = {"source": self._application.external_topics(()), "output": self._application.output_topics}
-        missing = [
-            f"{kind} topics don't exist: {', '.join(sorted(topics - existing.keys()))}"
-            for kind, topics in expected.items()
-            if topics - existing.keys()
-        ]
-        if missing:
-            raise SourceTopicError(f"{'; '.join(missing)}; create them, then start again")
+        missing = self._application.missing_topics(cluster.partition_counts())
+        if missing is not None:
+            raise SourceTopicError(missing)
         if self._config.exactly_once:
             self._retire_transactional_ids()
         self._snapshots.start()

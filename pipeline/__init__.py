@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from milestones.pipeline.progress import Progress, Round, RunState
+from milestones.pipeline.run import SparkRun, run_on_spark
 from milestones.pipeline.session import spark_session
 
-__all__ = ["spark_session"]
+__all__ = ["Progress", "Round", "RunState", "SparkRun", "run_on_spark", "spark_session"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, FailedTask
+    from milestones.parts import FailedTask, Reading
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class InlineRestoration:
     *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
         self._context, self._consumer = context, clients.new_restore_consumer()
         self._active: dict[TaskId, ActiveChangelogs] = {}
         self._standbys: dict[TaskId, StandbyChangelogs] = {}

@@ -19,14 +19,14 @@ from milestones.common.task.task import OpenState, OpenStores, Task, TaskSetting
 
 if TYPE_CHECKING:
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Reading
 
 log = logging.getLogger(__name__)
 
 class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
         self._context = context
         config = context.config
         self._settings = TaskSettings(

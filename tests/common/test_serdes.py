@@ -55,14 +55,6 @@ def test_none_is_kafka_s_null_for_every_serde(serde: Serde[Any]) -> None:
     assert serde.deserialize("topic", None) is None
 
 
-@pytest.mark.parametrize("what", VALUES)
-def test_a_serde_travels_to_other_processes_by_pickle(what: str) -> None:
-    serde, value = VALUES[what]
-    there: Serde[Any] = pickle.loads(pickle.dumps(serde))
-    assert there.serialize("topic", value) == serde.serialize("topic", value)
-    assert pickle.loads(pickle.dumps(serdes.LONG)) is serdes.LONG
-
-
 def test_json_is_compact_utf_8() -> None:
     value = {"a": [1, 2.5, None, True], "ü": "😀"}
     data = serdes.JSON.serialize("topic", value)
@@ -188,3 +180,15 @@ def test_any_list_of_variable_size_entries_comes_back(values: list[str | None]) 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
 def test_any_update_comes_back(new: str, old: str) -> None:
     assert CHANGES.deserialize("topic", CHANGES.serialize("topic", (new, old))) == (new, old)
+
+
+@pytest.mark.parametrize("name", [name for name in serdes.__all__ if name.isupper()])
+def test_a_built_in_serde_is_the_same_one_after_a_pickle(name: str) -> None:
+    serde = getattr(serdes, name)
+    assert pickle.loads(pickle.dumps(serde)) is serde
+
+
+def test_a_serde_made_of_named_functions_survives_a_pickle() -> None:
+    made = serdes.Serde(str.encode, bytes.decode, name="MINE", immutable=True)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again.name, again.immutable, again.serialize("t", "x")) == ("MINE", True, b"x")

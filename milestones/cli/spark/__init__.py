@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import rich_click as click
 
+from milestones.cli.spark.running import run
 from milestones.cli.spark.snapshot import snapshot
 
 
@@ -16,7 +17,7 @@ def spark() -> None:
     """The same topology on Spark, and what is batch around an application."""
 
 
-COMMANDS: tuple[click.Command, ...] = (snapshot,)
+COMMANDS: tuple[click.Command, ...] = (run, snapshot)
 
 for command in COMMANDS:
     spark.add_command(command)

@@ -16,6 +16,7 @@ from rich.table import Table
 from milestones.cli.console import OK, is_verbose, log_to_stderr, out, verbose_option
 from milestones.cli.loading import load_streams
 from milestones.cli.settings import config_options, settings
+from milestones.cli.spark.sessions import session, spark_options
 
 
 @click.command()
@@ -23,7 +24,7 @@ from milestones.cli.settings import config_options, settings
 @click.argument("url", required=False)
 @click.option("--store", "stores", multiple=True, metavar="NAME", help="Only this store; may be repeated.")
 @click.option("--parquet", is_flag=True, help="Write the stores' content as Parquet too.")
-@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@spark_options
 @config_options
 @verbose_option
 @click.pass_context
@@ -34,6 +35,7 @@ def snapshot(
     stores: Sequence[str],
     parquet: bool,
     master: str,
+    spark_settings: dict[str, str],
     file: Path | None,
     given: dict[str, str],
     application_id: str | None,
@@ -54,12 +56,9 @@ def snapshot(
     log_to_stderr(verbose=is_verbose(context))
     short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
     streams = load_streams(app, file, settings(given, **short))
-    try:
-        from milestones.pipeline import spark_session
+    with session(f"{streams.config.application_id} snapshots", master, spark_settings) as spark:
         from milestones.pipeline.snapshots import compact_changelog
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"{error}; this needs: pip install 'milestones[spark]'") from error
-    with spark_session(f"{streams.config.application_id} snapshots", master=master) as spark:
+
         run = compact_changelog(
             streams.topology, spark, streams.config, url, stores=list(stores) or None, parquet=parquet
         )
