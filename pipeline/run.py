@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import ConfigError, MilestonesError, TopologyError
+from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.pipeline.driving.driver import Driver, Pace
 from milestones.pipeline.driving.jobs import Jobs
@@ -28,6 +28,7 @@ from milestones.pipeline.driving.order import levels
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.progress import Progress, RunState
+from milestones.pipeline.spark_jobs import context_of
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def run_on_spark(
         usual_ms = min(COMMIT_INTERVAL_MS, complete.transaction_timeout_ms // 4)
         complete = complete.replace(commit_interval_ms=usual_ms)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
-    driver = _driver(built, complete, _context_of(spark), _pace(mode, interval_ms, max_records))
+    driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records))
     driver.start()
     return SparkRun(driver)
 
@@ -140,16 +141,6 @@ def _pace(mode: str, interval_ms: int, max_records: int | None) -> Pace:
     if max_records is not None and (max_records < 1 or mode == "batch"):
         raise ConfigError("max_records", max_records, "must be at least 1, and is for micro_batch: a batch has no end")
     return Pace(interval_ms if mode == "micro_batch" else None, max_records)
-
-
-def _context_of(spark: SparkSession) -> SparkContext:
-    try:
-        return spark.sparkContext
-    except Exception as error:  # Spark Connect has its own for what it lacks
-        raise MilestonesError(
-            f"this Spark session has no SparkContext ({error}); Spark Connect can't run Python code beside Kafka's "
-            "partitions: use a classic session, such as that of milestones.pipeline.spark_session"
-        ) from error
 
 
 def _driver(topology: Topology, config: StreamsConfig, context: SparkContext, pace: Pace) -> Driver:

@@ -1,8 +1,9 @@
 """A stream thread's surroundings, for one task in a process that has nothing else.
 
-*Guarantees*: what the parts of the runtime ask for is here; no thread is started. Under exactly once no earlier attempt
-at the task commits anything once this one has its producer; what is read as committed after that is final. One attempt
-at a time has the task's state directory; one that finds it taken works on one of its own, which goes at its end.
+*Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
+`snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this one
+has its producer; what is read as committed after that is final. One attempt at a time has the task's state directory;
+one that finds it taken works on one of its own, which goes at its end.
 *Assumes*: closed at the end.
 """
 
@@ -36,6 +37,7 @@ from milestones.instance import rocks_settings
 from milestones.listeners import Listeners, StateRestoreListener
 from milestones.pipeline.hosting.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
+from milestones.snapshots import snapshot_source
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,9 @@ class HostedClients:
             closing.callback(self.consumer.close)
             self.restored = Restored()
             state = _open_state(config, work.task, clock, closing)
+            snapshots = snapshot_source(config, f"{name}-snapshots", state.directory.path, clock)
+            snapshots.start()
+            closing.callback(snapshots.close)
             self.context = ThreadContext(
                 name=name,
                 index=1,
@@ -81,6 +86,7 @@ class HostedClients:
                 notify=lambda _: None,
                 decide=lambda _: Exceptions.SHUTDOWN_CLIENT,
                 listeners=_told(self.restored),
+                snapshots=snapshots,
             )
             self._closing = closing.pop_all()
 

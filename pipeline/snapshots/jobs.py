@@ -20,7 +20,7 @@ from milestones.common.errors import MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.spec import StoreKind
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class SnapshotJob:
     application_id: str
     url: str
     task: TaskId
-    spec: StoreSpec
+    store: str
+    kind: StoreKind
     changelog: TopicPartition
     changelog_id: str | None
     first: int
@@ -77,7 +78,7 @@ def _jobs(
             # What isn't committed of a source topic is input still, not state.
             end = min(end, max(first, committed.get(at, first))) if at in inputs else end
             jobs.append(SnapshotJob(
-                application.id, url, task, spec, at, ids.get(at.topic), first, end, created_ms,
+                application.id, url, task, spec.name, spec.kind, at, ids.get(at.topic), first, end, created_ms,
                 usable_until(settings[at.topic], created_ms), consumer,
             ))  # fmt: skip
     return jobs

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from milestones.application import Application
 from milestones.common.errors import StateError
 from milestones.common.state.changelog import restored
 from milestones.common.state.engine import Engine, Namespace
@@ -30,7 +31,9 @@ from milestones.common.state.repository import LocalSnapshot, SnapshotRepository
 from milestones.common.state.rocks import MIB, RocksSettings
 from milestones.common.state.rocksdict_engine import RocksDictEngines
 from milestones.common.state.snapshot import SnapshotManifest
+from milestones.common.state.spec import StoreSpec
 from milestones.common.state.sst import SstWriter
+from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.reading import read
 from milestones.pipeline.snapshots.parquet import write_parquet
 
@@ -56,7 +59,7 @@ class MadeSnapshot:
     new: bool = True
 
 
-def make(job: SnapshotJob) -> MadeSnapshot:
+def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
     """Make the snapshot that `job` describes and publish it. `StateError`, `MilestonesError`."""
     began = time.monotonic()
     repository = SnapshotRepository(job.url, job.application_id)
@@ -69,11 +72,17 @@ def make(job: SnapshotJob) -> MadeSnapshot:
         records = sum(scratch.fold(batch) for batch in read(job.consumer, job.changelog, first, job.end))
         snapshot = scratch.write()
         if job.parquet is not None:
-            write_parquet(job.spec, job.changelog, scratch.entries(), job.parquet)
+            write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet)
         repository.publish(snapshot)
     return MadeSnapshot(
         snapshot.manifest, repository.describe(snapshot.manifest), records, base, time.monotonic() - began
     )
+
+
+def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
+    """With the serdes that the user has written."""
+    application = Application.of(*unpack(payload))
+    return next(spec for spec in application.subtopology(job.task.subtopology).stores if spec.name == job.store)
 
 
 def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
@@ -86,7 +95,7 @@ def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifes
     if newest is None:
         return None
     now_ms = job.created_ms if newest.offset < job.end else newest.created_ms
-    why = newest.unfit(job.spec.kind, now_ms) or newest.misplaced(job.changelog_id, job.first, job.end)
+    why = newest.unfit(job.kind, now_ms) or newest.misplaced(job.changelog_id, job.first, job.end)
     if why is not None:
         log.warning("%s is read from its beginning, its snapshot is no use: %s", job.changelog, why)
     return newest if why is None else None
@@ -103,8 +112,8 @@ class _Scratch:
 
     def __init__(self, directory: Path, job: SnapshotJob) -> None:
         self._directory, self._job = directory, job
-        self._engine: Engine = RocksDictEngines(SETTINGS).open(directory / "store", job.spec.name)
-        self._namespace: Namespace = self._engine.open(job.spec.name)
+        self._engine: Engine = RocksDictEngines(SETTINGS).open(directory / "store", job.store)
+        self._namespace: Namespace = self._engine.open(job.store)
 
     def __enter__(self) -> _Scratch:
         return self
@@ -114,7 +123,7 @@ class _Scratch:
 
     def begin_with(self, repository: SnapshotRepository, manifest: SnapshotManifest) -> int | None:
         """Take a snapshot in; its offset, or None when it can't be read."""
-        name = self._job.spec.name
+        name = self._job.store
         try:
             snapshot = repository.fetch(manifest, self._directory)
             for _ in self._engine.ingest(name, snapshot.files):
@@ -128,7 +137,7 @@ class _Scratch:
 
     def fold(self, batch: list[Message]) -> int:
         """Changelog records into the store; how many."""
-        self._engine.apply({self._job.spec.name: restored(self._job.spec.kind, batch)}, {})
+        self._engine.apply({self._job.store: restored(self._job.kind, batch)}, {})
         return len(batch)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
@@ -145,9 +154,9 @@ class _Scratch:
         manifest = SnapshotManifest(
             id=uuid.uuid4().hex[:12],
             application_id=job.application_id,
-            store=job.spec.name,
-            kind=job.spec.kind,
-            layout=LAYOUTS[job.spec.kind],
+            store=job.store,
+            kind=job.kind,
+            layout=LAYOUTS[job.kind],
             changelog=job.changelog.topic,
             changelog_id=job.changelog_id,
             partition=job.changelog.partition,

@@ -60,7 +60,7 @@ def snapshot(
         from milestones.pipeline.snapshots import compact_changelog
 
         run = compact_changelog(
-            streams.topology, spark, streams.config, url, stores=list(stores) or None, parquet=parquet
+            streams.topology, spark, url, stores=list(stores) or None, parquet=parquet, config=streams.config
         )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("store", "partition", "offset", "entries", "MB", "records read", "built on", "seconds"):

@@ -94,7 +94,7 @@ class App:
     def compact(self, **options: Any) -> CompactionRun:
         from milestones.pipeline.snapshots import compact_changelog
 
-        return compact_changelog(self.topology, self.spark, self.config, self.url, **options)
+        return compact_changelog(self.topology, self.spark, self.url, config=self.config, **options)
 
     def made(self, **options: Any) -> MadeSnapshot:
         """What became of partition 0."""
