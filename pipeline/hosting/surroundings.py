@@ -1,9 +1,9 @@
 """A stream thread's surroundings, for one task in a process that has nothing else.
 
 *Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
-`snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this one
-has its producer; what is read as committed after that is final. One attempt at a time has the task's state directory;
-one that finds it taken works on one of its own, which goes at its end.
+`snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
+one has its producer; what is read as committed after that is final. One attempt at a time has the task's state
+directory; one that finds it taken works on one of its own, which goes at its end.
 *Assumes*: closed at the end.
 """
 

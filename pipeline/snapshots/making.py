@@ -1,11 +1,8 @@
 """One snapshot, made where Spark runs its task.
 
-    newest snapshot, if it is fit --ingest--> scratch engine <--fold-- the changelog's tail
+    newest snapshot, if it is fit --ingest--> `ScratchStore` <--fold-- the changelog's tail
                                                    |
                                                    +--in the order of keys--> table files, Parquet --> the repository
-
-The fold is the runtime's own (`changelog.restored`), over the engine that restoration fills: a snapshot is what a
-restoration would give.
 
 *Guarantees*: an attempt that fails, or runs beside another one, leaves nothing that a reader takes for a snapshot.
 *Assumes*: room on the local disk for the store, twice.
@@ -16,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,27 +20,20 @@ from typing import TYPE_CHECKING
 
 from milestones.application import Application
 from milestones.common.errors import StateError
-from milestones.common.state.changelog import restored
-from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.manifest import LAYOUTS
 from milestones.common.state.repository import LocalSnapshot, SnapshotRepository, described
-from milestones.common.state.rocks import MIB, RocksSettings
-from milestones.common.state.rocksdict_engine import RocksDictEngines
 from milestones.common.state.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.sst import SstWriter
 from milestones.pipeline.hosting.payload import Payload, unpack
-from milestones.pipeline.reading import read
+from milestones.pipeline.scratch import ScratchStore
 from milestones.pipeline.snapshots.parquet import write_parquet
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-
     from milestones.pipeline.snapshots.jobs import SnapshotJob
 
 log = logging.getLogger(__name__)
 
-SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)
 
 @dataclass(frozen=True)
 class MadeSnapshot:
@@ -66,13 +55,14 @@ def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
     newest = _newest(repository, job)
     if newest is not None and newest.offset == job.end and _fresh(newest, job) and job.parquet is None:
         return MadeSnapshot(newest, repository.describe(newest), 0, newest.offset, time.monotonic() - began, new=False)
-    with TemporaryDirectory(prefix="milestones-snapshot-") as directory, _Scratch(Path(directory), job) as scratch:
-        base = None if newest is None else scratch.begin_with(repository, newest)
-        first = job.first if base is None else base
-        records = sum(scratch.fold(batch) for batch in read(job.consumer, job.changelog, first, job.end))
-        snapshot = scratch.write()
-        if job.parquet is not None:
-            write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet)
+    with TemporaryDirectory(prefix="milestones-snapshot-") as place:
+        directory = Path(place)
+        with ScratchStore(directory / "store", job.store, job.kind) as scratch:
+            base = None if newest is None else _begin_with(newest, repository, scratch, directory)
+            records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
+            snapshot = _write(scratch, job, directory / "files")
+            if job.parquet is not None:
+                write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet)
         repository.publish(snapshot)
     return MadeSnapshot(
         snapshot.manifest, repository.describe(snapshot.manifest), records, base, time.monotonic() - began
@@ -107,62 +97,36 @@ def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
     return until is None or 2 * job.created_ms <= newest.created_ms + until
 
 
-class _Scratch:
-    """A store on this machine's disk for as long as its snapshot is being made."""
+def _begin_with(
+    manifest: SnapshotManifest, repository: SnapshotRepository, scratch: ScratchStore, directory: Path
+) -> int | None:
+    """Take a snapshot in; its offset, or None when it can't be read."""
+    try:
+        scratch.ingest(repository.fetch(manifest, directory).files)
+        return manifest.offset
+    except StateError as error:
+        log.warning("%s-%d is read from its beginning: %s", manifest.changelog, manifest.partition, error)
+        scratch.empty()
+        return None
 
-    def __init__(self, directory: Path, job: SnapshotJob) -> None:
-        self._directory, self._job = directory, job
-        self._engine: Engine = RocksDictEngines(SETTINGS).open(directory / "store", job.store)
-        self._namespace: Namespace = self._engine.open(job.store)
 
-    def __enter__(self) -> _Scratch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.close()
-
-    def begin_with(self, repository: SnapshotRepository, manifest: SnapshotManifest) -> int | None:
-        """Take a snapshot in; its offset, or None when it can't be read."""
-        name = self._job.store
-        try:
-            snapshot = repository.fetch(manifest, self._directory)
-            for _ in self._engine.ingest(name, snapshot.files):
-                pass
-            return manifest.offset
-        except StateError as error:
-            log.warning("%s is read from its beginning: %s", self._job.changelog, error)
-            self._engine.drop(name)
-            self._namespace = self._engine.open(name)
-            return None
-
-    def fold(self, batch: list[Message]) -> int:
-        """Changelog records into the store; how many."""
-        self._engine.apply({self._job.store: restored(self._job.kind, batch)}, {})
-        return len(batch)
-
-    def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """The store's content in the order of its keys."""
-        return self._namespace.scan(None, None)
-
-    def write(self) -> LocalSnapshot:
-        """The store's content as table files."""
-        job, directory = self._job, self._directory / "files"
-        directory.mkdir()
-        writer = SstWriter(directory)
-        writer.write(self.entries())
-        files = tuple(described(path, entries) for path, entries in writer.files.items())
-        manifest = SnapshotManifest(
-            id=uuid.uuid4().hex[:12],
-            application_id=job.application_id,
-            store=job.store,
-            kind=job.kind,
-            layout=LAYOUTS[job.kind],
-            changelog=job.changelog.topic,
-            changelog_id=job.changelog_id,
-            partition=job.changelog.partition,
-            offset=job.end,
-            created_ms=job.created_ms,
-            usable_until_ms=job.usable_until_ms,
-            files=files,
-        )
-        return LocalSnapshot(manifest, directory)
+def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSnapshot:
+    """The store's content as table files."""
+    directory.mkdir()
+    writer = SstWriter(directory)
+    writer.write(scratch.entries())
+    manifest = SnapshotManifest(
+        id=uuid.uuid4().hex[:12],
+        application_id=job.application_id,
+        store=job.store,
+        kind=job.kind,
+        layout=LAYOUTS[job.kind],
+        changelog=job.changelog.topic,
+        changelog_id=job.changelog_id,
+        partition=job.changelog.partition,
+        offset=job.end,
+        created_ms=job.created_ms,
+        usable_until_ms=job.usable_until_ms,
+        files=tuple(described(path, entries) for path, entries in writer.files.items()),
+    )
+    return LocalSnapshot(manifest, directory)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import rich_click as click
 
+from milestones.cli.spark.audit import audit
 from milestones.cli.spark.running import run
 from milestones.cli.spark.snapshot import snapshot
 
@@ -17,7 +18,7 @@ def spark() -> None:
     """The same topology on Spark, and what is batch around an application."""
 
 
-COMMANDS: tuple[click.Command, ...] = (run, snapshot)
+COMMANDS: tuple[click.Command, ...] = (run, snapshot, audit)
 
 for command in COMMANDS:
     spark.add_command(command)
