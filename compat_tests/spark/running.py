@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH, MICRO_BATCH = "batch", "micro_batch"
+WRITTEN, GATHERED = "spark-state", "spark-state-as-one"
+"""Below a world's directory: where a run keeps state, and where the judgement looks for it."""
 PORTIONS = 3
 END_S = 120.0
 
@@ -66,9 +68,7 @@ def outputs_of(
 
 def judge_all(world: World, shape: Shape, *, crashed: bool = False) -> None:
     """As the suite judges live instances; what Spark left on the disk included."""
-    for instance in world.instances:
-        if isinstance(instance, SparkState):
-            instance.gather()
+    gather(world)
     judge(world, *shape.flows, repartitions=shape.repartitions, crashed=crashed)
 
 
@@ -109,41 +109,39 @@ def in_micro_batches(spark: SparkSession) -> Execute:
 
 def on_spark(world: World, topology: str, spark: SparkSession, **more: Any) -> SparkRun:
     """A run in this world; its state directories will be judged like those of instances."""
-    state = world.directory / "spark-state"
     settings: dict[str, Any] = {
         "application_id": world.application_id,
         "bootstrap_servers": world.cluster.bootstrap_servers,
         "processing_guarantee": world.guarantee,
-        "state_dir": str(state),
+        "state_dir": str(world.directory / WRITTEN),
         **SETTINGS,
         **more,
     }
     run = run_on_spark(named(topology)(world.application_id), spark, **settings)  # type: ignore[arg-type]
-    world.instances.append(SparkState(world, topology, state, run))
+    world.instances.append(SparkState(world, topology, run))
     return run
 
 
 class SparkState(Instance):
     """No process of its own: a run, and the state that it leaves, as if it were an instance's."""
 
-    def __init__(self, world: World, topology: str, state: Path, run: SparkRun) -> None:
+    def __init__(self, world: World, topology: str, run: SparkRun) -> None:
         super().__init__("spark", topology, {}, world.directory)
         self.run, self.starts = run, 1
-        self.state_dir = world.directory / "spark-as-one"
-        self._tasks = state / f"spark-{world.application_id}"
-        self._link = self.state_dir / world.application_id
+        self.state_dir = world.directory / GATHERED
 
     def must_live(self) -> None:
         """Raise what the run has failed with."""
         self.run.wait(0)
 
-    def gather(self) -> None:
-        """Have the tasks' directories side by side, as an instance has them."""
-        self._link.mkdir(parents=True, exist_ok=True)
-        for task in self._tasks.glob("*_*/*/*_*"):
-            link = self._link / task.name
-            if not link.exists():
-                link.symlink_to(task)
+
+def gather(world: World) -> None:
+    """Have the tasks' directories side by side, as an instance has them: on Spark each task has a state directory."""
+    for task in (world.directory / WRITTEN).glob(f"spark-*/*_*/{world.application_id}/*_*"):
+        link = world.directory / GATHERED / world.application_id / task.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to(task)
 
 
 def feed(world: World, inputs: Inputs) -> None:
