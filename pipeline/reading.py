@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import Message
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.records import TopicPartition
+from milestones.pipeline.hosting.bounded import BoundedConsumer
 
 BATCH = 10_000
 SILENCE_S = 60.0
@@ -27,27 +27,22 @@ def read(
     """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
 
     `KafkaUnreachableError` when nothing comes, `MilestonesError` when records were deleted meanwhile."""
-    if first >= end:
-        return
-    consumer = AssignedConsumer(settings)
+    consumer = BoundedConsumer(settings, {partition: end})
     try:
         consumer.assign({partition: first})
-        position, heard = first, time.monotonic()
-        while position < end:
+        heard = time.monotonic()
+        while not consumer.complete:
             fetched = consumer.fetch(BATCH, timeout_ms=100)
             if fetched.out_of_range or fetched.gone:
-                raise MilestonesError(f"{partition} no longer has offset {position}: it was deleted while it was read")
-            messages = fetched.records.get(partition, [])
-            reached = fetched.ends.get(partition, position)
+                raise MilestonesError(f"{partition} has no records from offset {first} on: they were deleted meanwhile")
+            messages = fetched.records.get(partition)
             if messages:
-                reached = max(reached, (messages[-1].offset() or 0) + 1)
-                yield messages if reached <= end else [one for one in messages if (one.offset() or 0) < end]
-            if reached > position:
-                position, heard = reached, time.monotonic()
+                yield messages
+                heard = time.monotonic()
             elif time.monotonic() - heard > SILENCE_S:
                 raise KafkaUnreachableError(
-                    f"{partition} should go to offset {end}, and for {SILENCE_S:.0f} s nothing came after {position}; "
-                    "check that its brokers are up, and that no transaction was left open"
+                    f"{partition} should go to offset {end}, and nothing has come for {SILENCE_S:.0f} s; check that "
+                    "its brokers are up, and that no transaction was left open"
                 )
     finally:
         consumer.close()
