@@ -174,6 +174,43 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
     _out().print(beside.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
 
 
+@cli.command("snapshot")
+@click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words)
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1000))
+@click.option("--tail", default=0.001, show_default=True, type=click.FloatRange(0, 1),
+              help="Share of as many records again that come after the snapshot.")  # fmt: skip
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=1, show_default=True)
+def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, seed: int) -> None:
+    """Restore from snapshots, and by replay. Needs the extra `spark` too."""
+    from benchmarks.snapshot import work as snapshot
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        work = snapshot.Snapshot(at, Path(directory), records, tail, seed)
+        made = work.prepare(_progress)
+        with snapshot.serving(Path(directory) / "snapshots") as served:
+            found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
+    title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
+    _out().print(snapshot.table(title, found, made))
+
+
+@cli.command("audit")
+@click.option("--records", default=5_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(100, 1_000_000))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--memory", default="2g", show_default=True, help="Of Spark's Java process.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the audit's page here.")
+def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None) -> None:
+    """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
+    from benchmarks.audit import work as audit
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        planted = audit.plant(at, records, keys, seed, _progress)
+        found = audit.measure(at, memory, report, _progress)
+    _out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
+    audit.check(planted, found)
+
+
 @cli.command()
 @click.option("--stage", default="baseline", show_default=True, help="Stage, or flags joined by +.")
 @click.option("--rate", default=200, show_default=True, help="Samples per second.")

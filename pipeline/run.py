@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -107,14 +108,16 @@ def run_on_spark(
     mode: Mode = "batch",
     interval_ms: int = 1_000,
     max_records: int | None = None,
+    history: str | None = None,
     config: StreamsConfig | None = None,
     **settings: Any,
 ) -> SparkRun:
     """Run the topology inside Spark tasks, with its stores, changelogs, repartition topics and transactions.
 
     `mode`: a `batch` ends when everything that was there at its beginning is processed; `micro_batch` goes on, one
-    every `interval_ms`, of at most about `max_records` records each. Settings as of `Streams`, by name or as `config`;
-    `commit_interval_ms` is 2,000 unless they say otherwise.
+    every `interval_ms`, of at most about `max_records` records each. `history`: URL of an archive of what Kafka no
+    longer has of the inputs (see `backfill`). Settings as of `Streams`, by name or as `config`; `commit_interval_ms` is
+    2,000 unless they say otherwise.
 
     The run joins the application's group. Live instances of the application may be members too: each has tasks of its
     own then, and a batch ends when those of the run are done (`progress.elsewhere` counts the others).
@@ -128,7 +131,7 @@ def run_on_spark(
         usual_ms = min(COMMIT_INTERVAL_MS, complete.transaction_timeout_ms // 4)
         complete = complete.replace(commit_interval_ms=usual_ms)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
-    driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records))
+    driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records), history)
     driver.start()
     return SparkRun(driver)
 
@@ -143,11 +146,13 @@ def _pace(mode: str, interval_ms: int, max_records: int | None) -> Pace:
     return Pace(interval_ms if mode == "micro_batch" else None, max_records)
 
 
-def _driver(topology: Topology, config: StreamsConfig, context: SparkContext, pace: Pace) -> Driver:
+def _driver(
+    topology: Topology, config: StreamsConfig, context: SparkContext, pace: Pace, history: str | None
+) -> Driver:
     application = Application.of(topology, config)
     near = str(context.master).startswith("local")
     _check_stores(application, near=near)
-    payload = pack(topology, config, near=near)
+    payload = replace(pack(topology, config, near=near), history=history)
     client_id = f"{config.client_id or config.application_id}-spark-{uuid.uuid4().hex[:8]}"
     clock = SystemClock()
     return Driver(

@@ -11,54 +11,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fsspec
 import pyarrow.parquet as pq
 
 from milestones.common.records import Headers, TopicPartition
+from milestones.pipeline.records import StoredRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS = 10_000
-
-
-class ComputedRecord:
-    """An `InputRecord` that was never in Kafka."""
-
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_time", "_value")
-
-    def __init__(
-        self, partition: TopicPartition, offset: int, key: bytes | None, value: bytes | None, time: int,
-        headers: Headers | None,
-    ) -> None:
-        self._partition, self._offset = partition, offset
-        self._key, self._value, self._time, self._headers = key, value, time, headers
-
-    def key(self) -> Any:
-        return self._key
-
-    def value(self) -> Any:
-        return self._value
-
-    def headers(self) -> Any:
-        return self._headers
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._time
-
-    def topic(self) -> Any:
-        return self._partition.topic
-
-    def partition(self) -> Any:
-        return self._partition.partition
-
-    def offset(self) -> Any:
-        return self._offset
-
-    def __len__(self) -> int:
-        return len(self._value or b"")
 
 
 def write_computed(expected: DataFrame, topics: Sequence[str], folder: str, partitions: int) -> None:
@@ -75,7 +39,7 @@ def write_computed(expected: DataFrame, topics: Sequence[str], folder: str, part
     )
 
 
-def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequence[ComputedRecord]]:
+def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequence[StoredRecord]]:
     """The records of one partition, in batches; none when there are none."""
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/topic={partition.topic}/partition={partition.partition}"
@@ -85,7 +49,7 @@ def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequenc
             for batch in pq.ParquetFile(file).iter_batches(ROWS, columns=["key", "value", "time", "headers"]):
                 columns = [column.to_pylist() for column in batch.columns]
                 records = [
-                    ComputedRecord(partition, offset + number, key, value, time, _headers(headers))
+                    StoredRecord(partition, offset + number, key, value, time, _headers(headers))
                     for number, (key, value, time, headers) in enumerate(zip(*columns, strict=True))
                 ]
                 offset += len(records)

@@ -74,7 +74,7 @@ def attempt(payload: Payload, work: TaskRange, *, first: bool) -> Outcome:
         topology, config = unpack(payload)
         if not (first or config.exactly_once):
             return ended(Fate.TOO_LATE)
-        return _run(Application.of(topology, config), config, work)
+        return _run(Application.of(topology, config), config, work, payload.history)
     except StaleGenerationError as error:
         log.info("task %s: %s", work.task, error)
         return ended(Fate.STALE, error=str(error))
@@ -88,8 +88,8 @@ def attempt(payload: Payload, work: TaskRange, *, first: bool) -> Outcome:
         return ended(Fate.FAILED, error=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
 
 
-def _run(application: Application, config: StreamsConfig, work: TaskRange) -> Outcome:
-    clients = HostedClients(config, application, work, SystemClock())
+def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> Outcome:
+    clients = HostedClients(config, application, work, SystemClock(), history)
     try:
         done: Done = HostedTask(clients, work).run()
     finally:

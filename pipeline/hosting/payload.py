@@ -29,10 +29,12 @@ copyreg.pickle(struct.Struct, lambda layout: (struct.Struct, (layout.format,)))
 
 @dataclass(frozen=True)
 class Payload:
-    """What every task of a run needs. `path`: where the driver looks for modules, absolute."""
+    """What every task of a run needs. `path`: where the driver looks for modules, absolute. `history`: URL of an
+    archive of what Kafka no longer has of the inputs, None for none."""
 
     topology: bytes
     path: tuple[str, ...]
+    history: str | None = None
 
 
 def pack(topology: Topology, config: StreamsConfig, *, near: bool) -> Payload:

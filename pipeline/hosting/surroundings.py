@@ -12,8 +12,10 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from milestones.application import Application
 from milestones.baseline.clients import new_producer
@@ -51,7 +53,14 @@ LOCK_PATIENCE_MS = 2_000
 class HostedClients:
     """The clients of one attempt, those that `parts.Sending` and `parts.Reading` name, its context, its state."""
 
-    def __init__(self, config: StreamsConfig, application: Application, work: TaskRange, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        application: Application,
+        work: TaskRange,
+        clock: Clock,
+        history: str | None = None,
+    ) -> None:
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
@@ -64,7 +73,7 @@ class HostedClients:
                 config.admin_settings(name), application.id, timeout_ms=config.task_timeout_ms, clock=clock
             )
             closing.callback(self.offsets.close)
-            self.consumer = BoundedConsumer(config.consumer_settings(name), work.ends)
+            self.consumer = _consumer(config.consumer_settings(name), work, history)
             closing.callback(self.consumer.close)
             self.restored = Restored()
             state = _open_state(config, work.task, clock, closing)
@@ -96,6 +105,14 @@ class HostedClients:
     def close(self) -> None:
         """Let all go; an open transaction is aborted."""
         self._closing.close()
+
+
+def _consumer(settings: Mapping[str, Any], work: TaskRange, history: str | None) -> BoundedConsumer:
+    if history is None:
+        return BoundedConsumer(settings, work.ends)
+    from milestones.pipeline.backfill.consumer import ArchiveConsumer
+
+    return ArchiveConsumer(settings, work.ends, history)
 
 
 class AnsweringHousekeeper(Mailbox[Request]):

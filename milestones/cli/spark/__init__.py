@@ -9,6 +9,7 @@ from __future__ import annotations
 import rich_click as click
 
 from milestones.cli.spark.audit import audit
+from milestones.cli.spark.history import archive, backfill
 from milestones.cli.spark.running import run
 from milestones.cli.spark.snapshot import snapshot
 
@@ -18,7 +19,7 @@ def spark() -> None:
     """The same topology on Spark, and what is batch around an application."""
 
 
-COMMANDS: tuple[click.Command, ...] = (run, snapshot, audit)
+COMMANDS: tuple[click.Command, ...] = (run, snapshot, audit, archive, backfill)
 
 for command in COMMANDS:
     spark.add_command(command)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from milestones import Streams, StreamsBuilder, StreamsConfig, Topology, serdes
+from milestones import Streams, StreamsBuilder, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition as Partition
@@ -108,6 +108,7 @@ class App:
         streams = Streams(topology, self.config.replace(state_dir=str(self.directory / uuid4().hex), **settings))
         streams.start()
         try:
+            until(lambda: streams.state is StreamsState.RUNNING, "it doesn't run")
             yield streams
         finally:
             assert streams.close(TIMEOUT_S)
@@ -134,14 +135,18 @@ def counted(records: list[Sent]) -> list[Sent]:
     return found
 
 
+def until(done: Callable[[], bool], otherwise: str) -> None:
+    """Look until it is so."""
+    clock, tick = SystemClock(), threading.Event()
+    deadline_ms = clock.monotonic_ms() + TIMEOUT_S * 1000
+    while not done():
+        assert clock.monotonic_ms() < deadline_ms, otherwise
+        tick.wait(0.05)
+
+
 def processed(streams: Streams, records: int) -> None:
-    """Wait until it has processed so many records and its lag is 0."""
-    done = threading.Event()
-    clock = SystemClock()
-    until = clock.monotonic_ms() + TIMEOUT_S * 1000
-    while streams.status().records < records and clock.monotonic_ms() < until:
-        done.wait(0.05)
-    assert streams.status().records >= records
+    """Wait until it has processed so many records."""
+    until(lambda: streams.status().records >= records, f"{records} records aren't processed")
 
 
 # -- planted
@@ -358,12 +363,9 @@ def test_a_repartition_topic_is_audited_where_it_is_whole_and_computed_where_it_
     with app.running(app.words(), commit_interval_ms=50, repartition_purge_interval_ms=interval_ms) as streams:
         processed(streams, 2_500)
         if purged:
-            clock, tick = SystemClock(), threading.Event()
-            until = clock.monotonic_ms() + TIMEOUT_S * 1000
             probe = Consumer({"bootstrap.servers": app.kafka, "group.id": "probe"})
-            while any(probe.get_watermark_offsets(TopicPartition(repartition, p))[0] == 0 for p in range(PARTITIONS)):
-                assert clock.monotonic_ms() < until, "the repartition topic wasn't purged"
-                tick.wait(0.1)
+            partitions = [TopicPartition(repartition, number) for number in range(PARTITIONS)]
+            until(lambda: all(probe.get_watermark_offsets(at)[0] for at in partitions), "it wasn't purged")
             probe.close()
     found = app.audit(app.words())
     assert found.wrong == 0, found
