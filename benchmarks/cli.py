@@ -29,6 +29,7 @@ from benchmarks.report import plot, table, write_json
 from benchmarks.restore import beside
 from benchmarks.restore.work import Restore
 from benchmarks.rows import run
+from benchmarks.spark import work as on_spark
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
 from milestones.flags import STAGES
@@ -127,6 +128,30 @@ for _work in WORKS:
 def assignor_() -> None:
     """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
     _out().print(assignor.table(assignor.timings(_progress)))
+
+
+@cli.command("spark")
+@click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=_words)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs.")
+@click.option("--guarantee", "guarantees", default=GUARANTEES[-1], show_default=True, callback=_guarantees,
+              type=click.Choice([*GUARANTEES, "both"]), help="Of ours.")  # fmt: skip
+def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
+    """A running count on Spark: ours, groupBy().count(), transformWithState."""
+    contenders, settings = on_spark.contenders(names), {"rounds": rounds, **data}
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        runs = Path(directory) / "runs"
+        runs.mkdir()
+        with running(Path(directory) / "kafka") as cluster:
+            work = on_spark.OnSpark(cluster, runs, **data)
+            rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+    title = f"spark: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
+    _out().print(table(title, on_spark.OnSpark.figures, rows))
+    if json_file is not None:
+        write_json(json_file, rows, settings)
 
 
 @cli.command("moves")

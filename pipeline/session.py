@@ -40,7 +40,7 @@ def spark_session(
     `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` win
     over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`.
     """
-    folder = _prepare()
+    folder = prepare()
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_QUIET, **_folders(folder), **_near(master), **(settings or {})}.items():
         builder = builder.config(key, value)
@@ -64,8 +64,8 @@ def _near(master: str) -> dict[str, str]:
 _folder: Path | None = None
 
 
-def _prepare() -> Path:
-    """The process' folder, and the environment in which Spark starts."""
+def prepare() -> Path:
+    """Set the environment in which Spark starts, once; the folder of this process."""
     global _folder
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="milestones-spark-"))

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.harness.waiting import Not, until
 from compat_tests.harness.world import World
-from compat_tests.spark.processes import SPECULATION, SparkProcess
+from compat_tests.spark.processes import SOON_LOST, SPECULATION, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
 from compat_tests.spark.shapes import Shape, shape_of
 
@@ -80,18 +80,30 @@ def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.short_under("exactly_once_v2")
-def test_an_attempt_that_stands_still_is_replaced_by_speculation_and_does_no_harm_when_it_wakes(
-    world: World
-) -> None:
+def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(world: World) -> None:
     fed(world)
-    run = SparkProcess(world, "count", BATCH, *SPECULATION).start()
+    run = SparkProcess(world, "count", BATCH, *SOON_LOST).start()
     amid(world)
     executor, worker = one_at_work(run)
-    stopped = [worker, executor] if world.exactly_once else [worker]
-    for process in stopped:
+    for process in (worker, executor):
         process.send_signal(signal.SIGSTOP)
+    run.says(LOST, START_S)
+    worker.send_signal(signal.SIGCONT)
     world.work_done(timeout_s=END_S * 2)
-    for process in stopped:
-        process.send_signal(signal.SIGCONT)
     run.dies(0, END_S)
     judge_all(world, SHAPE, crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> None:
+    fed(world)
+    with two_hosts(world.directory) as master:
+        run = SparkProcess(world, "count", BATCH, *SPECULATION, master=master).start()
+        amid(world)
+        _, worker = one_at_work(run)
+        worker.send_signal(signal.SIGSTOP)
+        world.work_done(timeout_s=END_S * 2)
+        worker.send_signal(signal.SIGCONT)
+        run.dies(0, END_S)
+        judge_all(world, SHAPE, crashed=True)

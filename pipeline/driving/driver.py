@@ -16,6 +16,7 @@ little for the job that runs; after that its tasks lose their generation, with w
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId
+from milestones.housekeeper import WATCH_INTERVAL_MS
 from milestones.pipeline.driving.jobs import Begin, Finished, Jobs
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.planning import Known, Wish, plan
@@ -109,7 +111,8 @@ class Driver(threading.Thread):
         self._jobs = jobs(self._done)
         self._known: dict[TaskId, Known] = {}
         self._running: Running | None = None
-        self._level, self._worked, self._pass_ms, self._purged_ms = 0, False, 0, 0
+        self._level, self._worked, self._pass_ms = 0, False, 0
+        self._purged_ms = self._watched_ms = -math.inf
         self._failures, self._not_before_ms = 0, 0
         self._unanswered_ms: int | None = None
         self._asked_to_stop = threading.Event()
@@ -214,6 +217,10 @@ class Driver(threading.Thread):
         """Begin the next level's job, or end the pass; True when a batch is complete."""
         if self._level == 0 and now_ms < self._pass_ms:
             return False
+        if now_ms - self._watched_ms >= WATCH_INTERVAL_MS:
+            self._watched_ms = now_ms
+            if new := self._view.watch():
+                self._seat.ask_for_generation(f"new source topics: {', '.join(sorted(new))}")
         while self._level < len(self._levels):
             ranges = self._plan(self._levels[self._level])
             self._level += 1

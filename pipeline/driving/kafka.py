@@ -17,6 +17,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
+from milestones.housekeeper import NewSources, SourceWatch
 from milestones.pipeline.driving.order import inner_topics
 from milestones.pipeline.driving.planning import capped
 
@@ -33,6 +34,7 @@ class KafkaView:
         self._cluster = Cluster(config.admin_settings(client_id))
         self._inner = inner_topics(application.subtopologies)
         self._caps: dict[TopicPartition, int] = {}
+        self._sources = SourceWatch(application)
 
     def prepare(self) -> None:
         """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
@@ -51,6 +53,17 @@ class KafkaView:
             ends = capped(ends, self._caps)
         ends |= {p: end for p, (_, end) in self._cluster.bounds(inner, committed=False).items()}
         return ends, self._cluster.committed(self._config.application_id, partitions)
+
+    def watch(self) -> frozenset[str]:
+        """Topics that a source's pattern matches and that are new. `SourceTopicError`: a source topic is gone, or has
+        another number of partitions."""
+        new: frozenset[str] = frozenset()
+        for news in self._sources.look(self._cluster.partition_counts()):
+            if isinstance(news, NewSources):
+                new |= news.topics
+            else:
+                raise news
+        return new
 
     def everything(self) -> frozenset[TaskId]:
         """All tasks of the application, whoever has them."""

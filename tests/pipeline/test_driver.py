@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones import StreamsConfig
+from milestones import SourceTopicError, StreamsConfig
 from milestones.common.kafka.membership import Loan
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
@@ -62,6 +62,7 @@ class FakeKafka:
         self.committed = {IN: 0, BETWEEN: 0}
         self.away = False
         self.purges = 0
+        self.news: frozenset[str] | Exception = frozenset()
 
     def prepare(self) -> None: ...
 
@@ -69,6 +70,11 @@ class FakeKafka:
         if self.away:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return dict(self.written), dict(self.committed)
+
+    def watch(self) -> frozenset[str]:
+        if isinstance(self.news, Exception):
+            raise self.news
+        return self.news
 
     def everything(self) -> frozenset[TaskId]:
         return frozenset({FIRST, SECOND, TaskId(9, 9)})
@@ -164,7 +170,7 @@ def test_a_batch_goes_down_the_levels_and_ends_when_nothing_is_left(batch: Bench
     assert batch.step()
     progress = batch.driver.progress
     assert (progress.jobs, progress.records, progress.lag, progress.elsewhere) == (2, 17, 0, 1)
-    assert batch.kafka.purges == 1
+    assert batch.kafka.purges == 2
 
 
 def test_a_batch_with_nothing_to_do_begins_no_job() -> None:
@@ -309,6 +315,20 @@ def test_kafka_that_cant_answer_for_too_long_ends_the_run() -> None:
         bench.step(1_000)
     with pytest.raises(KafkaException):
         bench.step(1_000)
+
+
+def test_a_source_topic_that_has_changed_ends_the_run_and_a_new_one_is_the_groups_to_assign() -> None:
+    bench = Bench(Pace(1_000))
+    bench.kafka.news = frozenset({"new"})
+    bench.step()
+    assert bench.seat.asked == ["new source topics: new"]
+    bench.kafka.news = SourceTopicError("in has more partitions")
+    bench.work()
+    bench.step()
+    bench.work()
+    bench.step()
+    with pytest.raises(SourceTopicError):
+        bench.step(5_000)
 
 
 def test_a_stop_waits_for_the_job_then_has_the_group_go_on(batch: Bench) -> None:
