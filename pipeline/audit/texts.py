@@ -18,6 +18,7 @@ from milestones.pipeline.audit.rows import Problem
 
 LONGEST = 120
 NOTHING = "nothing"
+OFFSET = "offset"
 
 
 class Texts:
@@ -37,7 +38,7 @@ class Texts:
         row = actual if actual is not None else expected
         sink, topic = self._sinks.get(row["topic"]), row["topic"]
         key, value = (sink.key, sink.value) if sink is not None else (None, None)
-        offset = row["offset"] if actual is not None and actual is not expected else None
+        offset = row[OFFSET] if OFFSET in row else None
         source = ""
         if expected is not None and expected["source_offset"] >= 0:
             source = f"{expected['source']}-{expected['source_partition']}@{expected['source_offset']}"
@@ -45,11 +46,19 @@ class Texts:
             problem=problem,
             where=f"{topic}-{row['partition']}" + ("" if offset is None else f"@{offset}"),
             key=text(key, topic, row["key"]),
-            expected="" if expected is None else text(value, topic, expected["value"]),
+            expected="" if expected is None else self._expected(problem, value, expected),
             actual="" if actual is None else text(value, topic, actual["value"]),
             source=source,
             time=row["time"],
         )
+
+    @staticmethod
+    def _expected(problem: Problem, value: Any, row: Any) -> str:
+        if problem is Problem.REORDERED:
+            return "earlier"
+        if problem is Problem.MISPLACED:
+            return f"in partition {row['wanted']}"
+        return text(value, row["topic"], row["value"])
 
     def of_entry(self, store: str, row: Any) -> Finding:
         """A row of kind `difference`."""
