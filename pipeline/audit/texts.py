@@ -18,7 +18,6 @@ from milestones.pipeline.audit.rows import Problem
 
 LONGEST = 120
 NOTHING = "nothing"
-OFFSET = "offset"
 
 
 class Texts:
@@ -38,13 +37,13 @@ class Texts:
         row = actual if actual is not None else expected
         sink, topic = self._sinks.get(row["topic"]), row["topic"]
         key, value = (sink.key, sink.value) if sink is not None else (None, None)
-        offset = row[OFFSET] if OFFSET in row else None
+        at = f"@{row['offset']}" if "offset" in row else ""
         source = ""
         if expected is not None and expected["source_offset"] >= 0:
             source = f"{expected['source']}-{expected['source_partition']}@{expected['source_offset']}"
         return Finding(
             problem=problem,
-            where=f"{topic}-{row['partition']}" + ("" if offset is None else f"@{offset}"),
+            where=f"{topic}-{row['partition']}{at}",
             key=text(key, topic, row["key"]),
             expected="" if expected is None else self._expected(problem, value, expected),
             actual="" if actual is None else text(value, topic, actual["value"]),
