@@ -68,8 +68,9 @@ class Fold:
         self._now_ms = SystemClock().wall_ms()
         self._seq = self._uncommitted = 0
         self._counts = dict.fromkeys(self._task.partitions, 0)
-        self._touched: dict[str, set[bytes]] = {store.store: set() for store in job.stores}
-        self._stores = {application.subtopology(job.task.subtopology).changelogs[s]: s for s in self._touched}
+        changelogs = application.subtopology(job.task.subtopology).changelogs
+        self._stores = {topic: store for store, topic in changelogs.items()}
+        self._touched: dict[str, set[bytes]] = {store: set() for store in changelogs}
 
     def __enter__(self) -> Fold:
         return self

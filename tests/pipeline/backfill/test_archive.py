@@ -12,6 +12,7 @@ from milestones.common.errors import ConfigError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import GROUP_ROWS, Archive, ArchiveError, Stored
 from milestones.pipeline.backfill.archiving import check_join
+from milestones.pipeline.backfill.consumer import ArchiveConsumer
 from milestones.pipeline.records import StoredRecord
 
 AT = TopicPartition("orders", 0)
@@ -113,3 +114,61 @@ def test_an_archive_that_kafka_does_not_go_on_from_is_an_error() -> None:
 def test_a_stored_record_looks_like_the_client_s() -> None:
     record = StoredRecord(AT, 3, b"k", b"value", 7, None)
     assert (record.error(), record.timestamp(), len(record)) == (None, (1, 7), 5)
+
+
+# -- a consumer that begins in one
+
+
+@pytest.fixture
+def consumer(tmp_path: Path) -> Iterator[ArchiveConsumer]:
+    archive = Archive(tmp_path.as_uri())
+    archive.write(AT, 0, 10, [rows(0, 4), rows(5, 9)])
+    archive.write(OTHER, 0, 3, [rows(0, 3)])
+    made = ArchiveConsumer(CLIENT, {AT: 50, OTHER: 3, NEW: 5}, tmp_path.as_uri())
+    yield made
+    made.close()
+
+
+CLIENT = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+NEW = TopicPartition("orders", 1)
+
+
+def fetched(consumer: ArchiveConsumer) -> dict[TopicPartition, list[int]]:
+    return {at: [m.offset() or 0 for m in messages] for at, messages in consumer.fetch(100, 0).records.items()}
+
+
+def test_a_consumer_reads_its_archive_first_and_then_kafka(consumer: ArchiveConsumer) -> None:
+    consumer.assign({AT: 2, OTHER: 0, NEW: 0})
+    assert consumer.assigned == {AT, OTHER, NEW}
+    assert fetched(consumer) == {AT: [2, 3, 5, 6, 7, 8], OTHER: [0, 1, 2]}
+    assert fetched(consumer) == {}
+    assert consumer.assigned == {AT, NEW}  # the other one ends with its archive
+    assert not consumer.complete
+
+
+def test_a_partition_whose_archive_is_all_there_is_ends_with_it(tmp_path: Path) -> None:
+    Archive(tmp_path.as_uri()).write(OTHER, 0, 3, [rows(0, 3)])
+    consumer = ArchiveConsumer(CLIENT, {OTHER: 3}, tmp_path.as_uri())
+    consumer.assign({OTHER: 1})
+    assert fetched(consumer) == {OTHER: [1, 2]}
+    assert consumer.fetch(100, 0).ends == {OTHER: 3}
+    assert consumer.complete
+    consumer.close()
+
+
+def test_a_consumer_pauses_resumes_and_gives_up_archived_partitions(consumer: ArchiveConsumer) -> None:
+    consumer.assign({AT: 0, OTHER: 0})
+    consumer.pause([AT])
+    assert consumer.paused == {AT}
+    assert fetched(consumer) == {OTHER: [0, 1, 2]}
+    consumer.resume([AT])
+    assert fetched(consumer) == {AT: [0, 1, 2, 3, 5, 6, 7, 8]}
+    consumer.assign({AT: 8})
+    consumer.unassign([AT])
+    assert (fetched(consumer), consumer.assigned) == ({}, frozenset())
+
+
+def test_a_position_behind_the_archive_is_kafka_s(consumer: ArchiveConsumer) -> None:
+    consumer.assign({AT: 10})
+    assert fetched(consumer) == {}
+    assert consumer.assigned == {AT}
