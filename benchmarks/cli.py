@@ -31,6 +31,7 @@ from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.restore import beside
 from benchmarks.restore.work import Restore
 from benchmarks.rows import Work, run
+from benchmarks.spark import work as on_spark
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
 from milestones.flags import runnable
@@ -158,6 +159,30 @@ def assignor_() -> None:
     _out().print(assignor.table(assignor.timings(_progress)))
 
 
+@cli.command("spark")
+@click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=_words)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs.")
+@click.option("--guarantee", "guarantees", default=GUARANTEES[-1], show_default=True, callback=_guarantees,
+              type=click.Choice([*GUARANTEES, "both"]), help="Of ours.")  # fmt: skip
+def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
+    """A running count on Spark: ours, groupBy().count(), transformWithState."""
+    contenders, settings = on_spark.contenders(names), {"rounds": rounds, **data}
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        runs = Path(directory) / "runs"
+        runs.mkdir()
+        with running(Path(directory) / "kafka") as cluster:
+            work = on_spark.OnSpark(cluster, runs, **data)
+            rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+    title = f"spark: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
+    _out().print(table(title, on_spark.OnSpark.figures, rows))
+    if json_file is not None:
+        write_json(json_file, rows, settings)
+
+
 @cli.command("moves")
 @click.option("--records", default=250_000, show_default=True, type=click.IntRange(min=600), help="Keys of the state.")
 @click.option("--value-bytes", default=4_096, show_default=True, type=click.IntRange(16, 100_000))
@@ -201,6 +226,43 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
             where.mkdir()
             found[stage] = beside.measure(at, where, stage, records, seed, _progress)
     _out().print(beside.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
+
+
+@cli.command("snapshot")
+@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1000))
+@click.option("--tail", default=0.001, show_default=True, type=click.FloatRange(0, 1),
+              help="Share of as many records again that come after the snapshot.")  # fmt: skip
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=1, show_default=True)
+def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, seed: int) -> None:
+    """Restore from snapshots, and by replay. Needs the extra `spark` too."""
+    from benchmarks.snapshot import work as snapshot
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        work = snapshot.Snapshot(at, Path(directory), records, tail, seed)
+        made = work.prepare(_progress)
+        with snapshot.serving(Path(directory) / "snapshots") as served:
+            found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
+    title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
+    _out().print(snapshot.table(title, found, made))
+
+
+@cli.command("audit")
+@click.option("--records", default=5_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(100, 1_000_000))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--memory", default="2g", show_default=True, help="Of Spark's Java process.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the audit's page here.")
+def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None) -> None:
+    """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
+    from benchmarks.audit import work as audit
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        planted = audit.plant(at, records, keys, seed, _progress)
+        found = audit.measure(at, memory, report, _progress)
+    _out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
+    audit.check(planted, found)
 
 
 @cli.command()

@@ -26,6 +26,43 @@ if TYPE_CHECKING:
     from milestones.context import ThreadContext
 
 
+class Committing(Protocol):
+    """What a commit needs of a membership: proof that the tasks are ours."""
+
+    def metadata(self) -> bytes:
+        """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
+        ...
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """An OffsetCommit under the generation. Errors as of `GroupMember.commit_offsets`."""
+        ...
+
+    def session_over(self) -> bool:
+        """Whether the group may have given the tasks to others by now."""
+        ...
+
+
+class Sending(Protocol):
+    """The clients that collection and commit work with."""
+
+    @property
+    def producer(self) -> OutputProducer: ...
+
+    @property
+    def member(self) -> Committing: ...
+
+
+class Reading(Protocol):
+    """The clients that inputs, tasks and restoration work with."""
+
+    @property
+    def consumer(self) -> AssignedConsumer: ...
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
+        ...
+
+
 class Clients(Protocol):
     """Client ownership: the Kafka clients that one thread works with."""
 

@@ -264,6 +264,21 @@ class StateKeys:
         doc="While active tasks have much to restore, the state updater (from m1 on) takes one record of standbys for "
         "so many of theirs.",
     )
+    snapshot_url = ConfigKey(
+        optional(TEXT),
+        None,
+        importance="medium",
+        doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: a URL of any kind that fsspec "
+        "knows (extra `milestones[snapshots]`), such as `file:///mnt/snapshots` or `s3://bucket/snapshots`. A store "
+        "that is empty begins with the newest one, and reads the rest from its changelog. Where there is none, or it "
+        "can't be used, all is read from the changelog.",
+    )
+    snapshot_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        30_000,
+        importance="low",
+        doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead.",
+    )
     num_standby_replicas = ConfigKey(
         integer(at_least=0),
         0,

@@ -28,7 +28,7 @@ from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
-from milestones.common.task.punctuation import NEVER
+from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
@@ -260,6 +260,14 @@ class Task(ChangelogTask):
         """When the next wall-clock punctuation is due, None without any."""
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
+
+    def rhythm(self) -> tuple[Due, Due]:
+        """When its punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
+        return self._runner.rhythm()
+
+    def go_on(self, rhythm: tuple[Due, Due]) -> None:
+        """Punctuate in the rhythm of the task whose place this one takes, once it is started."""
+        self._runner.go_on(rhythm)
 
     def store(self, name: str) -> Any:
         """A store as user code sees it."""

@@ -29,6 +29,7 @@ POINTS: dict[str, str] = {
     "commit.after-apply": "the engines have what was committed",
     "restore.batch": "a batch of changelog records was applied",
     "restore.complete": "a task's stores are complete, it doesn't run yet",
+    "snapshot.ingested": "a store has the content of a snapshot, its offset isn't written",
     "standby.batch": "a standby has taken a batch of changelog records",
     "recycle.to-standby": "an active task is committed and closed, its open stores wait to be a standby's",
     "recycle.to-active": "a standby is closed, its open stores wait to be an active task's",

@@ -130,10 +130,14 @@ class World:
     def processed(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
         """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first),
         and until every instance is RUNNING: one that only restores would have nothing left to process either."""
+        self.work_done(repartitions, timeout_s)
+        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
+
+    def work_done(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
+        """Wait until all inputs are processed and committed, then all repartition topics, whoever does it."""
         self.inputs_processed(timeout_s)
         for topic in map(self.topic, repartitions):
             self.wait(partial(self._topic_behind, topic), f"{topic} is processed", timeout_s)
-        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
 
     def _all_running(self) -> object:
         states = {one.name: one.state() for one in self.instances if one.running}

@@ -13,11 +13,13 @@ from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
+from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.producer import OutputProducer
 from milestones.context import ThreadContext
 
@@ -36,6 +38,7 @@ class ThreadClients:
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
         config, name = context.config, context.name
+        self._transactional_id = context.transactional_id if config.exactly_once else None
         with ExitStack() as unfinished:
             self.consumer = AssignedConsumer(config.consumer_settings(name))
             unfinished.callback(self.consumer.close)
@@ -51,27 +54,13 @@ class ThreadClients:
 
     def _new_producer(self, *, tells_apart: bool = False) -> OutputProducer:
         context = self._context
-        transactional_id = context.transactional_id if context.config.exactly_once else None
-        settings = context.config.producer_settings(context.name, transactional_id)
+        settings = context.config.producer_settings(context.name, self._transactional_id)
         return OutputProducer(settings, context.clock, tells_apart=tells_apart)
 
     def _initialise(self, within_ms: int) -> None:
-        if not self.producer.transactional:
-            return
-        clock, patience = self._context.clock, self._context.patience
-        deadline_ms = clock.monotonic_ms() + within_ms
-
-        def call() -> None:
-            self.producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
-
-        try:
-            patience.retry(call, is_retriable, within_ms)
-        except KafkaException as exception:
-            raise KafkaUnreachableError(
-                f"transactional id {self._context.transactional_id} can't be initialised: "
-                f"{error_of(exception)}; check that the transaction coordinator is up, and "
-                "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
-            ) from exception
+        context = self._context
+        if self._transactional_id is not None:
+            initialise(self.producer, self._transactional_id, context.clock, context.patience, within_ms)
 
     def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         old, self.producer = self.producer, self._new_producer(tells_apart=tells_apart)
@@ -97,3 +86,22 @@ class ThreadClients:
                 close()
             except Exception:
                 log.warning("a client didn't close cleanly", exc_info=True)
+
+
+def initialise(
+    producer: OutputProducer, transactional_id: str, clock: Clock, patience: Patience, within_ms: int
+) -> None:
+    """From now on every earlier producer of that id is fenced. `KafkaUnreachableError` when it takes too long."""
+    deadline_ms = clock.monotonic_ms() + within_ms
+
+    def call() -> None:
+        producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
+
+    try:
+        patience.retry(call, is_retriable, within_ms)
+    except KafkaException as exception:
+        raise KafkaUnreachableError(
+            f"transactional id {transactional_id} can't be initialised: {error_of(exception)}; check that the "
+            "transaction coordinator is up, and transaction_timeout_ms against the broker's "
+            "transaction.max.timeout.ms"
+        ) from exception

@@ -39,7 +39,7 @@ from milestones.common.topology.nodes import SinkNode, SubTopology
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Sending
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class DirectCollection:
     `dropped`: by task, outputs that it goes on without, as the handler said.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._application, self._patience = context.application, context.patience
         self.dropped: Counter[TaskId] = Counter()
