@@ -95,7 +95,7 @@ def _goes_wrong(seed: int) -> bool:
 
 
 def test_the_simulation_sees_a_producer_that_goes_on_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResolvedTransaction, "_begin_anew_if_disconnected", lambda *_: None)
+    monkeypatch.setattr(ResolvedTransaction, "_go_on", lambda *_: None)
     assert any(_goes_wrong(seed) for seed in SEEDS)
 
 
