@@ -8,7 +8,8 @@ with it the transactional id and the static id of a thread that is gone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from milestones.common.errors import MilestonesError
@@ -25,6 +26,7 @@ class Live:
         self._lock = threading.Lock()
         self._alive = set(range(1, threads + 1))
         self._leaving = set[int]()
+        self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.threads = threads
         """Threads that share what the instance has (memory), those that leave not counted."""
@@ -63,6 +65,23 @@ class Live:
         """The thread has ended: its number is free."""
         with self._lock:
             self._leaving.discard(number)
+
+    @contextmanager
+    def helping(self, number: int) -> Iterator[None]:
+        """The calling thread runs user code of the stream thread `number`, as long as this lasts."""
+        ident = threading.get_ident()
+        with self._lock:
+            self._helpers[ident] = number
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._helpers[ident]
+
+    def helped(self) -> int | None:
+        """The stream thread whose user code the calling thread runs; None if it isn't that of any."""
+        with self._lock:
+            return self._helpers.get(threading.get_ident())
 
     def pause(self, subtopologies: Iterable[int]) -> None:
         with self._lock:

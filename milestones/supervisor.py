@@ -159,7 +159,7 @@ class Supervisor:
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
             raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
-        own = names.get(threading.current_thread().name)
+        own = names.get(threading.current_thread().name) or self.live.helped()
         number = self.live.remove(names[name] if name is not None else None, own=own)
         removal = RemoveThread(number)
         removed = thread_name(self._client_id, number)
@@ -178,10 +178,10 @@ class Supervisor:
             )
 
     def is_inside(self) -> bool:
-        """Whether the calling thread is one of ours, or in the listener: it can't wait for itself."""
+        """Whether the calling thread is one of ours, works for one, or is in the listener: it can't wait for itself."""
         current = threading.current_thread()
         ours = [self._thread, *(member.thread for member in list(self._members.values()))]
-        return current in ours or self._listening == threading.get_ident()
+        return current in ours or self._listening == threading.get_ident() or self.live.helped() is not None
 
     def status(self) -> Status:
         members = list(self._members.values())

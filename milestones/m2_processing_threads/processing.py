@@ -52,8 +52,8 @@ class Running(Protocol):
     def join(self, timeout: float | None = None) -> None: ...
 
 
-def start(worker: Worker) -> Running:
-    thread = ProcessingThread(worker)
+def start(worker: Worker, context: ThreadContext) -> Running:
+    thread = ProcessingThread(worker, context.live.helping(context.index))
     thread.start()
     return thread
 
@@ -64,7 +64,7 @@ class ThreadedProcessing:
     def __init__(
         self,
         context: ThreadContext,
-        launch: Callable[[Worker], Running] = start,
+        launch: Callable[[Worker, ThreadContext], Running] = start,
         wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
         """`launch` starts a thread for a worker; others than the defaults are for tests."""
@@ -105,7 +105,7 @@ class ThreadedProcessing:
         while len(self._threads) < self._count:
             name = f"{base}-{len(self._threads) + 1}"
             worker = Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
-            self._threads.append(self._launch(worker))
+            self._threads.append(self._launch(worker, self._context))
 
     def remove(self, task: TaskId, fate: Fate) -> None:
         del self._tasks[task]

@@ -18,6 +18,7 @@ from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from milestones.common.clock import Clock
     from milestones.common.metrics import Metrics
@@ -127,11 +128,16 @@ class ProcessingThread(threading.Thread):
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, inside: AbstractContextManager[None]) -> None:
+        """`inside`: in which the thread runs."""
         super().__init__(name=worker.name, daemon=True)
-        self._worker = worker
+        self._worker, self._inside = worker, inside
 
     def run(self) -> None:
+        with self._inside:
+            self._run()
+
+    def _run(self) -> None:
         try:
             while self._worker.run_once() or not self._worker.over:
                 pass

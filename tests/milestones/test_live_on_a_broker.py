@@ -74,10 +74,16 @@ def app(kafka: str) -> Iterator[App]:
     app.close()
 
 
+@pytest.fixture(params=["baseline", "m2"])
+def stage(request: pytest.FixtureRequest) -> str:
+    """Each case runs on the stage where user code is the stream thread's, and on the one where it isn't."""
+    return str(request.param)
+
+
 @contextmanager
-def running(app: App, state: Path, **settings: Any) -> Iterator[Streams]:
+def running(app: App, state: Path, stage: str, **settings: Any) -> Iterator[Streams]:
     streams = Streams(
-        app.topology(), application_id=app.id, bootstrap_servers=app.kafka, state_dir=str(state),
+        app.topology(), application_id=app.id, bootstrap_servers=app.kafka, state_dir=str(state), milestones=stage,
         processing_guarantee="exactly_once_v2", heartbeat_interval_ms=200, session_timeout_ms=10_000, **settings,
     )  # fmt: skip
     with streams:
@@ -107,9 +113,9 @@ def all_out(app: App, streams: Streams) -> None:
 
 @pytest.mark.parametrize("static", [None, "me"])
 def test_threads_come_and_go_down_to_none_and_every_record_is_counted_once(
-    app: App, tmp_path: Path, static: str | None
+    app: App, tmp_path: Path, stage: str, static: str | None
 ) -> None:
-    with running(app, tmp_path, group_instance_id=static) as streams:
+    with running(app, tmp_path, stage, group_instance_id=static) as streams:
         app.send()
         runs(streams, 1)
         second, third = streams.add_stream_thread(), streams.add_stream_thread()
@@ -129,8 +135,10 @@ def test_threads_come_and_go_down_to_none_and_every_record_is_counted_once(
     assert streams.error is None
 
 
-def test_a_paused_sub_topology_waits_while_the_other_goes_on_and_none_is_lost(app: App, tmp_path: Path) -> None:
-    with running(app, tmp_path, num_stream_threads=2) as streams:
+def test_a_paused_sub_topology_waits_while_the_other_goes_on_and_none_is_lost(
+    app: App, tmp_path: Path, stage: str
+) -> None:
+    with running(app, tmp_path, stage, num_stream_threads=2) as streams:
         app.send()
         runs(streams, 2)
         all_out(app, streams)
@@ -145,7 +153,7 @@ def test_a_paused_sub_topology_waits_while_the_other_goes_on_and_none_is_lost(ap
         all_out(app, streams)
 
 
-def test_user_code_may_remove_stream_threads_and_at_last_its_own(app: App, tmp_path: Path) -> None:
+def test_user_code_may_remove_stream_threads_and_at_last_its_own(app: App, tmp_path: Path, stage: str) -> None:
     removed: dict[str, str] = {}
 
     def obey(value: str) -> str:
@@ -158,7 +166,7 @@ def test_user_code_may_remove_stream_threads_and_at_last_its_own(app: App, tmp_p
     builder.stream(app["in"], key=serdes.STRING, value=serdes.STRING).map_values(obey).to(app["out"])
     streams = Streams(
         builder, application_id=app.id, bootstrap_servers=app.kafka, state_dir=str(tmp_path), num_stream_threads=2,
-        processing_guarantee="exactly_once_v2", heartbeat_interval_ms=200,
+        processing_guarantee="exactly_once_v2", heartbeat_interval_ms=200, milestones=stage,
     )  # fmt: skip
     producer = Producer({"bootstrap.servers": app.kafka})
     with streams:
