@@ -79,11 +79,12 @@ class DirectCollection:
             self._must_be_in_session()
             self._hand_over(task, staged.outputs)
 
-    def _hand_over(self, task: Task, outputs: Sequence[Emitted]) -> None:
+    def _hand_over(self, task: Task, outputs: Sequence[Emitted], *, wait: bool = True) -> Sequence[Emitted]:
+        """Send them; the rest for which the client had no room, unless it is to `wait` for that."""
         if self._given_up:
             outputs = self._without_given_up(task.id, outputs)
         try:
-            self._clients.producer.send(task.id, outputs, task.changelog_topics)
+            return self._clients.producer.send(task.id, outputs, task.changelog_topics, wait=wait)
         except ProductionError:
             self._settle()  # it may be told by now which output it is
             raise

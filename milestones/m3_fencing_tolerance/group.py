@@ -2,7 +2,7 @@
 
 *Guarantees*: answers come from the coordinator, after the question, and each is preceded by a heartbeat that it
 accepted under our member id and generation: a process that stood still for longer than its session finds out here. No
-question waits longer than it is told to.
+question waits longer than it is told to, nor than a thread may that is to stop.
 *Assumes*: asked by the member's owner.
 """
 
@@ -17,7 +17,12 @@ from milestones.common.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
+    from milestones.context import ThreadContext
     from milestones.parts import Clients
+
+
+LOOK_MS = 500
+"""How often a wait for an answer is looked at: whether there is still time."""
 
 
 class NoAnswerError(MilestonesError):
@@ -27,8 +32,8 @@ class NoAnswerError(MilestonesError):
 class GroupQuestions:
     """*Sends*: questions, by the member. *Receives*: `Committed`."""
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._patience, self._clients = context.patience, clients
         self._number = 0
 
     def committed(
@@ -44,9 +49,11 @@ class GroupQuestions:
         # One mailbox each: an answer that comes too late is nobody's.
         answers: Mailbox[Committed] = Mailbox(1, "answer to a recovery")
         member.fetch_offsets(self._number, frozenset(partitions), answers)
-        answer = answers.get(within_ms)
-        if answer is None:
-            raise NoAnswerError(f"the group's coordinator didn't tell what is committed within {within_ms} ms")
+        waited_ms = 0
+        while (answer := answers.get(min(LOOK_MS, within_ms - waited_ms))) is None:
+            waited_ms += LOOK_MS
+            if waited_ms >= within_ms or not self._patience.rest_ms():
+                raise NoAnswerError(f"the group's coordinator didn't tell what is committed within {within_ms} ms")
         if answer.error is not None:
             raise answer.error
         return answer.offsets

@@ -56,7 +56,7 @@ class InPlaceRecovery:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
-        self._group = GroupQuestions(clients)
+        self._group = GroupQuestions(context, clients)
         self._takeovers = Takeovers(context)
         self.recovered = self.lost = 0
 

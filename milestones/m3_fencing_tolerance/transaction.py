@@ -53,7 +53,7 @@ class ResolvedTransaction:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
-        self._group = GroupQuestions(clients)
+        self._group = GroupQuestions(context, clients)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         budget = Budget(self._context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def world() -> TolerantWorld:
 
 def questions(world: TolerantWorld) -> GroupQuestions:
     clients: Any = world.clients
-    return GroupQuestions(clients)
+    return GroupQuestions(world.context, clients)
 
 
 def test_committed_offsets_are_those_that_the_coordinator_tells(world: TolerantWorld) -> None:
@@ -78,3 +79,12 @@ def test_a_member_that_has_failed_for_good_ends_the_thread(world: TolerantWorld)
     world.member.answer_error = MembershipError("refused")
     with pytest.raises(MembershipError):
         questions(world).holds(10)
+
+
+def test_a_thread_that_is_to_stop_does_not_wait_for_an_answer(world: TolerantWorld) -> None:
+    world.member.holds = True
+    world.context.patience.hurry(0)
+    began = time.monotonic()
+    with pytest.raises(NoAnswerError):
+        questions(world).committed([IN], 3_600_000)
+    assert time.monotonic() - began < 60
