@@ -23,9 +23,9 @@ UPDATER = "state_updater"
 LIMIT_MS = 4_000
 """`max_poll_interval_ms`."""
 BLOCKED_MS = 3 * LIMIT_MS
-SLOW = f"restore.batch:sleep=3000:1,restore.batch:sleep=1000:2,restore.batch:sleep={BLOCKED_MS}:3"
-"""The third write of a restoration blocks; the ones before leave time for what is restored beside it: under exactly
-once the other task has the marker of its last transaction to read, which takes a busy broker a while."""
+SLOW = ",".join([*(f"restore.batch:sleep=1000:{nth}" for nth in range(1, 5)), f"restore.batch:sleep={BLOCKED_MS}:5"])
+"""The fifth write of a restoration blocks. Those before leave rounds for what is restored beside it: under
+exactly once the other task has the marker of its last transaction to read, and its end may be told rounds later."""
 GAP_S = 1.0
 """What other tasks' outputs may pause."""
 LOST = "membership lost"

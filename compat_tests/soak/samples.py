@@ -5,6 +5,7 @@
 | memory | more resident memory in the last quarter of the time than in the second |
 | handles | more open files and connections |
 | threads | more threads |
+| samples | too few were taken to say anything of a trend |
 
 *Guarantees*: `flat` is pure. A quarter is judged by its median: what comes with a rebalance and goes again is nothing.
 *Assumes*: the first quarter is warming up; the load is the same all the time.
