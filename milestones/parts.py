@@ -36,8 +36,9 @@ class Clients(Protocol):
         """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
         ...
 
-    def renew_producer(self, within_ms: int | None = None) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
+        `tells_apart`: one that says which output a transaction fails of.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
         in place then and can't send, as its first transaction will say."""

@@ -175,7 +175,8 @@ class ApplicationKeys:
         importance="medium",
         doc="What happens to an output that can't be serialised, that the client refuses (it is larger than "
         "`producer_message_max_bytes`), or that the broker refuses. A batch that the broker finds too large and, under "
-        "`exactly_once_v2`, anything that the broker refuses ends the application, whatever the handler says.",
+        "`exactly_once_v2`, anything that the broker refuses ends the application, whatever the handler says; but not "
+        "under `exactly_once_v2` with `fencing_tolerance`, which has the handler decide about each of them.",
     )
     errors_dead_letter_queue_topic_name = ConfigKey(
         optional(legal_name("a topic name")),
@@ -367,7 +368,8 @@ class KafkaKeys:
         integer(at_least=1),
         10_000,
         importance="medium",
-        doc="The broker aborts a transaction that is open for longer. Only under `exactly_once_v2`.",
+        doc="The broker aborts a transaction that is open for longer; it is committed before half of that. Only under "
+        "`exactly_once_v2`.",
     )
     metrics_recording_level = ConfigKey(
         choice("INFO", "DEBUG", "TRACE"),

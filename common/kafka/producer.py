@@ -56,8 +56,8 @@ REFUSED_IN_TRANSACTION = (
 
 
 class RefusedInTransactionError(ProductionError):
-    """A record of the transaction was refused by the broker. `single`: the client can tell which one (`tells_apart`);
-    else it is about a topic, or a whole batch."""
+    """A record of the transaction was refused by the broker. `single`: a producer that `tells_apart` can say which one;
+    else it is about a topic."""
 
     def __init__(self, message: str, *, single: bool) -> None:
         super().__init__(message)
@@ -94,22 +94,24 @@ class OutputProducer(Owned):
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
     taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has outputs of
-    transactions too, at the cost of a report for each output.
+    transactions too; each is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
     """
 
-    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._connections = ConnectionWatch(client_log)
         watched = ConnectionWatch.WATCHED if self.transactional else {}
-        self._producer = Producer({**settings, **watched, **reports}, logger=self._connections)
+        self.tells_apart = tells_apart
+        alone = {"batch.num.messages": 1} if tells_apart else {}
+        self._producer = Producer({**settings, **watched, **reports, **alone}, logger=self._connections)
         self._caller = Caller("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
-        self.in_transaction = self.tells_apart = self._closed = False
+        self.in_transaction = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
@@ -266,7 +268,7 @@ class OutputProducer(Owned):
             error = error_of(exception)
             if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
                 advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
-                single = error.code() in REFUSED_RECORD - TOO_LARGE
+                single = error.code() in REFUSED_RECORD
                 raise RefusedInTransactionError(
                     f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single
                 ) from exception

@@ -49,10 +49,11 @@ class ThreadClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
 
-    def _new_producer(self) -> OutputProducer:
+    def _new_producer(self, *, tells_apart: bool = False) -> OutputProducer:
         context = self._context
         transactional_id = context.transactional_id if context.config.exactly_once else None
-        return OutputProducer(context.config.producer_settings(context.name, transactional_id), context.clock)
+        settings = context.config.producer_settings(context.name, transactional_id)
+        return OutputProducer(settings, context.clock, tells_apart=tells_apart)
 
     def _initialise(self, within_ms: int) -> None:
         if not self.producer.transactional:
@@ -72,9 +73,8 @@ class ThreadClients:
                 "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
             ) from exception
 
-    def renew_producer(self, within_ms: int | None = None) -> None:
-        old, self.producer = self.producer, self._new_producer()
-        self.producer.tells_apart = old.tells_apart
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+        old, self.producer = self.producer, self._new_producer(tells_apart=tells_apart)
         if not old.transactional:
             # Nothing fences it.
             old.close()

@@ -133,7 +133,7 @@ class DirectCollection:
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
         error = ProductionError(describe(refused, changelog=changelog), refused.task)
-        if not _is_up_to_a_handler(refused) or (changelog and not context.retriable):
+        if not self._is_up_to_a_handler(refused) or (changelog and not context.retriable):
             raise error
         response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
         if response.action is Action.RETRY and context.retriable:
@@ -145,6 +145,11 @@ class DirectCollection:
             raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
         self._write(refused.task, response.dead_letters)
         self.dropped[refused.task] += 1
+
+    def _is_up_to_a_handler(self, refused: Refused) -> bool:
+        """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
+        alone = self._clients.producer.tells_apart and refused.error.code() in TOO_LARGE
+        return not refused.dead_letter and (alone or _is_about_one(refused))
 
     def _write(self, task: TaskId, letters: Sequence[Output]) -> None:
         if letters:
@@ -195,8 +200,7 @@ def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
     )
 
 
-def _is_up_to_a_handler(refused: Refused) -> bool:
-    """Whether it is about this one output."""
+def _is_about_one(refused: Refused) -> bool:
     code = refused.error.code()
     return not (refused.dead_letter or code in REFUSED_TOPIC or (refused.sent and code in TOO_LARGE))
 
@@ -207,7 +211,7 @@ def describe(refused: Refused, *, changelog: bool) -> str:
     ways = "mend its cause (size limits, rights, the topic)"
     if changelog:
         ways += "; no handler can skip it: the store would differ from what is restored"
-    elif _is_up_to_a_handler(refused):
+    elif _is_about_one(refused):
         ways += ", or set production_exception_handler"
     elif refused.sent and refused.error.code() in TOO_LARGE:
         ways += f"; {BY_SIZE}"

@@ -16,15 +16,13 @@ The client folds "timed out" and "taken over" into one fatal error. So nothing i
 the same transactional id ends whatever was open, and the group says whether the tasks are still ours.
 
 *Guarantees*: in place, no store is closed or wiped, no rebalance is asked for. Nothing is sent by a producer whose last
-end had no answer. The stream thread is held up for at most a third of `max_poll_interval_ms`. A transactional id that
-others use too ends the thread with an error that says so.
+end had no answer. The stream thread is held up for at most a third of `max_poll_interval_ms`.
 *Assumes*: the loop rolls the tasks back when `recover` says True, and reads their positions stable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -37,12 +35,13 @@ from milestones.common.errors import (
     TaskMigratedError,
     TransactionalIdError,
 )
-from milestones.common.kafka.failures import error_of, is_fenced, is_stale_member
+from milestones.common.kafka.failures import error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.budget import Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions
 from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.takeovers import Takeovers
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
 
 if TYPE_CHECKING:
@@ -52,31 +51,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
-"""So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
-call, or a clock that stood still with its machine."""
-
-
 class InPlaceRecovery:
     """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
         self._group = GroupQuestions(clients)
-        self._takeovers: deque[int] = deque(maxlen=MOST_TAKEOVERS)
-        self.fenced = self.recovered = self.lost = 0
+        self._takeovers = Takeovers(context)
+        self.recovered = self.lost = 0
+
+    @property
+    def fenced(self) -> int:
+        return self._takeovers.fenced
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         budget = Budget(self._context)
         match error:
             case RolledBackError():
-                self._note_fencing(error.cause, error.age_ms)
+                self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
-            case TaskCorruptedError() | StateCorruptError():
-                return self._abort(error, budget, ask=False)
             case RefusedInTransactionError() if error.single and not self._clients.producer.tells_apart:
-                # Once more, with a report for each output: then its handler is asked (KIP-691).
-                self._clients.producer.tells_apart = True
+                # Once more, with outputs told apart: then its handler is asked (KIP-691).
+                return self._rebuild(error, budget, tells_apart=True)
+            case TaskCorruptedError() if self._clients.producer.tells_apart:
+                # The client's sequence numbers have a gap where the record was.
+                return self._rebuild(error, budget, tells_apart=True)
+            case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
                 return self._abort(error, budget, ask=True)
@@ -87,15 +87,14 @@ class InPlaceRecovery:
             case _:
                 raise error
 
-    def _answer(self, error: KafkaException, budget: Budget) -> bool:
-        self._note_fencing(error, self._clients.producer.age_ms())
-        match reaction_to(error):
-            case Reaction.FAIL:
-                raise self._refused(error) from error
-            case Reaction.ABORT:
-                return self._abort(error, budget, ask=is_stale_member(error))
-            case Reaction.REBUILD | Reaction.RETRY:
-                return self._rebuild(error, budget)
+    def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> bool:
+        self._takeovers.note(error, self._clients.producer.age_ms())
+        reaction = reaction_to(error)
+        if reaction is Reaction.FAIL:
+            raise self._refused(error) from error
+        if reaction is Reaction.ABORT and may_abort:
+            return self._abort(error, budget, ask=is_stale_member(error))
+        return self._rebuild(error, budget)
 
     def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> bool:
         """`ask`: the group has refused us, and is asked whether for good."""
@@ -109,22 +108,16 @@ class InPlaceRecovery:
             producer.poll()
         except KafkaException as exception:
             log.info("%s: the transaction can't be aborted: %s", self._context.name, exception)
-            return self._answer_to_abort(exception, budget)
+            return self._answer(exception, budget, may_abort=False)
         if producer.disconnected:
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)
 
-    def _answer_to_abort(self, error: KafkaException, budget: Budget) -> bool:
-        self._note_fencing(error, self._clients.producer.age_ms())
-        if reaction_to(error) is Reaction.FAIL:
-            raise self._refused(error) from error
-        return self._rebuild(error, budget)
-
-    def _rebuild(self, error: Exception, budget: Budget) -> bool:
+    def _rebuild(self, error: Exception, budget: Budget, *, tells_apart: bool = False) -> bool:
         """A producer that isn't ready in time is made again when something is to be sent: what fails then comes back
         here. Meanwhile the loop answers the group."""
         try:
-            self._clients.renew_producer(budget.left_ms())
+            self._clients.renew_producer(budget.left_ms(), tells_apart=tells_apart)
         except KafkaUnreachableError as unready:
             self._check(unready)
             log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
@@ -134,7 +127,7 @@ class InPlaceRecovery:
         cause = unready.__cause__
         if not isinstance(cause, KafkaException):
             raise unready
-        self._note_fencing(cause, None)
+        self._takeovers.note(cause, None)
         if not is_retriable(cause) and reaction_to(cause) is not Reaction.REBUILD:
             raise unready
 
@@ -155,28 +148,6 @@ class InPlaceRecovery:
         self.lost += 1
         log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
         return False
-
-    def _note_fencing(self, error: KafkaException, age_ms: int | None) -> None:
-        """A transaction that was open for longer than it may be has timed out; a younger one, and none, was taken over.
-        `TransactionalIdError` when that happens again and again."""
-        if not is_fenced(error):
-            return
-        self.fenced += 1
-        timeout_ms, now_ms = self._context.config.transaction_timeout_ms, self._context.clock.monotonic_ms()
-        if age_ms is not None and age_ms >= timeout_ms:
-            log.warning(
-                "%s: a transaction was open for %d ms, longer than transaction_timeout_ms (%d): the broker ended it",
-                self._context.name, age_ms, timeout_ms,
-            )  # fmt: skip
-            return
-        self._takeovers.append(now_ms)
-        if len(self._takeovers) == MOST_TAKEOVERS and now_ms - self._takeovers[0] < TAKEOVER_WINDOW_MS:
-            raise TransactionalIdError(
-                f"another process uses the transactional id {self._context.transactional_id}: it has fenced this one "
-                f"{MOST_TAKEOVERS} times within {(now_ms - self._takeovers[0]) / 1000:.1f} s. The id comes from the "
-                "state directory: was that copied, or is it shared? Give each instance its own state_dir, empty or "
-                "moved, not copied; nothing is lost, all that was committed is in Kafka"
-            ) from error
 
     def _refused(self, error: KafkaException) -> TransactionalIdError:
         return TransactionalIdError(

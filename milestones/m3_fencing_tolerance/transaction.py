@@ -65,9 +65,8 @@ class ResolvedTransaction:
             self._repeat(lambda: producer.commit(budget.left_ms(CALL_MS)), budget)
         except KafkaException as error:
             self._resolve(error, offsets, budget)
-        else:
-            self._begin_anew_if_disconnected(budget)
-        self._clients.producer.tells_apart = False
+            return
+        self._go_on(budget)
 
     def failed(self, staged: Mapping[Task, Staged]) -> None:
         """Nothing: the roll-back that follows drops what was staged."""
@@ -110,19 +109,19 @@ class ResolvedTransaction:
             return False
         return True
 
-    def _begin_anew_if_disconnected(self, budget: Budget) -> None:
-        """The offsets are committed, whatever happens here: a producer that can't be made now is asked for again when
-        something is to be sent."""
+    def _go_on(self, budget: Budget) -> None:
+        """With the same producer, unless it has lost a connection or was made for this transaction. The offsets are
+        committed, whatever happens here: a producer that can't be made now is made when something is to be sent."""
         producer = self._clients.producer
         try:
             producer.poll()
-            broken = producer.disconnected
+            fit = not (producer.disconnected or producer.tells_apart)
         except (KafkaException, SystemError):
-            broken = True
-        if not broken:
+            fit = False
+        if fit:
             return
         acknowledged = dict(producer.acknowledged)
-        log.info("%s: a connection broke: the next transaction gets a new producer", self._context.name)
+        log.info("%s: the next transaction gets a new producer", self._context.name)
         try:
             self._clients.renew_producer(budget.left_ms())
         except KafkaUnreachableError as error:

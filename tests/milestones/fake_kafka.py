@@ -342,10 +342,11 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self, within_ms: int | None = None) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         self.renewed += 1
         self.producer.close()
         self.producer = FakeProducer(transactional=self.producer.transactional)
+        self.producer.tells_apart = tells_apart
         if self.renewal_error is not None:
             self.producer.fail("begin", kafka_error(KafkaError._STATE))
             raise self.renewal_error

@@ -248,6 +248,14 @@ def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_threa
         collection.flush()
 
 
+def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
+    producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
+    producer.tells_apart = True
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    assert len(handler.asked) == 1
+
+
 def test_a_refusal_that_shows_while_sending_is_decided_before_the_transactions_own_error() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
     producer.fail("send", ProductionError("the transaction has failed"))

@@ -15,7 +15,8 @@ from confluent_kafka import KafkaError, Message
 from milestones.common.errors import MilestonesError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from tests.milestones.fake_kafka import FENCED, FakeClients, FakeMember, FakeProducer, Logs, kafka_error
-from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld, unready
+from tests.milestones.fakes import World
+from tests.milestones.m3_fencing_tolerance.tolerant import unready
 
 UNANSWERED = kafka_error(KafkaError._TIMED_OUT, retriable=True)
 ABORTABLE = kafka_error(KafkaError._MSG_TIMED_OUT, abort=True)
@@ -199,7 +200,7 @@ class SimulatedMember(FakeMember):
 class SimulatedClients(FakeClients):
     """Makes simulated producers; now and then one that isn't ready in time."""
 
-    def __init__(self, world: TolerantWorld, chance: random.Random, trouble: float) -> None:
+    def __init__(self, world: World, chance: random.Random, trouble: float) -> None:
         super().__init__(world.logs)
         self._chance, self._trouble = chance, trouble
         self.member = member = SimulatedMember()
@@ -210,7 +211,7 @@ class SimulatedClients(FakeClients):
     def _new(self, *, ready: bool) -> SimulatedProducer:
         return SimulatedProducer(self.coordinator, self._chance, trouble=self._trouble, ready=ready)
 
-    def renew_producer(self, within_ms: int | None = None) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         self.renewed += 1
         old, ready = self.producer, self._chance.random() >= self._trouble / 2
         self.producer = self._new(ready=ready)

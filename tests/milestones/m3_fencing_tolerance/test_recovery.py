@@ -19,7 +19,8 @@ from milestones.common.errors import (
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.records import TaskId
-from milestones.m3_fencing_tolerance.recovery import TAKEOVER_WINDOW_MS, InPlaceRecovery
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.m3_fencing_tolerance.takeovers import TAKEOVER_WINDOW_MS
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld, unready
@@ -218,9 +219,17 @@ def test_a_take_over_while_the_new_producer_is_made_counts_too() -> None:
 
 def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_told_apart() -> None:
     world, recovery = made()
+    old = world.producer
     assert recovery.recover(RefusedInTransactionError("refused", single=True), [])
+    assert old.closed
     assert world.producer.tells_apart
-    assert world.producer.calls[-2:] == ["abort", "poll"]
+
+
+def test_what_is_given_up_then_leaves_a_producer_that_cannot_go_on() -> None:
+    world, recovery = made()
+    world.producer.tells_apart = True
+    assert recovery.recover(TaskCorruptedError("given up", [A]), [])
+    assert (world.clients.renewed, world.producer.tells_apart) == (1, True)
 
 
 def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_ends_the_thread() -> None:
@@ -230,7 +239,7 @@ def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_end
         recovery.recover(RefusedInTransactionError("refused", single=True), [])
 
 
-def test_a_batch_that_is_too_large_and_a_topic_that_is_refused_end_the_thread() -> None:
+def test_a_topic_that_is_refused_ends_the_thread() -> None:
     world, recovery = made()
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=False), [])

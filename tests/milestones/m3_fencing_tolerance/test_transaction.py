@@ -183,6 +183,14 @@ def test_after_a_broken_connection_the_next_transaction_has_a_producer_of_its_ow
     assert c.world.producer.acknowledged == {CHANGELOG: 11}
 
 
+def test_after_a_transaction_with_outputs_told_apart_comes_an_ordinary_one() -> None:
+    c = Confirming()
+    c.first.tells_apart = True
+    c.confirm()
+    assert c.first.committed == TRIED
+    assert not c.world.producer.tells_apart
+
+
 def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready() -> None:
     c = Confirming()
     c.first.disconnected = True
