@@ -38,10 +38,10 @@ def shows(kind: str, found: set[str]) -> None:
     assert kind in found if kind else not found, found
 
 
-def running(
+def started(
     broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
 ) -> tuple[World, Instance]:
-    """An instance with processing threads that has processed something."""
+    """An instance with processing threads, and some input."""
     mutated = broken(mutation, EOS)
     world = mutated.world
     if not threaded(world):
@@ -51,6 +51,12 @@ def running(
     app = mutated.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
     app.start(fault, watch=True)
     load(world)
+    return world, app
+
+
+def running(broken: Break, mutation: str, fault: str | None = None) -> tuple[World, Instance]:
+    """The same, once that is processed."""
+    world, app = started(broken, mutation, fault=fault)
     world.processed()
     return world, app
 
@@ -134,6 +140,15 @@ def test_a_commit_that_waits_for_user_code_is_found(broken: Break, mutation: str
 @pytest.mark.full
 @pytest.mark.parametrize(("mutation", "kind"), [("commits-forget-the-caches", "lost"), (NOTHING, "")])
 def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: str, kind: str) -> None:
-    world, app = running(broken, mutation, "count", statestore_cache_max_bytes=10_000_000)
-    app.kill()
+    """The application notices it too, but only once it is committed."""
+    world, app = started(broken, mutation, "count", statestore_cache_max_bytes=10_000_000)
+    if mutation == NOTHING:
+        world.processed()
+        app.kill()
+    else:
+        app.dies(1)
+    app.entry = Instance.entry
+    app.start()
+    world.processed()
+    app.stop()
     shows(kind, judged(world, replace(COUNT, thinned=True)))
