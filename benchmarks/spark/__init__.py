@@ -7,5 +7,5 @@ from typing import Final
 
 STORE: Final = "counts"
 RESULT: Final = "RESULT "
-"""What a contender prints at its end, followed by JSON: `records`, and `seconds` from the first look at the topic to
-the end of the last batch; Spark itself was up and warm before."""
+"""What a contender prints at its end, followed by JSON: `records`; `seconds` from the first look at the topic to the
+end of the last batch, and `cpu_s` of all its processes meanwhile. Spark itself was up and warm before."""

@@ -54,6 +54,7 @@ class OnSpark:
     name = "spark"
     figures = (
         Figure("records_per_s", "records/s"),
+        Figure("cpu_s_per_million", "CPU s/million", digits=1),
         Figure("records", "records"),
         Figure("seconds", "seconds", digits=1),
     )
@@ -93,7 +94,11 @@ class OnSpark:
             raise BenchmarkError(f"{contender.name}, {guarantee}: {error}") from error
         finally:
             self._cluster.delete(f"{job.application_id}-")
-        return {**found, "records_per_s": found["records"] / found["seconds"]}
+        rates = {
+            "records_per_s": found["records"] / found["seconds"],
+            "cpu_s_per_million": found["cpu_s"] / found["records"] * 1e6,
+        }
+        return {**found, **rates}
 
     def _run(self, contender: Contender, job: Job) -> dict[str, float]:
         Path(job.state_dir).mkdir()

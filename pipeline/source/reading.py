@@ -166,8 +166,10 @@ def read(options: ReadOptions, range_: InputPartition) -> Iterator[pa.RecordBatc
         heard = time.monotonic()
         while not consumer.complete:
             fetched = consumer.fetch(ROWS, FETCH_MS)
-            if fetched.out_of_range or fetched.gone:
-                raise MilestonesError(f"{range_.value}: these offsets are gone: retention, or the topic was deleted")
+            if fetched.out_of_range:
+                raise MilestonesError(f"{range_.value}: retention has removed some of these offsets while they were read")
+            if fetched.gone:
+                raise SourceTopicError(f"{partition} was deleted while it was read")
             if fetched.records:
                 heard = time.monotonic()
                 yield as_arrow(partition, fetched.records[partition], headers=options.headers)

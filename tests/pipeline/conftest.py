@@ -11,8 +11,17 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SPARK_S = 600
+
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test comes first waits for Spark's start."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.timeout(SPARK_S))
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ from milestones.pipeline.hosting.surroundings import HostedClients, state_folder
 pytestmark = pytest.mark.kafka
 
 TASK = TaskId(0, 0)
+SLOW = {"commit_interval_ms": 50_000, "transaction_timeout_ms": 60_000}
+"""Nothing is committed before the end of a range."""
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 
 
@@ -48,8 +50,8 @@ class Bench:
         self.input, self.output = TopicPartition(f"{self.id}-in", 0), f"{self.id}-out"
         self.config = StreamsConfig(
             application_id=self.id, bootstrap_servers=servers, processing_guarantee=guarantee, state_dir=str(folder),
-            transaction_timeout_ms=5_000, session_timeout_ms=6_000, heartbeat_interval_ms=500,
-            **{"commit_interval_ms": 100, **settings}, variables={},
+            session_timeout_ms=6_000, heartbeat_interval_ms=500,
+            **{"transaction_timeout_ms": 5_000, "commit_interval_ms": 100, **settings}, variables={},
         )  # fmt: skip
         self.servers, self.cluster = servers, Cluster({"bootstrap.servers": servers})
         admin = AdminClient({"bootstrap.servers": servers})
@@ -178,7 +180,7 @@ def test_under_a_generation_that_is_over_nothing_is_committed(bench: Make, guara
 
 
 def test_a_generation_that_ends_amid_a_range_takes_what_isnt_committed_yet(bench: Make) -> None:
-    b = bench(commit_interval_ms=60_000)
+    b = bench(**SLOW)
     end = b.send(*"abc")
     work = b.range(end)
     clients = b.clients(work)
@@ -206,7 +208,7 @@ def test_a_later_attempt_fences_an_earlier_one(bench: Make) -> None:
 
 
 def test_an_earlier_attempt_in_the_middle_of_its_work_is_fenced_too(bench: Make) -> None:
-    b = bench(commit_interval_ms=60_000)
+    b = bench(**SLOW)
     end = b.send(*"abc")
     slow = b.clients(b.range(end))
     task = HostedTask(slow, b.range(end))

@@ -28,7 +28,9 @@ class Bench:
         self.spark, self.servers, self.folder = spark, servers, folder
         self.topic, self.other = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out"))
         self.admin = AdminClient({"bootstrap.servers": servers})
-        for future in self.admin.create_topics([NewTopic(t, 2, 1) for t in (self.topic, self.other)]).values():
+        forever = {"retention.ms": "-1"}  # the records are of another year
+        new = [NewTopic(topic, 2, 1, config=forever) for topic in (self.topic, self.other)]
+        for future in self.admin.create_topics(new).values():
             future.result()
         self.options = {"kafka.bootstrap.servers": servers, "subscribe": self.topic}
 
