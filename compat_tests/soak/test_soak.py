@@ -101,11 +101,14 @@ def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
     for one in group:
         one.start()
     world.group_is(*group)
-    samples: list[Sample] = []
-    try:
-        under_fire(world, group, until, samples, say)
-    finally:
-        write(samples, report_file(f"soak-{world.stage}-{world.guarantee}.csv"))
+    samples, file = list[Sample](), report_file(f"soak-{world.stage}-{world.guarantee}.csv")
+
+    def tell(text: str) -> None:
+        write(samples, file)  # so that a soak that is ended from outside leaves what it saw
+        say(text)
+
+    under_fire(world, group, until, samples, tell)
+    write(samples, file)
     world.processed([BY_VALUE_REPARTITION])
     stop_all(group)
     judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
