@@ -308,7 +308,7 @@ class OutputProducer(Owned):
         try:
             self._caller.call(self._let_go, timeout_ms)
         except LateError:
-            log.warning("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
+            log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
         self._caller.close()
 
     def _let_go(self) -> None:

@@ -26,8 +26,8 @@ from milestones.context import ThreadContext
 CALL_MS = 10_000
 """The time-out of one attempt to initialise a producer."""
 
-LEAVE_MS = 1_000
-"""How long a thread waits for a producer that it has replaced."""
+LEAVE_MS = 200
+"""How long a thread waits for a producer that it has replaced; one that is fenced may take a second to close."""
 
 log = logging.getLogger(__name__)
 

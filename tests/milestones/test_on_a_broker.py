@@ -164,6 +164,10 @@ def test_an_output_that_fails_its_transaction_is_skipped_with_a_dead_letter_with
         topics.write("2")
         assert sizes(topics.read("out", 1)) == [2]
         assert streams.state is StreamsState.RUNNING
+        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
+        while not summed(streams.metrics(), "stream-task-metrics", "dropped-records-total"):
+            assert SystemClock().monotonic_ms() < deadline
+            SystemClock().sleep_ms(50)
         assert summed(streams.metrics(), "stream-task-metrics", "dropped-records-total") == 1
     assert (letter.key(), letter.value()) == (b"key", b"x" * 7)
 
