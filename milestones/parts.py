@@ -200,6 +200,10 @@ class Removed:
     error: BaseException | None = None
 
 
+PREPARE_MS = 1_000
+"""How long a commit waits for caches that are to be flushed."""
+
+
 class Processing(Protocol):
     """Processing: who calls user code, and in which order of tasks.
 
@@ -233,9 +237,9 @@ class Processing(Protocol):
         """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""
         ...
 
-    def prepare(self, now_ms: int) -> bool:
-        """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon. One that
-        isn't there in time isn't `committable`; it is left out."""
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
+        """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon, for
+        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out."""
         ...
 
     def committed(self) -> None:

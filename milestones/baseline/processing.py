@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
-from milestones.parts import Fate, Removed
+from milestones.parts import PREPARE_MS, Fate, Removed
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -123,7 +123,7 @@ class InlineProcessing:
     def rest(self, timeout_ms: int) -> bool:
         return False
 
-    def prepare(self, now_ms: int) -> bool:
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
         for task in self._tasks.values():
             task.flush()
         return True

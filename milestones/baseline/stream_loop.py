@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 REPORT_INTERVAL_MS = 500
 
+LAST_FLUSH_MS, SHORT_MS = 10_000, 5
+"""How long the last commit waits for caches that are to be flushed; and how often it looks."""
+
 LAST_WAIT_MS = 30_000
 """How long the end of a thread waits for tasks that are in transit."""
 
@@ -162,7 +165,10 @@ class StreamLoop:
             self._measures.close()
 
     def _commit_at_last(self) -> bool:
+        clock = self._context.clock
         try:
+            while not self._processing.prepare(clock.monotonic_ms(), LAST_FLUSH_MS):
+                clock.sleep_ms(SHORT_MS)
             self._commit()
         except (KafkaException, MilestonesError) as error:
             log.error(

@@ -17,7 +17,7 @@ from milestones.baseline.processing import retired
 from milestones.m2_processing_threads.measures import SchedulerMeasures
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
-from milestones.parts import Fate, Removed
+from milestones.parts import PREPARE_MS, Fate, Removed
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
@@ -35,9 +35,6 @@ ENOUGH, FEW = 3_000, 1_000
 
 LONGEST_REST_MS = 50
 """However much waits: tasks whose records weren't fetched yet must get theirs."""
-
-PREPARE_MS = 1_000
-"""How long a commit waits for caches that are to be flushed."""
 
 
 def share_of_threads(config: StreamsConfig, index: int) -> int:
@@ -179,12 +176,12 @@ class ThreadedProcessing:
 
     # -- commits
 
-    def prepare(self, now_ms: int) -> bool:
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
         if self._scheduler.flush():
             return True
         if self._preparing_since_ms is None:
             self._preparing_since_ms = now_ms
-        return now_ms - self._preparing_since_ms >= PREPARE_MS
+        return now_ms - self._preparing_since_ms >= patience_ms
 
     def committed(self) -> None:
         self._preparing_since_ms = None
