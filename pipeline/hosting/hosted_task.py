@@ -32,7 +32,11 @@ from milestones.pipeline.hosting.surroundings import HostedClients
 log = logging.getLogger(__name__)
 
 TURN = 500
-"""Records between two looks at what else there is to do."""
+"""Records between two looks at the clock."""
+
+SLICE_MS = 50
+"""How long processing goes on between two fetches. What was fetched is worked off where that allows: a partition that
+fills up is paused, which throws away what the client has prefetched."""
 
 FETCH_MS = 50
 """How long a fetch waits for the first record."""
@@ -134,11 +138,16 @@ class HostedTask:
         return self._clients.consumer.complete and task.buffered() == 0
 
     def _process(self, task: Task) -> bool:
-        wall_ms, limit = self._clock.wall_ms(), self._work.limit
-        turn = TURN if limit is None else min(TURN, limit - self._records)
-        processed = task.process(turn, wall_ms)
-        self._records += processed
-        return task.punctuate(wall_ms) or processed > 0
+        before, until_ms = self._records, self._clock.monotonic_ms() + SLICE_MS
+        while processed := task.process(self._turn(), self._clock.wall_ms()):
+            self._records += processed
+            if self._clock.monotonic_ms() >= until_ms:
+                break
+        return task.punctuate(self._clock.wall_ms()) or self._records > before
+
+    def _turn(self) -> int:
+        limit = self._work.limit
+        return TURN if limit is None else min(TURN, limit - self._records)
 
     def _note(self, moved: bool) -> bool:
         """Records stay away when a transaction is open before them; not for ever."""

@@ -167,7 +167,7 @@ def read(options: ReadOptions, range_: InputPartition) -> Iterator[pa.RecordBatc
         while not consumer.complete:
             fetched = consumer.fetch(ROWS, FETCH_MS)
             if fetched.out_of_range:
-                raise MilestonesError(f"{range_.value}: retention removed some of these offsets while they were read")
+                raise MilestonesError(f"{range_.value}: retention has removed some of these offsets meanwhile")
             if fetched.gone:
                 raise SourceTopicError(f"{partition} was deleted while it was read")
             if fetched.records:
