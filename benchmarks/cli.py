@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import rich_click as click
 from rich.console import Console
 
 from benchmarks import assignor
+from benchmarks.blocking.work import Blocking
 from benchmarks.cluster import running
 from benchmarks.contenders import PEERS, peers, stages
 from benchmarks.count.work import Count
@@ -25,15 +27,15 @@ from benchmarks.job import GUARANTEES
 from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
 from benchmarks.profiling import PARTS_TITLE, profiled
-from benchmarks.report import plot, table, write_json
+from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.restore import beside
 from benchmarks.restore.work import Restore
-from benchmarks.rows import run
+from benchmarks.rows import Work, run
+from benchmarks.spark import work as on_spark
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
-from milestones.flags import STAGES
+from milestones.flags import runnable
 
-WORKS = (Count, Restore)
 NARROWEST = 130
 """Columns of a table that isn't shown on a terminal."""
 
@@ -55,23 +57,36 @@ def _guarantees(_context: click.Context, _parameter: click.Parameter, value: str
     return list(GUARANTEES) if value == "both" else [value]
 
 
-def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000)),
-        click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000)),
-        click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
-        click.option(
-            "--guarantee",
-            "guarantees",
-            default="both",
-            show_default=True,
-            type=click.Choice([*GUARANTEES, "both"]),
-            callback=_guarantees,
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+Command = Callable[..., Any]
+
+
+def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Options of a command, in this order, and those that all works have."""
+
+    def put(command: Command) -> Command:
+        for option in reversed((*options, *_SHARED)):
+            command = option(command)
+        return command
+
+    return put
+
+
+_SHARED = (
+    click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
+    click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
+                 type=click.Choice([*GUARANTEES, "both"])),
+)  # fmt: skip
+_data_options = _with(
+    click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000)),
+    click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000)),
+)
+_blocking_options = _with(
+    click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
+    click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
+                 help="Processing threads, where a stage has them."),
+    click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
+                 help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
+)  # fmt: skip
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,16 +94,34 @@ def cli() -> None:
     """The same work on Milestones, on a bare client loop, and on Kafka Streams, on one embedded broker."""
 
 
-def _command(work: type[Count] | type[Restore]) -> click.Command:
-    @click.command(work.name, help=(work.__doc__ or "").splitlines()[0])
-    @click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words,
+@dataclass(frozen=True)
+class _Measured:
+    """A work that contenders do in turn. `peers`: who takes part unless something else is said."""
+
+    work: Callable[..., Work]
+    name: str
+    options: Callable[[Command], Command]
+    peers: str = "loop"
+    yardstick: str = YARDSTICK
+
+
+WORKS = (
+    _Measured(Count, Count.name, _data_options),
+    _Measured(Restore, Restore.name, _data_options),
+    _Measured(Blocking, Blocking.name, _blocking_options, peers="", yardstick="milestones baseline"),
+)
+
+
+def _command(measured: _Measured) -> click.Command:
+    @click.command(measured.name, help=(measured.work.__doc__ or "").splitlines()[0])
+    @click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words,
                   help="Ours: stages, or flags joined by +; with commas.")  # fmt: skip
-    @click.option("--peers", "peer_names", default="loop", show_default=True, callback=_words,
+    @click.option("--peers", "peer_names", default=measured.peers, show_default=True, callback=_words,
                   help=f"Others, with commas: {', '.join(PEERS)}.")  # fmt: skip
     @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
     @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
     @click.option("--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), help="Draw (.svg, .png).")
-    @_data_options
+    @measured.options
     def measure(
         stage_names: list[str],
         peer_names: list[str],
@@ -96,27 +129,24 @@ def _command(work: type[Count] | type[Restore]) -> click.Command:
         json_file: Path | None,
         plot_file: Path | None,
         guarantees: list[str],
-        **data: int,
+        **data: Any,
     ) -> None:
-        contenders = [*peers(peer_names, work.name), *stages(stage_names, work.name)]
+        contenders = [*peers(peer_names, measured.name), *stages(stage_names, measured.name)]
         settings = {"rounds": rounds, **data}
         with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
             kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
             runs.mkdir()
             with running(kafka) as cluster:
-                rows = run(work(cluster, runs, **data), contenders, guarantees, rounds, data["seed"], _progress)
-        title = f"{work.name}: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
-        _out().print(table(title, work.figures, rows))
+                work = measured.work(cluster, runs, **data)
+                rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+        title = f"{work.name}: {work.title}, medians of {rounds}"
+        _out().print(table(title, work.figures, rows, measured.yardstick))
         if json_file is not None:
             write_json(json_file, rows, settings)
         if plot_file is not None:
             plot(plot_file, title, work.figures, rows)
 
     return measure
-
-
-def _built() -> str:
-    return ",".join(stage.name for stage in STAGES if stage.built)
 
 
 for _work in WORKS:
@@ -127,6 +157,30 @@ for _work in WORKS:
 def assignor_() -> None:
     """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
     _out().print(assignor.table(assignor.timings(_progress)))
+
+
+@cli.command("spark")
+@click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=_words)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs.")
+@click.option("--guarantee", "guarantees", default=GUARANTEES[-1], show_default=True, callback=_guarantees,
+              type=click.Choice([*GUARANTEES, "both"]), help="Of ours.")  # fmt: skip
+def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
+    """A running count on Spark: ours, groupBy().count(), transformWithState."""
+    contenders, settings = on_spark.contenders(names), {"rounds": rounds, **data}
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        runs = Path(directory) / "runs"
+        runs.mkdir()
+        with running(Path(directory) / "kafka") as cluster:
+            work = on_spark.OnSpark(cluster, runs, **data)
+            rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+    title = f"spark: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
+    _out().print(table(title, on_spark.OnSpark.figures, rows))
+    if json_file is not None:
+        write_json(json_file, rows, settings)
 
 
 @cli.command("moves")
@@ -159,7 +213,7 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
 
 
 @cli.command("standbys")
-@click.option("--stages", "stage_names", default=_built(), show_default=True, callback=_words)
+@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000),
               help="That the active tasks of each of two instances restore.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True)
@@ -172,6 +226,43 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
             where.mkdir()
             found[stage] = beside.measure(at, where, stage, records, seed, _progress)
     _out().print(beside.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
+
+
+@cli.command("snapshot")
+@click.option("--stages", "stage_names", default=",".join(runnable()), show_default=True, callback=_words)
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1000))
+@click.option("--tail", default=0.001, show_default=True, type=click.FloatRange(0, 1),
+              help="Share of as many records again that come after the snapshot.")  # fmt: skip
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=1, show_default=True)
+def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, seed: int) -> None:
+    """Restore from snapshots, and by replay. Needs the extra `spark` too."""
+    from benchmarks.snapshot import work as snapshot
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        work = snapshot.Snapshot(at, Path(directory), records, tail, seed)
+        made = work.prepare(_progress)
+        with snapshot.serving(Path(directory) / "snapshots") as served:
+            found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
+    title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
+    _out().print(snapshot.table(title, found, made))
+
+
+@cli.command("audit")
+@click.option("--records", default=5_000_000, show_default=True, type=click.IntRange(min=10_000))
+@click.option("--keys", default=100_000, show_default=True, type=click.IntRange(100, 1_000_000))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--memory", default="2g", show_default=True, help="Of Spark's Java process.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the audit's page here.")
+def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None) -> None:
+    """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
+    from benchmarks.audit import work as audit
+
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        planted = audit.plant(at, records, keys, seed, _progress)
+        found = audit.measure(at, memory, report, _progress)
+    _out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
+    audit.check(planted, found)
 
 
 @cli.command()

@@ -45,10 +45,10 @@ def stages(names: Iterable[str], work: str) -> list[Contender]:
 
 def ours(stage: str, work: str) -> Contender:
     """Milestones with the flags of `stage`."""
-    name = stage_name(parse_milestones(stage.replace("+", ",")))
+    name = stage_name(parse_milestones(stage))
 
     def command(job: Job) -> Sequence[str]:
-        told = replace(job, stage=stage.replace("+", ","))
+        told = replace(job, stage=stage)
         return [sys.executable, "-m", f"benchmarks.{work}.app", *told.arguments()]
 
     return Contender(f"milestones {name}", command)
@@ -74,6 +74,8 @@ def kafka_streams(work: str) -> list[Contender]:
 
 
 PEERS: dict[str, Callable[[str], list[Contender]]] = {"loop": loop, "kafka-streams": kafka_streams}
+PROGRAMS = {"loop": "loop.py", "kafka-streams": "{}.java"}
+"""The program of each; `{}` is the work's name."""
 
 
 def peers(names: Iterable[str], work: str) -> list[Contender]:
@@ -82,6 +84,8 @@ def peers(names: Iterable[str], work: str) -> list[Contender]:
     for name in names:
         if name not in PEERS:
             raise BenchmarkError(f"there is no peer {name!r}, only {', '.join(PEERS)}")
+        if not (HERE / work / PROGRAMS[name].format(work.capitalize())).exists():
+            raise BenchmarkError(f"the peer {name} has no program for {work}: leave it out (--peers '')")
         found += PEERS[name](work)
     return found
 

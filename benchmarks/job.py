@@ -27,6 +27,10 @@ class Job:
     commit_interval_ms: str = COMMIT_INTERVAL_MS
     stage: str = "-"
     """Flags or stage that executes it; only for ours."""
+    work: str = "-"
+    """What is done to a record, where a work has several kinds of it."""
+    threads: str = "1"
+    """Processing threads, for stages that have them."""
 
     @property
     def exactly_once(self) -> bool:

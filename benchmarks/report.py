@@ -23,35 +23,36 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.rows import Figure, Row
 from milestones.common.kafka.embedded.jars import KAFKA_VERSION
 
-_YARDSTICK = "loop"
+YARDSTICK = "loop"
+"""The contender that others are compared with, where a work has no other."""
 
 
-def table(title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> Table:
-    """Medians; for the compared ones the ratio to the loop under the same guarantee."""
+def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick: str = YARDSTICK) -> Table:
+    """Medians; for the compared ones the ratio to the yardstick under the same guarantee."""
     shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
     shown.add_column("contender")
     shown.add_column("guarantee")
     for figure in figures:
         shown.add_column(figure.title, justify="right")
         if figure.compared:
-            shown.add_column("of loop", justify="right")
+            shown.add_column(f"of {yardstick.removeprefix('milestones ')}", justify="right")
     for row in rows:
-        shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows))
+        shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
     return shown
 
 
-def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row]) -> Iterator[str]:
+def _cells(row: Row, figures: Iterable[Figure], rows: Iterable[Row], yardstick: str) -> Iterator[str]:
     for figure in figures:
         yield f"{row.median(figure.name):,.{figure.digits}f}"
         if figure.compared:
-            share = ratio(row, figure.name, rows)
+            share = ratio(row, figure.name, rows, yardstick)
             yield "-" if share is None else f"{share:.0%}"
 
 
-def ratio(row: Row, figure: str, rows: Iterable[Row]) -> float | None:
-    """`row` by the loop's row of the same guarantee, medians both; None without a loop."""
+def ratio(row: Row, figure: str, rows: Iterable[Row], yardstick: str = YARDSTICK) -> float | None:
+    """`row` by the yardstick's row of the same guarantee, medians both; None when it didn't take part."""
     for other in rows:
-        if other.contender == _YARDSTICK and other.guarantee == row.guarantee:
+        if other.contender == yardstick and other.guarantee == row.guarantee:
             return row.median(figure) / other.median(figure)
     return None
 

@@ -18,7 +18,7 @@ from benchmarks.errors import BenchmarkError
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of a run. `compared`: the table also shows its ratio to the first peer's."""
+    """A number of a run. `compared`: the table also shows its ratio to the yardstick's."""
 
     name: str
     title: str
@@ -31,6 +31,11 @@ class Work(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def title(self) -> str:
+        """What is measured, for people."""
+        ...
+
     @property
     def figures(self) -> Sequence[Figure]: ...
 

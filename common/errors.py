@@ -109,6 +109,12 @@ class MembershipError(MilestonesError):
     """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
 
 
+class TransactionalIdError(MilestonesError):
+    """A transactional id that can't be used: another process uses it too, or the user may not."""
+
+    exit_code = 2
+
+
 class ApplicationShutdownError(MilestonesError):
     """Some instance asked the whole application to shut down (KIP-671); the message says which, and why."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar
 
 import orjson
 
@@ -68,6 +68,10 @@ class Serde(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Serde({self.name})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Built-in serdes travel to other processes by their name."""
+        return self.name if globals().get(str(self.name)) is self else super().__reduce_ex__(protocol)
 
     def serializer(self, topic: str) -> Callable[[T], bytes]:
         """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""

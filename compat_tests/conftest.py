@@ -19,7 +19,8 @@ from compat_tests.harness import brokers, workers
 from compat_tests.harness.recorder import LOGS, Recorder, command
 from compat_tests.harness.report import Results
 from compat_tests.harness.world import World, new_world
-from milestones.flags import STAGES
+from milestones.common.errors import ConfigError
+from milestones.flags import parse_milestones, runnable, stage_name
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 SELECTIONS = ("short", "full", "soak")
@@ -33,7 +34,8 @@ _notes = pytest.StashKey[list[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compatibility suite")
-    group.addoption("--stages", default="", help="comma-separated, or 'all'; default: the newest")
+    group.addoption("--stages", default="", help="stages, or flags joined by +, with commas, or 'all'; "
+                    "default: the newest")
     group.addoption("--guarantee", default="", choices=("", *GUARANTEES), help="default: both")
     group.addoption("--broker", default="auto", help="auto (default), testcontainers, process, HOST:PORT")
     group.addoption("--selection", default="short", choices=SELECTIONS, help="each includes the ones before")
@@ -90,14 +92,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def stages(config: pytest.Config) -> list[str]:
-    """The stages asked for; an unknown one is a usage error."""
-    built = [stage.name for stage in STAGES if stage.built]
+    """The stages asked for, or other legal sets of flags; an unknown one is a usage error."""
     asked = config.option.stages
-    chosen = built if asked == "all" else asked.split(",") if asked else built[-1:]
-    unknown = [stage for stage in chosen if stage not in built]
-    if unknown:
-        raise pytest.UsageError(f"--stages {asked}: {', '.join(unknown)} isn't built; there are {', '.join(built)}")
-    return chosen
+    if asked in ("", "all"):
+        return list(runnable() if asked else runnable()[-1:])
+    try:
+        return [stage_name(parse_milestones(stage)) for stage in asked.split(",")]
+    except ConfigError as error:
+        raise pytest.UsageError(f"--stages {asked}: {error.reason}; there are {', '.join(runnable())}") from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -153,6 +155,14 @@ def plain_world(
 ) -> Iterator[World]:
     """A world for a case that has nothing to do with guarantees: at least once."""
     yield from _world(request, broker, stage, GUARANTEES[0], tmp_path)
+
+
+@pytest.fixture
+def exact_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
+) -> Iterator[World]:
+    """A world for a case that is about transactions: exactly once."""
+    yield from _world(request, broker, stage, GUARANTEES[1], tmp_path)
 
 
 def _world(

@@ -111,6 +111,16 @@ class Application:
         matched = [node for node in nodes if node.pattern is not None and matches(node.pattern, topic)]
         return next((node.offset_reset for node in named + matched), None)
 
+    def missing_topics(self, existing: Collection[str]) -> str | None:
+        """Which of the topics that somebody else has to make aren't there, for a user; None when all are."""
+        expected = {"source": self.external_topics(()), "output": self.output_topics}
+        missing = [
+            f"{kind} topics don't exist: {', '.join(sorted(topics - set(existing)))}"
+            for kind, topics in expected.items()
+            if topics - set(existing)
+        ]
+        return f"{'; '.join(missing)}; create them, then start again" if missing else None
+
     def external_topics(self, existing: Collection[str]) -> set[str]:
         """Source topics that somebody else writes: named ones, and those of `existing` that a pattern matches."""
         return matching(self.source_patterns, existing).union(self.source_topics) - self.repartition_topics

@@ -17,6 +17,7 @@ from milestones.common.kafka.patience import Patience
 from milestones.common.records import TaskId, TopicPartition
 from milestones.listeners import Listeners
 from milestones.live import Live
+from milestones.snapshots import NoSnapshots, SnapshotSource
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -47,6 +48,7 @@ class ThreadContext:
     decide: Callable[[BaseException], Exceptions]
     live: Live = field(default_factory=Live)
     listeners: Listeners = field(default_factory=Listeners)
+    snapshots: SnapshotSource = field(default_factory=NoSnapshots)
     patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -61,7 +62,7 @@ STAGES: tuple[Stage, ...] = (
         needs=None,
         title="a fenced or timed-out producer is replaced in place",
         source=f"{_DESIGN}, KIP-588, KAFKA-9803",
-        built=False,
+        built=True,
     ),
     Stage(
         name="m4",
@@ -94,9 +95,9 @@ _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 
 def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
     """The flags that `value` means: a stage (`"m3"` is it and all before it), or names of flags, as text with commas
-    or as a set. `ConfigError` names what is unknown, missing, or not built."""
-    words = {word.strip() for word in (value.split(",") if isinstance(value, str) else value)} - {""}
-    words = {word.lower() for word in words}
+    or plus signs (as `stage_name` gives it) or as a set. `ConfigError` names what is unknown, missing, or not built."""
+    items = [value] if isinstance(value, str) else value
+    words = {word.strip().lower() for item in items for word in re.split("[,+]", item)} - {""}
     stages = words & _BY_NAME.keys()
     if stages and len(words) > 1:
         raise _error(value, f"name one stage, or flags; {sorted(stages)[0]} is a stage")
@@ -150,6 +151,12 @@ def stage_name(flags: frozenset[str]) -> str:
         if flags == _up_to(stage.name):
             return stage.name
     return "+".join(_in_order(flags))
+
+
+def runnable() -> tuple[str, ...]:
+    """What this version can run, the newest last: the names of all legal sets of flags that are built."""
+    built = {stage.flag for stage in STAGES if stage.built}
+    return tuple(stage_name(flags) for flags in legal_sets() if flags <= built)
 
 
 def flags_of(config: StreamsConfig) -> frozenset[str]:

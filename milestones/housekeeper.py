@@ -95,8 +95,7 @@ class Housekeeper(threading.Thread):
         self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
         self._tell = tell
-        self._counts: dict[str, int] = {}
-        self._missing: frozenset[str] = frozenset()
+        self._sources = SourceWatch(application)
         self._next_watch = 0
         self._next_clean = 0
 
@@ -131,7 +130,7 @@ class Housekeeper(threading.Thread):
     def _serve(self, cluster: Cluster, request: Request) -> None:
         match request:
             case AskBounds():
-                request.reply_to.try_put(_bounds(cluster, request))
+                request.reply_to.try_put(bounds_of(cluster, request))
             case Purge(offsets):
                 cluster.purge(offsets)
 
@@ -141,25 +140,42 @@ class Housekeeper(threading.Thread):
         except (KafkaException, MilestonesError) as error:
             log.info("source topics can't be looked at now: %s", error)
             return
-        # Brokers that have just started may not know a topic yet: it is gone when two looks in a row miss it.
-        missing = self._counts.keys() - counts.keys()
-        unsure = {topic: self._counts[topic] for topic in missing - self._missing}
-        self._missing = frozenset(missing)
-        changed = changed_sources(self._counts, counts | unsure)
-        if changed is not None:
-            self._tell(changed)
-        sources = self._application.external_topics(counts) & counts.keys()
-        new = frozenset(sources - self._counts.keys())
-        if new and self._counts:
-            self._tell(NewSources(new))
-        self._counts = self._counts | {topic: counts[topic] for topic in sources}
+        for news in self._sources.look(counts):
+            self._tell(news)
 
     def close(self) -> None:
         """Ask the thread to end; the caller joins it."""
         self.requests.close()
 
 
-def _bounds(cluster: Cluster, asked: AskBounds) -> Bounds:
+class SourceWatch:
+    """What becomes of the source topics that somebody else made. *Owns*: what it has seen of them."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._counts: dict[str, int] = {}
+        self._missing: frozenset[str] = frozenset()
+
+    def look(self, counts: Mapping[str, int]) -> list[SourceTopicError | NewSources]:
+        """The news in the partition counts of all topics. Brokers that have just started may not know a topic yet: it
+        is gone when two looks in a row miss it."""
+        news: list[SourceTopicError | NewSources] = []
+        missing = self._counts.keys() - counts.keys()
+        unsure = {topic: self._counts[topic] for topic in missing - self._missing}
+        self._missing = frozenset(missing)
+        changed = changed_sources(self._counts, {**counts, **unsure})
+        if changed is not None:
+            news.append(changed)
+        sources = self._application.external_topics(counts) & counts.keys()
+        new = frozenset(sources - self._counts.keys())
+        if new and self._counts:
+            news.append(NewSources(new))
+        self._counts |= {topic: counts[topic] for topic in sources}
+        return news
+
+
+def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
+    """The answer to `asked`."""
     try:
         bounds = cluster.bounds(asked.partitions, committed=asked.committed)
         ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}

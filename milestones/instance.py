@@ -25,6 +25,7 @@ from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
 from milestones.common.state.rocks import RocksSettings
 from milestones.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.snapshots import snapshot_source
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -47,31 +48,27 @@ class Instance:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         allow_many_files()
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
+        self.process_id = self._directory.process_id
+        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
         try:
             engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+            self._snapshots = snapshot_source(config, f"{self.client_id}-snapshots", self._directory.path, clock)
         except BaseException:
             self._directory.close()
             raise
         self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
-        self.process_id = self._directory.process_id
-        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
 
     def prepare(self) -> None:
         """See that the client library is one we know, that Kafka is there with the topology's source and output
         topics, and that no transaction of an obsolete id is open."""
         verify_group_metadata_format()
         cluster = Cluster(self._config.admin_settings(f"{self.client_id}-start"))
-        existing = cluster.partition_counts()
-        expected = {"source": self._application.external_topics(()), "output": self._application.output_topics}
-        missing = [
-            f"{kind} topics don't exist: {', '.join(sorted(topics - existing.keys()))}"
-            for kind, topics in expected.items()
-            if topics - existing.keys()
-        ]
-        if missing:
-            raise SourceTopicError(f"{'; '.join(missing)}; create them, then start again")
+        missing = self._application.missing_topics(cluster.partition_counts())
+        if missing is not None:
+            raise SourceTopicError(missing)
         if self._config.exactly_once:
             self._retire_transactional_ids()
+        self._snapshots.start()
 
     def _retire_transactional_ids(self) -> None:
         current = {self._transactional_id(i) for i in range(1, self._config.num_stream_threads + 1)}
@@ -126,9 +123,11 @@ class Instance:
             decide=decide,
             live=live,
             listeners=listeners,
+            snapshots=self._snapshots,
         )
 
     def close(self) -> None:
+        self._snapshots.close()
         self.state.close()
 
 

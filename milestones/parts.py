@@ -26,6 +26,43 @@ if TYPE_CHECKING:
     from milestones.context import ThreadContext
 
 
+class Committing(Protocol):
+    """What a commit needs of a membership: proof that the tasks are ours."""
+
+    def metadata(self) -> bytes:
+        """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
+        ...
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """An OffsetCommit under the generation. Errors as of `GroupMember.commit_offsets`."""
+        ...
+
+    def session_over(self) -> bool:
+        """Whether the group may have given the tasks to others by now."""
+        ...
+
+
+class Sending(Protocol):
+    """The clients that collection and commit work with."""
+
+    @property
+    def producer(self) -> OutputProducer: ...
+
+    @property
+    def member(self) -> Committing: ...
+
+
+class Reading(Protocol):
+    """The clients that inputs, tasks and restoration work with."""
+
+    @property
+    def consumer(self) -> AssignedConsumer: ...
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
+        ...
+
+
 class Clients(Protocol):
     """Client ownership: the Kafka clients that one thread works with."""
 
@@ -37,8 +74,12 @@ class Clients(Protocol):
         """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
         ...
 
-    def renew_producer(self) -> None:
-        """Drop the producer and make a new one of the same transactional id, initialised: it fences the old one."""
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+        """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
+        `tells_apart`: one that says which output a transaction fails of.
+
+        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
+        in place then and can't send, as its first transaction will say."""
         ...
 
     def close(self, *, leave_group: bool) -> None:
@@ -261,7 +302,15 @@ class Commit(Protocol):
 
 
 class Recovery(Protocol):
-    """Transaction recovery: what follows when the producer or a commit failed."""
+    """Transaction recovery: what follows when the producer or a commit failed.
+
+    For metrics: how often the producer was fenced, how often a dead one was replaced and the tasks went on
+    (`recovered`), how often they were lost.
+    """
+
+    fenced: int
+    recovered: int
+    lost: int
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         """True: the tasks were rolled back and go on in place. False: they are lost, drop them and rejoin.

@@ -42,7 +42,7 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
         config.application_id, config.bootstrap_servers, supervisor.stage, config.processing_guarantee,
         config.state_dir,
     )  # fmt: skip
-    with _signals() as received:
+    with signals() as received:
         try:
             started = _start(start, received, lambda: supervisor.ask_to_close(leave_group))
         except MilestonesError as error:
@@ -64,7 +64,7 @@ def log_to_stderr() -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def signals() -> Iterator[list[int]]:
     """The signals that came, in order; as long as this lasts they do nothing else."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -25,6 +25,8 @@ from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts, Processing, StateOwnership
 
 CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
@@ -39,6 +41,13 @@ def _commit(
 ) -> Commit:
     confirmation = CONFIRMATIONS[context.config.processing_guarantee]
     return Committer(clients, collection, confirmation(context, clients), processing)
+
+
+def _fencing_tolerant_commit(
+    context: ThreadContext, clients: Clients, collection: OutputCollection, processing: Processing
+) -> Commit:
+    way = {**CONFIRMATIONS, "exactly_once_v2": ResolvedTransaction}[context.config.processing_guarantee]
+    return Committer(clients, collection, way(context, clients), processing)
 
 
 def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
@@ -65,6 +74,7 @@ BASELINE = Parts(
 REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
     "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
     "processing_threads": {"state": _state, "processing": ThreadedProcessing, "collection": BufferedCollection},
+    "fencing_tolerance": {"commit": _fencing_tolerant_commit, "recovery": InPlaceRecovery},
 }
 """By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
 

@@ -12,25 +12,20 @@ the input gives, and when there are exactly as many outputs as records.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.cluster import Cluster, Row
-from benchmarks.contenders import Contender
 from benchmarks.count import STORE
 from benchmarks.count.data import Data, Total, differences
 from benchmarks.errors import BenchmarkError
+from benchmarks.fed import Fed
 from benchmarks.job import Job
-from benchmarks.process import Measured, Usage
+from benchmarks.process import Usage
 from benchmarks.rows import Figure
 
-PARTITIONS = 4
-TIMEOUT_S = 600.0
-FOREVER = {"retention.ms": "-1"}
-STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
-
-class Count:
+class Count(Fed):
     """The work `count`."""
 
     name = "count"
@@ -43,54 +38,28 @@ class Count:
     )
 
     def __init__(self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int) -> None:
-        self._cluster, self._directory = cluster, directory
+        super().__init__(cluster, directory)
         self._records, self._keys, self._seed = records, keys, seed
         self._expected: dict[int, dict[bytes, Total]] = {}
-        self._runs = 0
 
-    def prepare(self, contenders: Iterable[Contender]) -> None:
-        """Write the inputs that they need; one topic for those with equally many records."""
-        for times in sorted({contender.times for contender in contenders}):
-            data = self._data(times)
-            self._cluster.create(self._input(times), PARTITIONS, FOREVER)
-            self._cluster.fill(self._rows(data, self._input(times)))
-            self._expected[times] = data.totals()
+    @property
+    def title(self) -> str:
+        return f"{self._records:,} records, {self._keys:,} keys"
 
-    def measure(self, contender: Contender, guarantee: str) -> dict[str, float]:
-        """One run, everything fresh; its figures by name."""
-        self._runs += 1
-        job = Job(
-            bootstrap_servers=self._cluster.bootstrap_servers,
-            application_id=f"count-{self._runs}",
-            guarantee=guarantee,
-            input=self._input(contender.times),
-            output=f"count-{self._runs}-output",
-            state_dir=str(self._directory / f"count-{self._runs}"),
-        )
-        self._cluster.create(job.output, PARTITIONS, STAMPED)
-        try:
-            usage = self._run(contender, job)
-            return self._judge(contender, job, usage)
-        except BenchmarkError as error:
-            raise BenchmarkError(f"{contender.name}, {guarantee}: {error}") from error
-        finally:
-            self._cluster.delete(f"{job.application_id}-")
+    def records(self, times: int) -> int:
+        return self._records * times
 
-    def _run(self, contender: Contender, job: Job) -> Usage:
-        records = self._data(contender.times).records
-        log_file = self._directory / f"{job.application_id}.log"
-        with (
-            self._cluster.committed(job.application_id, job.input) as committed,
-            Measured(contender.command(job), log_file) as process,
-        ):
-            process.wait(lambda: committed() >= records, TIMEOUT_S)
-            return process.stop()
+    def rows(self, times: int, topic: str) -> Iterator[Row]:
+        now_ms = int(time.time() * 1000)
+        for number, (key, value) in enumerate(self._data(times).values()):
+            yield topic, -1, key, value, now_ms + number // 1000, None
 
-    def _judge(self, contender: Contender, job: Job, usage: Usage) -> dict[str, float]:
-        expected = self._expected[contender.times]
+    def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
+        if times not in self._expected:
+            self._expected[times] = self._data(times).totals()
+        expected, records = self._expected[times], self.records(times)
         times_ms, outputs = self._fold(job.output)
         _, changelog = self._fold(f"{job.application_id}-{STORE}-changelog")
-        records = self._data(contender.times).records
         if len(times_ms) != records:
             raise BenchmarkError(f"{len(times_ms)} outputs for {records} records")
         for where, found in (("output", outputs), ("changelog", changelog)):
@@ -109,14 +78,6 @@ class Count:
 
     def _data(self, times: int) -> Data:
         return Data(self._records * times, self._keys, self._seed)
-
-    def _input(self, times: int) -> str:
-        return f"sales-{times}"
-
-    def _rows(self, data: Data, topic: str) -> Iterator[Row]:
-        now_ms = int(time.time() * 1000)
-        for number, (key, value) in enumerate(data.values()):
-            yield topic, -1, key, value, now_ms + number // 1000, None
 
 
 def figures(times_ms: list[int], usage: Usage) -> dict[str, float]:

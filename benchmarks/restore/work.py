@@ -46,6 +46,10 @@ class Restore:
         self._records, self._keys, self._seed = records, keys, seed
         self._runs = 0
 
+    @property
+    def title(self) -> str:
+        return f"{self._records:,} records"
+
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Nothing: each run has a changelog of its own, as Kafka Streams stays in its group when it ends."""
 

@@ -176,7 +176,8 @@ class ApplicationKeys:
         importance="medium",
         doc="What happens to an output that can't be serialised, that the client refuses (it is larger than "
         "`producer_message_max_bytes`), or that the broker refuses. A batch that the broker finds too large and, under "
-        "`exactly_once_v2`, anything that the broker refuses ends the application, whatever the handler says.",
+        "`exactly_once_v2`, anything that the broker refuses ends the application, whatever the handler says; but not "
+        "under `exactly_once_v2` with `fencing_tolerance`, which has the handler decide about each of them.",
     )
     errors_dead_letter_queue_topic_name = ConfigKey(
         optional(legal_name("a topic name")),
@@ -263,6 +264,21 @@ class StateKeys:
         importance="low",
         doc="While active tasks have much to restore, the state updater (from m1 on) takes one record of standbys for "
         "so many of theirs.",
+    )
+    snapshot_url = ConfigKey(
+        optional(TEXT),
+        None,
+        importance="medium",
+        doc="Where snapshots of stores lie, as `milestones spark snapshot` makes them: a URL of any kind that fsspec "
+        "knows (extra `milestones[snapshots]`), such as `file:///mnt/snapshots` or `s3://bucket/snapshots`. A store "
+        "that is empty begins with the newest one, and reads the rest from its changelog. Where there is none, or it "
+        "can't be used, all is read from the changelog.",
+    )
+    snapshot_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        30_000,
+        importance="low",
+        doc="When nothing has come from `snapshot_url` for so long, the changelog is read instead.",
     )
     num_standby_replicas = ConfigKey(
         integer(at_least=0),
@@ -368,7 +384,8 @@ class KafkaKeys:
         integer(at_least=1),
         10_000,
         importance="medium",
-        doc="The broker aborts a transaction that is open for longer. Only under `exactly_once_v2`.",
+        doc="The broker aborts a transaction that is open for longer; it is committed before half of that. Only under "
+        "`exactly_once_v2`.",
     )
     metrics_recording_level = ConfigKey(
         choice("INFO", "DEBUG", "TRACE"),

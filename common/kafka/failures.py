@@ -65,6 +65,11 @@ REFUSED_RECORD = TOO_LARGE | frozenset(
 )
 """Codes by which the broker, or the client at once, refuses a record for good; others may pass."""
 
+REFUSED_WITH_ANOTHER = frozenset(
+    {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+)
+"""Codes of records that weren't refused themselves: another one of their batch or transaction was."""
+
 REFUSED_TOPIC = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -108,6 +113,12 @@ def classify(exception: BaseException) -> Failure:
 def is_retriable(exception: BaseException) -> bool:
     """Whether a producer call is to be made again as it was."""
     return classify(exception) is Failure.RETRIABLE
+
+
+def is_fenced(exception: BaseException) -> bool:
+    """Whether the producer is dead because its transaction timed out or its id was taken over: one code for both."""
+    error = error_of(exception)
+    return error is not None and error.code() == KafkaError._FENCED
 
 
 def is_stale_member(exception: BaseException) -> bool:

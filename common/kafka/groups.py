@@ -1,6 +1,6 @@
 """A consumer group, looked at from outside: its members with their bytes, its committed offsets.
 
-*Guarantees*: only offsets are read, so what other clients wrote as metadata does no harm. One connection to the
+*Guarantees*: metadata of committed offsets is read only where it is asked for (`stable`). One connection to the
 coordinator serves all questions, and is closed by `close`.
 *Assumes*: nothing about the group: it may be unknown, its coordinator still to be made. One owner thread.
 
@@ -28,7 +28,7 @@ from milestones.common.kafka.membership.coordinator import Coordinator, Coordina
 from milestones.common.kafka.membership.protocol import fetch_request
 from milestones.common.kafka.wire import Connect, ConnectionLostError, Connector
 from milestones.common.kafka.wire_settings import WireSettings
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 A = TypeVar("A", bound=ResponsePayload)
 T = TypeVar("T")
@@ -85,8 +85,19 @@ class GroupReader:
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The committed offsets (next to read) of `partitions`, or of all that the group has committed; without those
         of pending transactions. Partitions that have none are left out."""
-        what = f"committed offsets of the group {self._group} can't be read"
-        return self._ask(_offsets_request(self._group, partitions), OffsetFetchResponse, _offsets_in, what)
+        found = self._ask(
+            _offsets_request(self._group, partitions), OffsetFetchResponse, _offsets_in, self._what("offsets")
+        )
+        return {partition: at.offset for partition, at in found.items()}
+
+    def stable(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of `partitions` with their metadata, once no transaction pends on any of them
+        (KIP-447)."""
+        request = fetch_request(self._group, partitions)
+        return self._ask(request, OffsetFetchResponse, _offsets_in, self._what("offsets, once they are stable,"))
+
+    def _what(self, what: str) -> str:
+        return f"committed {what} of the group {self._group} can't be read"
 
     def describe(self) -> DescribedGroup:
         """The group as its coordinator sees it."""
@@ -140,17 +151,18 @@ def _offsets_request(group: str, partitions: Iterable[TopicPartition] | None) ->
     return replace(request, groups=(OffsetFetchRequestGroup(group_id=GroupId(group), topics=None),))
 
 
-def _offsets_in(answer: OffsetFetchResponse) -> dict[TopicPartition, int]:
+def _offsets_in(answer: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
     (group,) = answer.groups
     if group.error_code is not ErrorCode.none:
         raise CoordinatorError("OffsetFetch", group.error_code)
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in group.topics:
         for at in topic.partitions:
             if at.error_code not in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
                 raise CoordinatorError("OffsetFetch", at.error_code)
             if at.committed_offset >= 0:
-                found[TopicPartition(topic.name, at.partition_index)] = at.committed_offset
+                committed = OffsetAndMetadata(at.committed_offset, (at.metadata or "").rstrip("\0"))
+                found[TopicPartition(topic.name, at.partition_index)] = committed
     return found
 
 

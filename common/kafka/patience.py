@@ -32,9 +32,16 @@ class Patience:
         """From now on there is only so much time left for all calls together."""
         self._end_ms = min(self._end_ms, self._clock.monotonic_ms() + rest_ms)
 
-    def retry(self, call: Callable[[], T], passing: Callable[[KafkaException], bool]) -> T:
-        """`call()` again while its error is a passing one; its last error when time is up."""
-        until_ms = self._clock.monotonic_ms() + self._timeout_ms
+    def rest_ms(self) -> float:
+        """What is left for all calls together; infinite unless there is a hurry."""
+        return max(0.0, self._end_ms - self._clock.monotonic_ms())
+
+    def retry(
+        self, call: Callable[[], T], passing: Callable[[KafkaException], bool], within_ms: int | None = None
+    ) -> T:
+        """`call()` again while its error is a passing one; its last error when time is up, or `within_ms` is over."""
+        limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
+        until_ms = self._clock.monotonic_ms() + limit_ms
         while True:
             try:
                 return call()

@@ -10,7 +10,7 @@ told to report errors and some successes. The end may lie behind records of some
 doesn't know yet. The store is without them, as it is without those that he wrote before our last one.
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
-silently, and one that is refused takes no other with it. `close` takes at most `CLOSE_TIMEOUT_MS`.
+silently, and one that is refused takes no other with it. `close` takes no longer than it is told to.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
 """
 
@@ -25,10 +25,18 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.clients import Owned, client_log
+from milestones.common.kafka.clients import ConnectionWatch, Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
-from milestones.common.kafka.failures import REFUSED_RECORD, REFUSED_TOPIC, TOO_LARGE, error_of, is_passing
+from milestones.common.kafka.failures import (
+    REFUSED_RECORD,
+    REFUSED_TOPIC,
+    REFUSED_WITH_ANOTHER,
+    TOO_LARGE,
+    error_of,
+    is_passing,
+)
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
@@ -45,6 +53,16 @@ REFUSED_IN_TRANSACTION = (
     "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
     "production_exception_handler says, and it would again: mend the cause (size limits, rights, the topic)"
 )
+
+
+class RefusedInTransactionError(ProductionError):
+    """A record of the transaction was refused by the broker. `single`: a producer that `tells_apart` can say which one;
+    else it is about a topic."""
+
+    def __init__(self, message: str, *, single: bool) -> None:
+        super().__init__(message)
+        self.single = single
+
 
 CLOSE_TIMEOUT_MS = 10_000
 """librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
@@ -75,22 +93,36 @@ class OutputProducer(Owned):
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
-    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread.
+    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has outputs of
+    transactions too; each is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:
         super().__init__()
+        self._clock = clock or SystemClock()
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
-        self._producer = Producer({**settings, **reports}, logger=client_log)
+        self._connections = ConnectionWatch(client_log)
+        watched = ConnectionWatch.WATCHED if self.transactional else {}
+        self.tells_apart = tells_apart
+        alone = {"batch.num.messages": 1} if tells_apart else {}
+        self._producer = Producer({**settings, **watched, **reports, **alone}, logger=self._connections)
         self._caller = Caller("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
         self.in_transaction = self._closed = False
+        self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether a connection has broken since the producer was made, as far as it was polled. The answer to the end
+        of a transaction may have been lost then, and the end sent again: what was sent first may still arrive, and end
+        the next transaction of this producer."""
+        return self._connections.lost
 
     def send(
         self,
@@ -108,7 +140,7 @@ class OutputProducer(Owned):
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
-        reports = [None if self.transactional else refuse] * len(outputs)
+        reports = [refuse if self.tells_apart or not self.transactional else None] * len(outputs)
         for index in _last_of_changelogs(outputs, changelogs):
             if self.transactional:
                 reports[index] = acknowledge
@@ -135,18 +167,18 @@ class OutputProducer(Owned):
         error = error_of(exception)
         if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
             return error
-        if self.in_transaction and error is not None and error.code() == KafkaError._STATE:
+        if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
             self.commit(timeout_ms=10_000)
         raise exception
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
         """Two delivery reports of a task: of a transaction's last record of a changelog, that notes its offset, and of
-        all outputs without one. Whatever else a transaction loses makes it fail as a whole."""
+        all outputs without one, or when they are told apart. What a transaction loses makes it fail as a whole."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message) -> None:
-                if error is not None:
+                if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
                     self.refused.append(Refused(task, error, _output(message), dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
@@ -201,7 +233,11 @@ class OutputProducer(Owned):
         self._check_owner()
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
-            self.in_transaction = True
+            self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
+
+    def age_ms(self) -> int | None:
+        """How long the transaction has been open; None when there is none. Kafka counts from later on."""
+        return self._clock.monotonic_ms() - self._began_ms if self.in_transaction else None
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -241,7 +277,10 @@ class OutputProducer(Owned):
             error = error_of(exception)
             if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
                 advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
-                raise ProductionError(f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}") from exception
+                single = error.code() in REFUSED_RECORD
+                raise RefusedInTransactionError(
+                    f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single
+                ) from exception
             raise
 
     def abort(self, timeout_ms: int) -> None:
@@ -254,7 +293,7 @@ class OutputProducer(Owned):
         self.refused.clear()
         self._logged.clear()
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
         itself, should it ever return. Harmless when repeated."""
         self._check_owner()
@@ -267,9 +306,9 @@ class OutputProducer(Owned):
             return
         self._producer.purge()
         try:
-            self._caller.call(self._let_go, CLOSE_TIMEOUT_MS)
+            self._caller.call(self._let_go, timeout_ms)
         except LateError:
-            log.warning("a producer didn't close within %d ms: it ends once a broker answers", CLOSE_TIMEOUT_MS)
+            log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
         self._caller.close()
 
     def _let_go(self) -> None:

@@ -15,7 +15,15 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
@@ -236,4 +244,14 @@ class Cluster(Owned):
             topic: str(id)
             for topic, id in ids.items()
             if id.get_most_significant_bits() or id.get_least_significant_bits()
+        }
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By topic, its settings as they are in effect. `KafkaException`."""
+        self._check_owner()
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}
+        return {
+            resource.name: {name: str(entry.value) for name, entry in future.result().items()}
+            for resource, future in futures.items()
         }

@@ -45,12 +45,12 @@ def count(doc: str, *, hourly: bool = False, level: Level = "INFO", own: bool = 
     return Row(lambda now_ms: Count(now_ms, hourly=hourly), doc, level=level, own=own)
 
 
-def total(doc: str) -> Row[Total]:
-    return Row(Total, doc)
+def total(doc: str, *, own: bool = False) -> Row[Total]:
+    return Row(Total, doc, own=own)
 
 
-def value(doc: str) -> Row[Value]:
-    return Row(Value, doc)
+def value(doc: str, *, own: bool = False) -> Row[Value]:
+    return Row(Value, doc, own=own)
 
 
 def gauge(doc: str, *, own: bool = False) -> Row[Gauge]:
@@ -156,6 +156,12 @@ class ThreadMetrics(Scope):
     pauses = count("times that fetching of a partition was paused, which throws away what was prefetched", own=True)
     warm_up_tasks = gauge("standby tasks that have the group assign anew once they have caught up", own=True)
     rolled_back = count("times that uncommitted work was rolled back, its transaction aborted", own=True)
+    rolled_back_records = count("records that were processed in vain, as their work was rolled back", own=True)
+    rolled_back_ms = total("time from a roll-back until its tasks processed again, in ms", own=True)
+    producer_fenced = count("times that the producer's transaction timed out, or its id was taken over", own=True)
+    producer_recovered = count("times that a dead producer was replaced and the tasks went on in place", own=True)
+    producer_lost = count("times that a failed transaction cost the tasks of the thread, which rejoined", own=True)
+    transaction_age_ms = value("age of the open transaction, looked at in each turn of the loop, in ms", own=True)
 
 
 class SchedulerMetrics(Scope):

@@ -77,6 +77,13 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
             os.close(directory)
 
 
+def scratch(directory: Path) -> Path:
+    """A new folder in `directory` for files that nobody misses: what a crash leaves of it is swept."""
+    path = directory / f"{TRASH}{uuid.uuid4().hex}"
+    make_directory(path)
+    return path
+
+
 def remove_tree(path: Path) -> None:
     """Delete `path` with all below it. Harmless when absent."""
     trash = path.with_name(f"{TRASH}{uuid.uuid4().hex}")

@@ -13,7 +13,7 @@ Reads and scans may go on while another thread applies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -57,6 +57,12 @@ class Engine(Protocol):
 
         `StateError` when the disk is full: then no reader sees any of it, and after the next open it is there
         entirely or not at all. Such an engine may refuse every later write: close it and open it again."""
+        ...
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        """Put the entries of sorted table files (`sst.py`) into the namespace, which is opened and empty: a step per
+        item of the iterator. The files are the engine's from now on. No offset is set: until then a crash, or whoever
+        leaves the iterator early, leaves a part of it. `StateCorruptError` when a file is damaged, `StateError`."""
         ...
 
     def drop(self, namespace: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sortedcontainers import SortedList
@@ -153,6 +153,12 @@ class MemoryEngine:
             namespaces[name].write(batch)
         for name, offset in offsets.items():
             namespaces[name].changelog_offset = offset
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        from milestones.common.state.sst import write_entries
+
+        self._opened()
+        return write_entries(self, namespace, files)
 
     def drop(self, namespace: str) -> None:
         dropped = self._opened().pop(namespace, None)

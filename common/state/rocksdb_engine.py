@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from milestones.common.state.rocks import (
     pack_offset,
     unpack_offset,
 )
+from milestones.common.state.sst import write_entries
 
 _log = logging.getLogger(__name__)
 
@@ -269,6 +270,12 @@ class RocksDbEngine:
             db.write(batch)
         except Exception as error:
             raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        """The library can't take files in: they are read with the other one."""
+        self.db()
+        self._opened(namespace)
+        return write_entries(self, namespace, files)
 
     def drop(self, namespace: str) -> None:
         db = self.db()

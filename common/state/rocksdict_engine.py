@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocksdict import (
@@ -22,6 +22,7 @@ from rocksdict import (
     ColumnFamily,
     DbClosedError,
     DBCompressionType,
+    IngestExternalFileOptions,
     Options,
     Rdict,
     RdictIter,
@@ -262,6 +263,18 @@ class RocksDictEngine:
         except Exception as error:
             del handle  # as in `_Cursor`
             raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
+        """One step: the files are linked into the database, nothing is copied where it is on their disk."""
+        self._db()
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            if files:
+                self._opened(namespace).db.ingest_external_file([str(file) for file in files], options)
+        except Exception as error:
+            raise failure(error, namespace, self.path) from error
+        yield
 
     def drop(self, namespace: str) -> None:
         db = self._db()

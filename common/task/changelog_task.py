@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from milestones.common.records import TaskId
@@ -56,6 +57,17 @@ class ChangelogTask:
         self.lifecycle.expect(self.following)
         self._stores.restore(store, batch, next_offset)
         self.work.restored += len(batch)
+
+    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+        """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. They
+        count once `restore` says up to which offset they go; until then `discard` takes them out again."""
+        self.lifecycle.expect(self.following)
+        return self._stores.ingest(store, files)
+
+    def discard(self, store: str) -> None:
+        """Empty the store, whose content has no offset yet."""
+        self.lifecycle.expect(self.following)
+        self._stores.discard(store)
 
     def clear(self, store: str, reason: object) -> None:
         """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""

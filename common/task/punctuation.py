@@ -20,6 +20,9 @@ NEVER: Final = 2**63 - 1
 
 Callback = Callable[[int], None]
 
+Due = Mapping[int, int]
+"""When punctuations are due, ms, by the order in which they were scheduled, from 1."""
+
 
 class Punctuation:
     """A scheduled call. `node` is the processor that asked for it."""
@@ -87,6 +90,17 @@ class PunctuationQueue:
         """Back to `times`: calls made since are due again. Those scheduled since stay, as their processors do."""
         for punctuation, next_ms in times.items():
             punctuation.next_ms = next_ms
+        heapq.heapify(self._queue)
+        self._look()
+
+    def due(self) -> Due:
+        """`times`, for the queue of a task that takes this one's place in another process."""
+        return {punctuation._order: punctuation.next_ms for punctuation in self._queue}
+
+    def go_on(self, due: Due) -> None:
+        """What was scheduled as the n-th is due when the predecessor's n-th was."""
+        for punctuation in self._queue:
+            punctuation.next_ms = due.get(punctuation._order, punctuation.next_ms)
         heapq.heapify(self._queue)
         self._look()
 

@@ -23,7 +23,7 @@ from milestones.common.state.stores import KeyValueStore
 from milestones.common.task.boundary import Boundary
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
-from milestones.common.task.punctuation import Punctuation, PunctuationQueue
+from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.services import TaskSettings
 from milestones.common.task.work import Work
@@ -299,6 +299,14 @@ class Runner:
         """Back to `punctuation_times`."""
         for queue, due in zip((self.stream_punctuations, self.wall_punctuations), times, strict=True):
             queue.rewind(due)
+
+    def rhythm(self) -> tuple[Due, Due]:
+        """When punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
+        return self.stream_punctuations.due(), self.wall_punctuations.due()
+
+    def go_on(self, rhythm: tuple[Due, Due]) -> None:
+        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), rhythm, strict=True):
+            queue.go_on(due)
 
     # -- what is called by time, or by a flush
 

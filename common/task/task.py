@@ -28,7 +28,7 @@ from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
-from milestones.common.task.punctuation import NEVER
+from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
@@ -265,6 +265,14 @@ class Task(ChangelogTask):
         due = self._runner.wall_punctuations.next_ms
         return None if due == NEVER else due
 
+    def rhythm(self) -> tuple[Due, Due]:
+        """When its punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
+        return self._runner.rhythm()
+
+    def go_on(self, rhythm: tuple[Due, Due]) -> None:
+        """Punctuate in the rhythm of the task whose place this one takes, once it is started."""
+        self._runner.go_on(rhythm)
+
     def store(self, name: str) -> Any:
         """A store as user code sees it."""
         return self._stores.typed(name)
@@ -370,8 +378,9 @@ class Task(ChangelogTask):
         """The commit failed, but stays valid (at least once): the next one takes it along. Its outputs stay sent."""
         self._commits.thaw(staged)
 
-    def roll_back(self) -> None:
-        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered.
+    def roll_back(self) -> int:
+        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered. How many offsets
+        of its inputs it had processed since: their records come again.
 
         `add` goes on from `position`, or the task is started anew with what Kafka says.
         """
@@ -384,9 +393,13 @@ class Task(ChangelogTask):
             self._commits.pending = None
             self._runner.scope.drop()
             self._stores.abort()
-            if self._started:
-                self._seek(self._commits.committed.positions)
-                self._runner.rewind(self._commits.committed.punctuations)
+            if not self._started:
+                return 0
+            committed = self._commits.committed
+            done = sum(b.position - committed.positions[p].offset for p, b in self._buffers.items())
+            self._seek(committed.positions)
+            self._runner.rewind(committed.punctuations)
+            return done
 
     def recycle(self) -> OpenState:
         """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.

@@ -8,8 +8,9 @@ changelog gets one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Final, Protocol
 
 from milestones.common.errors import OwnershipError, TopologyError
@@ -191,6 +192,19 @@ class TaskStores:
         store.write(restored(store.spec.kind, records), next_offset)
         self.state.progressed()
 
+    def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
+        """Sorted table files into the engine of an empty store, in steps; `restore` says then how far it is."""
+        store = self._stores[name]
+        return store.engine.ingest(store.namespace.name, files)
+
+    def discard(self, name: str) -> None:
+        """Make the store empty: what is in it is the beginning of something that wasn't finished."""
+        store = self._stores[name]
+        store.engine.drop(name)
+        store.namespace = store.engine.open(name)
+        self.state.stores[name] = store.engine, store.namespace
+        store.layers.rebase(store.namespace)
+
     def clear(self, name: str, reason: object) -> None:
         """Make the store empty, to be restored from the beginning of its changelog."""
         store = self._stores[name]
@@ -237,6 +251,9 @@ class TaskStores:
     def release(self) -> OpenState:
         """Give the engines away, open, with what is applied; what isn't is dropped."""
         self.keep_out()
+        for name, offset in self.changelog_offsets().items():
+            if offset is None and any(True for _ in self._stores[name].namespace.scan(None, None)):
+                self.discard(name)
         state, self._state, self._stores = self.state, None, {}
         return state
 

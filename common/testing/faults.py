@@ -1,7 +1,8 @@
 """Named points at which a test can make a running process fail.
 
 `MILESTONES_FAULT=point:action:nth` arms one: at the nth time that a thread reaches `point`, `action` happens: `kill`
-(SIGKILL to itself), `stop` (SIGSTOP), `raise`, or `sleep=MS`. Several, separated by commas, arm several.
+(SIGKILL to itself), `stop` (SIGSTOP), `raise`, `abort` (in a commit: it fails as by an abortable error of Kafka's), or
+`sleep=MS`. Several, separated by commas, arm several.
 
 *Guarantees*: unset, reaching a point costs one call of an empty function.
 *Assumes*: the environment is set before the process starts.
@@ -17,14 +18,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from milestones.common.errors import TaskCorruptedError
+
 POINTS: dict[str, str] = {
     "commit.before-flush": "all tasks are frozen, their last outputs aren't sent",
     "commit.after-flush": "Kafka has acknowledged all outputs, no offset is sent",
     "commit.after-offsets": "the offsets are in the transaction, it isn't committed",
     "commit.after-commit": "Kafka has committed, nothing is applied to the engines",
+    "commit.in-apply": "the engines of one more task have what was committed, those of others may not",
     "commit.after-apply": "the engines have what was committed",
     "restore.batch": "a batch of changelog records was applied",
     "restore.complete": "a task's stores are complete, it doesn't run yet",
+    "snapshot.ingested": "a store has the content of a snapshot, its offset isn't written",
     "standby.batch": "a standby has taken a batch of changelog records",
     "recycle.to-standby": "an active task is committed and closed, its open stores wait to be a standby's",
     "recycle.to-active": "a standby is closed, its open stores wait to be an active task's",
@@ -62,6 +67,8 @@ def perform(action: str, point: str) -> None:
     name, _, argument = action.partition("=")
     if name == "raise":
         raise InjectedFault(f"injected at {point}")
+    if name == "abort":
+        raise TaskCorruptedError(f"injected at {point}", [])
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
@@ -72,11 +79,11 @@ def parse(text: str) -> list[Fault]:
     """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
     faults = []
     for item in filter(None, text.split(",")):
-        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|sleep=\d+)(?::([1-9]\d*))?", item)
+        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|abort|sleep=\d+)(?::([1-9]\d*))?", item)
         if match is None or match[1] not in POINTS:
             raise ValueError(
                 f"MILESTONES_FAULT={text!r}: expected point:action:nth with a point of {', '.join(POINTS)} "
-                "and an action of kill, stop, raise, sleep=MS"
+                "and an action of kill, stop, abort, raise, sleep=MS"
             )
         faults.append(Fault(match[1], match[2], int(match[3] or 1)))
     return faults

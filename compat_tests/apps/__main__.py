@@ -1,8 +1,8 @@
 """Runs one instance of an application under test.
 
 *Guarantees*: the exit codes are the runtime's own; SIGUSR1 writes all threads' stacks and the client's status into
-the log; with `--census` a file says what the process had before and after; with `--watch` the log says when a stream
-thread waited for another thread.
+the log; SIGUSR2 adds a stream thread and SIGHUP removes one, the log says when that is done; with `--census` a file
+says what the process had before and after; with `--watch` the log says when a stream thread waited for another thread.
 *Assumes*: nothing.
 """
 
@@ -17,12 +17,13 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from compat_tests.apps import STATE, STATUS
+from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory
@@ -56,6 +57,15 @@ def census() -> dict[str, Any]:
     }
 
 
+def on_signal(number: signal.Signals, said: str, change: Callable[[], str]) -> None:
+    """Change the stream threads when the signal comes: in a thread of its own, as that may take a while."""
+
+    def done() -> None:
+        log.info("%s%s", said, change())
+
+    signal.signal(number, lambda *_: threading.Thread(target=done, daemon=True).start())
+
+
 def run(topology: str, config_file: str) -> int:
     """The process's exit code."""
     try:
@@ -64,12 +74,15 @@ def run(topology: str, config_file: str) -> int:
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
         signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, streams.status()))
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
+        on_signal(signal.SIGUSR2, ADDED, streams.add_stream_thread)
+        on_signal(signal.SIGHUP, REMOVED, streams.remove_stream_thread)
         return streams.run()
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)
         return error.exit_code
     finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the handler holds the client
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the handlers hold the client
 
 
 def main() -> int:

@@ -6,12 +6,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import islice
 
+from compat_tests.apps.calls import TICKS, Calls, Ticks
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
-from milestones import Processor, Record, StreamsBuilder, Topology, serdes
+from milestones import (
+    Processor,
+    ProcessorContext,
+    Record,
+    StoreSpec,
+    StreamsBuilder,
+    Topology,
+    ValueAndTimestamp,
+    serdes,
+)
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 
@@ -23,6 +35,33 @@ class Words(Processor):
         for number, word in enumerate(record.value.split()):
             headers = [*record.headers, (ORDINAL, str(number).encode())]
             self.context.forward(Record(word, word, record.timestamp, headers))
+
+
+WAITING = "waiting"
+TICK_MS, PER_TICK = 200, 8
+
+
+class Later(Processor):
+    """Keeps each record in a store; a few of them are forwarded each `TICK_MS`, the oldest first. So most of what is
+    committed has outputs and state, and offsets that don't move."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._waiting = context.get_state_store(WAITING)
+        context.schedule(TICK_MS, "wall-clock-time", self._tick)
+
+    def process(self, record: Record) -> None:
+        metadata = self.context.record_metadata()
+        assert metadata is not None  # only a punctuation has none
+        headers = [(name, value.decode()) for name, value in record.headers]
+        kept = json.dumps([record.key, record.value, headers])
+        self._waiting.put(f"{metadata.offset:09d}", ValueAndTimestamp(kept, record.timestamp))
+
+    def _tick(self, _: int) -> None:
+        for place, (kept, timestamp) in list(islice(self._waiting.all(), PER_TICK)):
+            key, value, headers = json.loads(kept)
+            self.context.forward(Record(key, value, timestamp, [(name, text.encode()) for name, text in headers]))
+            self._waiting.delete(place)
 
 
 def copy(app: str) -> StreamsBuilder:
@@ -84,6 +123,17 @@ def several(app: str) -> StreamsBuilder:
     return builder
 
 
+def later(app: str) -> Topology:
+    """in -> out, unchanged, but for the most part long after the input's offset was committed."""
+    return (
+        Topology()
+        .add_source("in", f"{app}-in", key=TEXT, value=TEXT)
+        .add_processor("later", Later, "in")
+        .add_state_store(StoreSpec(WAITING, "timestamped-key-value", key_serde=TEXT, value_serde=TEXT), "later")
+        .add_sink("out", f"{app}-out", "later", key=TEXT, value=TEXT)
+    )
+
+
 def refuse(key: str, value: str) -> str:
     """The user code of `fragile`."""
     if value == "poison":
@@ -114,6 +164,25 @@ def unwritable(app: str) -> StreamsBuilder:
     return builder
 
 
+def calls(app: str) -> StreamsBuilder:
+    """The count of records per key of `in`, each counted twice: before and behind the call that its value asks for."""
+    builder = StreamsBuilder()
+    twice = builder.stream(f"{app}-in", key=TEXT, value=TEXT).process_values(Calls)
+    twice.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def ticks(app: str) -> Topology:
+    """in -> out, each behind the call that its value asks for; and what each task does by the clock, to `ticks`."""
+    return (
+        Topology()
+        .add_source("in", f"{app}-in", key=TEXT, value=TEXT)
+        .add_processor("calls", Ticks, "in")
+        .add_sink("out", f"{app}-out", "calls", key=TEXT, value=TEXT)
+        .add_sink(TICKS, f"{app}-ticks", "calls", key=TEXT, value=TEXT)
+    )
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "copy": copy,
     "count": count,
@@ -122,8 +191,11 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "words": words,
     "two": two,
     "several": several,
+    "later": later,
     "fragile": fragile,
     "unwritable": unwritable,
+    "calls": calls,
+    "ticks": ticks,
 }
 
 PLAN = "plan:"

@@ -23,6 +23,10 @@ def by_value(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
     return [(row.value, row.value)]
 
 
+def twice(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
+    return [(row.key, row.value)] * 2
+
+
 def split_words(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
     return [(word, word) for word in (row.value or b"").split()]
 
@@ -38,6 +42,7 @@ COUNT_BY_VALUE = Flow(("in",), "out", by_value, as_long, plus_one, store="counts
 WORDS = Flow(("in",), "out", split_words, as_long, plus_one, store="counts")
 COUNT_OF_OTHER = Flow(("other",), "counts", same, as_long, plus_one, store="counts")
 SEVERAL = Flow(("in", "other"), "out", same, step=last_values, store="texts")
+CALLS = Flow(("in",), "out", twice, as_long, plus_one, store="counts")
 FRAGILE_COUNT = Flow(("in",), "counts", same, as_long, plus_one, store="counts")
 
 BY_VALUE_REPARTITION = "by-value-repartition"

@@ -7,10 +7,9 @@ import time
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.steps import await_outputs
+from compat_tests.cases.steps import await_outputs, proxy_of
 from compat_tests.containers.faults import Side
 from compat_tests.containers.frames import Api
-from compat_tests.containers.proxy import KafkaProxy
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
@@ -26,12 +25,6 @@ COMMITS = {
     "exactly_once_v2": [Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN],
 }
 """By guarantee, the requests of a commit that a coordinator answers."""
-
-
-def proxy_of(world: World) -> KafkaProxy:
-    proxy = world.broker.proxy
-    assert proxy is not None  # `broker_faults` needs one
-    return proxy
 
 
 def running_count(world: World) -> Instance:

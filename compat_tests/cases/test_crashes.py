@@ -11,27 +11,6 @@ from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 
-COMMIT_STEPS = [
-    "commit.before-flush",
-    "commit.after-flush",
-    "commit.after-offsets",
-    "commit.after-commit",
-    "commit.after-apply",
-]
-
-
-@pytest.mark.parametrize("step", COMMIT_STEPS)
-def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
-    app = world.instance("count", group_instance_id="one")
-    app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
-    feed_until_it_dies(world, feed, app)
-    app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
-
 
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("step", ["restore.batch", pytest.param("restore.complete", marks=pytest.mark.full)])

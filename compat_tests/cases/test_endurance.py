@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,10 +28,11 @@ def test_the_same_at_least_once_loses_nothing(plain_world: World) -> None:
     endure(plain_world)
 
 
-def endure(world: World) -> None:
+def endure(world: World, **settings: Any) -> None:
+    """`settings`: of the instances, besides the usual ones."""
     world.create(out=4)
     feed = world.input("in", 6)
-    group = [world.instance("count-by-value", name) for name in "abc"]
+    group = [world.instance("count-by-value", name, **settings) for name in "abc"]
     events = ["kill"] * KILLS + ["stop"] * (EVENTS - KILLS)
     world.rng.shuffle(events)
     for one in group:

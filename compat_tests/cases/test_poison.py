@@ -13,6 +13,9 @@ from compat_tests.oracles.rows import Row
 FAILED = 1
 UNREADABLE, POISON = b"\xff\xfe", b"poison"
 
+PATIENCE = {"task_timeout_ms": 5_000}
+"""How long a task that fails is tried again, on stages that do so, before it fails for good."""
+
 POISONS = {
     "deserialization": ("copy", UNREADABLE, (COPY,)),
     "processing": ("fragile", POISON, (COPY, FRAGILE_COUNT)),
@@ -33,7 +36,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
     topology, poison, flows = POISONS[kind]
     world.create(out=2, counts=2)
     row = send(world, world.input("in", 2), poison)
-    app = world.instance(topology).start()
+    app = world.instance(topology, **PATIENCE).start()
     app.dies(FAILED)
     error = app.log()
     assert row.topic in error, app.log_tail()
@@ -80,7 +83,7 @@ def test_a_record_that_kafka_refuses_fails_the_application_and_nothing_is_lost(w
     feed = world.input("in", 2)
     feed.send(world.records(100, keys=20))
     (row,) = feed.send([Sent(b"k1", b"x" * 50_000, FIRST_TIMESTAMP + 1_000)])
-    app = world.instance("copy").start()
+    app = world.instance("copy", **PATIENCE).start()
     app.dies(FAILED)
     assert world.topic("out") in app.log(), app.log_tail()
     assert world.committed().get(row.place, 0) <= row.offset

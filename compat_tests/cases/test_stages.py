@@ -2,27 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.flags import STAGES, parse_milestones, stage_name
 
-BASELINE = "baseline"
+FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
+
+
+def stall(world: World, one: Instance) -> None:
+    """Longer than its session and its transaction, then a clean stop."""
+    one.pause()
+
+    def given_up() -> object:
+        members = world.cluster.members(world.application_id)
+        return (bool(members) and not any(name.startswith(one.name) for name in members)) or Not(str(set(members)))
+
+    world.wait(given_up, f"{one.name} is given up")
+    one.resume()
+    one.stop()
+
+
+ENDS: dict[str, Callable[[World, Instance], None]] = {
+    "stops": lambda world, one: one.stop(),
+    "kills": lambda world, one: one.kill(),
+    "stalls": stall,
+}
+"""How an instance ends before it is started as another stage."""
+
+
+def the_one_before(stage: str) -> str:
+    """The set of flags that lacks the newest of this one's."""
+    flags = parse_milestones(stage)
+    return stage_name(flags - set([flag for flag in FLAGS if flag in flags][-1:]))
+
+
+def the_baseline(_: str) -> str:
+    return stage_name(frozenset())
 
 
 @pytest.mark.short_under("exactly_once_v2")
-@pytest.mark.parametrize("kills", [False, pytest.param(True, marks=pytest.mark.full)], ids=["stops", "kills"])
-def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_output_stays_exact(
-    world: World, kills: bool
+@pytest.mark.parametrize("end", ["stops", *(pytest.param(one, marks=pytest.mark.full) for one in ("kills", "stalls"))])
+@pytest.mark.parametrize("other", [the_one_before, pytest.param(the_baseline, marks=pytest.mark.full)])
+def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_output_stays_exact(
+    world: World, other: Callable[[str], str], end: str
 ) -> None:
-    if world.stage == BASELINE:
+    start = other(world.stage)
+    if start == world.stage:
         pytest.skip("it is there")
+    if other is the_baseline and start == the_one_before(world.stage):
+        pytest.skip("it is the one before")
     world.create(out=4)
     feed = world.input("in", 6)
-    settings = {"num_stream_threads": 2, "num_standby_replicas": 1, **METRICS}
+    settings: dict[str, Any] = {
+        "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
+    }  # fmt: skip
     group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
 
     def load() -> None:
@@ -30,7 +72,7 @@ def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_outp
 
     def bounce(one: Instance, stage: str) -> None:
         load()
-        one.kill() if kills else one.stop()
+        ENDS[end](world, one)
         load()
         one.start(milestones=stage)
         world.group_is(*group)
@@ -38,11 +80,13 @@ def test_a_live_group_goes_from_the_baseline_to_this_stage_and_back_and_the_outp
 
     load()
     for one in group:
-        one.start(milestones=BASELINE)
+        one.start(milestones=start)
     world.group_is(*group)
-    for stage in (world.stage, BASELINE):
+    for stage in (world.stage, start):
         for one in group:
             bounce(one, stage)
     world.processed([BY_VALUE_REPARTITION])
     stop_all(group)
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=kills)
+    judge(
+        world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=end != "stops", zombies=end == "stalls"
+    )

@@ -9,6 +9,7 @@ import pytest
 
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import generation
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance
@@ -17,12 +18,14 @@ from compat_tests.harness.stores import store_directories
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 
+UPDATER = "state_updater"
+"""The flag of stages on which restorations have a thread of their own."""
 LIMIT_MS = 4_000
 """`max_poll_interval_ms`."""
 BLOCKED_MS = 3 * LIMIT_MS
-SLOW = f"restore.batch:sleep=3000:1,restore.batch:sleep=1000:2,restore.batch:sleep={BLOCKED_MS}:3"
-"""The third write of a restoration blocks; the ones before leave time for what is restored beside it: under exactly
-once the other task has the marker of its last transaction to read, which takes a busy broker a while."""
+SLOW = ",".join([*(f"restore.batch:sleep=1000:{nth}" for nth in range(1, 5)), f"restore.batch:sleep={BLOCKED_MS}:5"])
+"""The fifth write of a restoration blocks. Those before leave rounds for what is restored beside it: under
+exactly once the other task has the marker of its last transaction to read, and its end may be told rounds later."""
 GAP_S = 1.0
 """What other tasks' outputs may pause."""
 LOST = "membership lost"
@@ -51,19 +54,15 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
             shutil.rmtree(task)
 
 
-def generation(world: World) -> int:
-    return world.history().generations[-1].number
-
-
 @pytest.mark.short_under("exactly_once_v2")
-def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_on_the_baseline_only(
+def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_without_a_state_updater_only(
     world: World,
 ) -> None:
     app = counted(world)
     lose(world, app, "0_0")
     with world.outputs() as outputs:
         app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)
-        if world.stage == "baseline":
+        if not world.has(UPDATER):
             app.says(LOST)
         else:
             widest = widest_gap(world, app, outputs)
@@ -72,7 +71,7 @@ def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_on
             assert LOST not in app.log()
         world.processed()
     app.stop()
-    judge(world, COUNT, crashed=world.stage == "baseline")
+    judge(world, COUNT, crashed=not world.has(UPDATER))
 
 
 def widest_gap(world: World, app: Instance, outputs: Tail) -> float:
@@ -100,7 +99,7 @@ def widest_gap(world: World, app: Instance, outputs: Tail) -> float:
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_once(world: World) -> None:
-    if world.stage == "baseline":
+    if not world.has(UPDATER):
         pytest.skip("the stream thread restores: it answers nobody meanwhile, and is evicted")
     one = counted(world)
     lose(world, one, "0_0", "0_1")
@@ -131,7 +130,7 @@ SLOWLY = ",".join(f"restore.batch:sleep=150:{number}" for number in range(1, BAT
 def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores(world: World) -> None:
     """Static members are given what they had, whatever their disks have lost: each one task, and the other as a
     standby."""
-    if world.stage == "baseline":
+    if not world.has(UPDATER):
         pytest.skip("it shares time, not records")
     world.create(out=2)
     world.input("in", 2).send(world.records(RECORDS, keys=RECORDS))

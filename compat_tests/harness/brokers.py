@@ -7,7 +7,7 @@ user's is left as it was, but for topics whose deletion failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -102,8 +102,9 @@ def is_own(choice: str) -> bool:
 
 
 @contextmanager
-def running(choice: str, directory: Path) -> Iterator[Broker]:
-    """A broker as `--broker` asked for, until the end of the block."""
+def running(choice: str, directory: Path, properties: Mapping[str, str] | None = None) -> Iterator[Broker]:
+    """A broker as `--broker` asked for, until the end of the block. `properties`: settings of Kafka's, which one of
+    yours doesn't take."""
     if not is_own(choice):
         yield ExternalBroker(choice)
         return
@@ -111,9 +112,9 @@ def running(choice: str, directory: Path) -> Iterator[Broker]:
         listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
         kafka: EmbeddedKafka | KafkaContainer
         if choice == "testcontainers":
-            kafka = KafkaContainer(listeners=listeners, advertised=advertised)
+            kafka = KafkaContainer(properties=properties, listeners=listeners, advertised=advertised)
         else:
-            kafka = EmbeddedKafka(directory, listeners=listeners, advertised=advertised)
+            kafka = EmbeddedKafka(directory, properties=properties, listeners=listeners, advertised=advertised)
         with kafka:
             proxy.connect_to(kafka.address(PROXIED))
             title = f"container {kafka.name}" if isinstance(kafka, KafkaContainer) else f"process {kafka.pid}"

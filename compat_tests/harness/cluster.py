@@ -40,7 +40,7 @@ from compat_tests.oracles.rows import Place, Row
 CALL_S = 30.0
 STABLE_S = 5.0
 """How long offsets are waited for while a transaction on them is pending."""
-OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 
 
 class Cluster:
@@ -180,15 +180,36 @@ class Cluster:
             tail.to_the_end(timeout_s)
             return sorted(tail.rows, key=lambda row: (row.topic, row.partition, row.offset))
 
-    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
-        """What the broker wrote down about a group (see `oracles.group.history`): nothing before its first group."""
+    def group_place(self, group: str) -> Place | None:
+        """Where the broker writes down all about a group; None before its first group."""
         offsets = self.admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC)
         if offsets is None or not offsets.partitions:
+            return None
+        return Place(OFFSETS_TOPIC, java_hash(group) % len(offsets.partitions))  # those without a leader count too
+
+    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
+        """What the broker wrote down about a group (see `oracles.group.history`)."""
+        place = self.group_place(group)
+        if place is None:
             return []
-        partition = java_hash(group) % len(offsets.partitions)  # of all of them, those without a leader too
-        with Tail(self, (), [Place(OFFSETS_TOPIC, partition)]) as tail:
+        with Tail(self, (), [place]) as tail:
             tail.to_the_end(timeout_s)
             return tail.rows
+
+    def transaction_ends(self) -> dict[Place, int]:
+        """Where the transaction coordinators' log ends now; nothing before the first transaction."""
+        if TRANSACTIONS_TOPIC not in self.admin.list_topics(timeout=CALL_S).topics:
+            return {}
+        return self.ends(self.places([TRANSACTIONS_TOPIC]))
+
+    def transaction_rows(self, since: Mapping[Place, int], timeout_s: float = 60.0) -> list[Row]:
+        """What the transaction coordinators wrote down (see `oracles.transactions`), `since` these ends."""
+        places = list(self.transaction_ends())
+        if not places:
+            return []
+        with Tail(self, (), places, from_offsets={place: since.get(place, 0) for place in places}) as tail:
+            tail.to_the_end(timeout_s)
+            return sorted(tail.rows, key=lambda row: (row.partition, row.offset))
 
 
 class Tail(AbstractContextManager["Tail"]):

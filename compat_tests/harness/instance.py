@@ -16,9 +16,12 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
-from compat_tests.apps import STATE, STATUS
+import psutil
+
+from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
@@ -41,7 +44,7 @@ class Instance:
     """The module that is run, and what its command line has before the topology's name."""
 
     def __init__(self, name: str, topology: str, config: Mapping[str, Any], directory: Path) -> None:
-        self.name, self._topology, self._directory = name, topology, directory
+        self.name, self.topology, self._directory = name, topology, directory
         self.state_dir = directory / f"{name}-state"
         self.config = {"state_dir": str(self.state_dir), "client_id": name, **config}
         self.log_file = directory / f"{name}.log"
@@ -65,6 +68,11 @@ class Instance:
         return self._process.pid
 
     @property
+    def standing(self) -> bool:
+        """Whether the current process stands still (SIGSTOP)."""
+        return self.running and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+
+    @property
     def exit_code(self) -> int | None:
         """Of the last process; negative: the signal that ended it. None while it runs."""
         return self._process.poll() if self._process is not None else None
@@ -75,7 +83,7 @@ class Instance:
         assert not self.running, f"{self} runs already"
         config_file = self._directory / f"{self.name}.toml"
         config_file.write_text(as_toml({**self.config, **changes}))
-        command = [sys.executable, "-m", *self.entry, self._topology, "--config", str(config_file)]
+        command = [sys.executable, "-m", *self.entry, self.topology, "--config", str(config_file)]
         self._census_file.unlink(missing_ok=True)
         self.starts += 1
         self.may_end = fault is not None
@@ -93,7 +101,7 @@ class Instance:
             )
         return self
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal, if there is anybody to get it."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
@@ -109,6 +117,19 @@ class Instance:
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
+
+    def add_thread(self) -> None:
+        """Have the living process start one more stream thread; returns when it has done so."""
+        self._change_threads(signal.SIGUSR2, ADDED)
+
+    def remove_thread(self) -> None:
+        """Have the living process end one of its stream threads; returns when that one has ended."""
+        self._change_threads(signal.SIGHUP, REMOVED)
+
+    def _change_threads(self, number: Signals, said: str) -> None:
+        before = self.log().count(said)
+        self.signal(number)
+        until(lambda: self.log().count(said) > before, f"{self.name} logs {said!r}", EXIT_S, self.must_live)
 
     def wait(self, timeout_s: float = EXIT_S) -> int:
         """Wait for the end; the exit code."""
@@ -164,9 +185,13 @@ class Instance:
         """How many changelog records the current process has restored before it ran the tasks, by task; what it read
         as their standby isn't in it."""
         found = Counter[str]()
-        for task, count in RESTORED.findall(self.log()):
-            found[task] += int(count)
+        for task, count in self.restorations():
+            found[task] += count
         return found
+
+    def restorations(self) -> list[tuple[str, int]]:
+        """Each restoration that the current process has completed: the task, and its records."""
+        return [(task, int(count)) for task, count in RESTORED.findall(self.log())]
 
     def log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []

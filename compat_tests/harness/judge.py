@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
 from compat_tests.harness.zombies import Asleep, fallen, judge_outputs, without
-from compat_tests.oracles import changelog, group, offsets, outputs, thinned
+from compat_tests.oracles import changelog, group, offsets, outputs, thinned, transactions
 from compat_tests.oracles.findings import Finding, Findings, hold
 from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Place, Row
@@ -36,7 +36,7 @@ def judge(
     for flow in flows:
         findings += judge_flow(world, flow, exact=exact, zombies=zombies, poisoned=poisoned, asleep=asleep)
     findings += judge_offsets(world, repartitions)
-    findings += judge_history(world)
+    findings += judge_history(world) + judge_transactions(world, exact=not crashed)
     hold(findings)
 
 
@@ -48,6 +48,16 @@ def judge_history(world: World) -> Findings:
         findings.append(Finding("no-history", f"no commit of {world.application_id} is known"))
     findings += offsets.never_back(past.commits) + group.one_owner(past.generations)
     return findings + group.copies_apart(past.generations)
+
+
+def judge_transactions(world: World, *, exact: bool) -> Findings:
+    """Instances that have ended cleanly leave none open; and where nothing happened to anybody, none times out."""
+    if not world.exactly_once:
+        return []
+    past = world.transactions()
+    clean = all(one.exit_code == 0 for one in world.instances if one.starts)
+    findings = transactions.none_timed_out(past) if exact else []
+    return findings + (transactions.none_left_open(past) if clean else [])
 
 
 def judge_flow(

@@ -37,6 +37,12 @@ def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[Store
             shutil.rmtree(copy)
 
 
+def identities(state_dir: Path, application_id: str) -> dict[str, str]:
+    """By task and store: RocksDB's own name of the database. One that is made anew, after a wipe say, has another."""
+    found = store_directories(state_dir, application_id)
+    return {f"{path.parts[-3]}/{path.name}": next(path.rglob("IDENTITY")).read_text() for path in found}
+
+
 def opened_at(state_dir: Path, application_id: str) -> dict[str, datetime]:
     """By task and store: when it was opened last. RocksDB begins a log of its own then, and keeps no other."""
     found = {}

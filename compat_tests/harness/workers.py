@@ -18,6 +18,7 @@ LONGEST = (
     "test_on_a_broker",
     "test_stalls",
     "test_crashes",
+    "test_processing_threads",
     "test_coordinator",
     "test_standbys",
     "test_scaling",

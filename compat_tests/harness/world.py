@@ -28,6 +28,8 @@ from compat_tests.harness.situation import situation
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
+from compat_tests.oracles.transactions import Transaction, expired, transactions
+from milestones.flags import parse_milestones
 
 PROGRESS_S = 90.0
 
@@ -57,10 +59,15 @@ class World:
     feeds: dict[str, Feed] = field(default_factory=dict)
     instances: list[Instance] = field(default_factory=list)
     tails: list[Tail] = field(default_factory=list)
+    transactions_before: Mapping[Place, int] = field(default_factory=dict)
 
     @property
     def exactly_once(self) -> bool:
         return self.guarantee == "exactly_once_v2"
+
+    def has(self, flag: str) -> bool:
+        """Whether the stage has this flag."""
+        return flag in parse_milestones(self.stage)
 
     # ---- topics and inputs
 
@@ -123,10 +130,14 @@ class World:
     def processed(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
         """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first),
         and until every instance is RUNNING: one that only restores would have nothing left to process either."""
+        self.work_done(repartitions, timeout_s)
+        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
+
+    def work_done(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
+        """Wait until all inputs are processed and committed, then all repartition topics, whoever does it."""
         self.inputs_processed(timeout_s)
         for topic in map(self.topic, repartitions):
             self.wait(partial(self._topic_behind, topic), f"{topic} is processed", timeout_s)
-        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
 
     def _all_running(self) -> object:
         states = {one.name: one.state() for one in self.instances if one.running}
@@ -193,13 +204,30 @@ class World:
 
         self.wait(settled, f"the group is {[one.name for one in instances]} and has all inputs", timeout_s)
 
-    def history(self) -> History:
-        return history(self.application_id, self.cluster.group_rows(self.application_id))
+    def history(self, before: int | None = None) -> History:
+        """What the broker wrote down about the group. `before`: only up to there, as `history_end` said."""
+        rows = self.cluster.group_rows(self.application_id)
+        return history(self.application_id, (row for row in rows if before is None or row.offset < before))
+
+    def history_end(self) -> int:
+        """How much the broker has written down so far."""
+        place = self.cluster.group_place(self.application_id)
+        return self.cluster.ends([place])[place] if place is not None else 0
+
+    def transactions(self) -> list[Transaction]:
+        """All transactions of the application."""
+        return transactions(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
+
+    def expired(self) -> set[str]:
+        """Its transactional ids that Kafka has forgotten."""
+        return expired(f"{self.application_id}-", self.cluster.transaction_rows(self.transactions_before))
 
     def end(self) -> None:
-        """End every process, delete every topic."""
+        """End every process and every fault of the network, delete every topic."""
         for instance in self.instances:
             instance.end()
+        if self.broker.proxy is not None:
+            self.broker.proxy.heal()
         self.cluster.delete([topic for topic in self.cluster.topics() if topic.startswith(self.application_id)])
 
 
@@ -220,15 +248,17 @@ def new_world(
 ) -> Iterator[World]:
     """A world for the test `name`; the same seed and name give the same random numbers."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
+    cluster = Cluster(broker.bootstrap_servers)
     world = World(
         broker=broker,
-        cluster=Cluster(broker.bootstrap_servers),
+        cluster=cluster,
         stage=stage,
         guarantee=guarantee,
         seed=seed,
         directory=directory,
         application_id=f"{readable}-{uuid.uuid4().hex[:8]}",
         rng=random.Random(f"{seed}:{name}"),
+        transactions_before=cluster.transaction_ends(),
     )
     try:
         yield world

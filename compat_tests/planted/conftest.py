@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from compat_tests.conftest import stages
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World, new_world
-from milestones.flags import STAGES
 
 ALO, EOS = "at_least_once", "exactly_once_v2"
 
@@ -34,16 +34,10 @@ Break = Callable[..., BrokenWorld]
 """(mutation, guarantee) -> the world"""
 
 
-def newest(asked: str) -> str:
-    """The last of the stages that `--stages` names. It is the judgement that is tested, so one stage is enough."""
-    built = [stage.name for stage in STAGES if stage.built]
-    return built[-1] if asked in ("", "all") else asked.split(",")[-1]
-
-
 @pytest.fixture
 def broken(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[Break]:
-    """Makes the test's world."""
-    stage = newest(request.config.option.stages)
+    """Makes the test's world, of the last stage asked for: it is the judgement that is tested, so one is enough."""
+    stage = stages(request.config)[-1]
     with ExitStack() as worlds:
 
         def make(mutation: str, guarantee: str = ALO) -> BrokenWorld:

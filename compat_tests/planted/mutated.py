@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 from compat_tests.apps.__main__ import main
-from compat_tests.planted.mutations import MUTATIONS, commits, ends, group, outputs, state
+from compat_tests.planted.mutations import MUTATIONS, commits, ends, fencing, group, outputs, state, threads
 
-MODULES = (outputs, commits, state, group, ends)
+MODULES = (outputs, commits, state, group, ends, fencing, threads)
 """What is imported so that the table is complete."""
 
 NOTHING = "nothing"

@@ -23,7 +23,11 @@ from compat_tests.planted import mutated, mutations
 
 HERE = Path(__file__).parent
 SUITE = HERE.parent
+BESIDE = {"soak/samples.py": "soak/test_samples.py", "random_topologies/stages.py": "random_topologies/test_stages.py"}
+"""Checks outside of oracles and harness, each with the file beside it that plants their faults."""
 CHECKED = sorted(path for folder in ("oracles", "harness") for path in (SUITE / folder).glob("*.py"))
+CHECKED += [SUITE / path for path in BESIDE]
+PLANTED = sorted(HERE.glob("test_*.py")) + [SUITE / path for path in BESIDE.values()]
 GUIDE = SUITE.parent / "docs" / "compatibility.md"
 
 
@@ -41,11 +45,11 @@ def documented(path: Path) -> set[str]:
 
 
 def planted_tests() -> Iterator[Callable[[], object]]:
-    """Every test of this folder that needs nothing but its parameters, once per set of them."""
-    for path in sorted(HERE.glob("test_*.py")):
+    """Every test of those files that needs nothing but its parameters, once per set of them."""
+    for path in PLANTED:
         if path.name == Path(__file__).name:
             continue
-        module = importlib.import_module(f"{__package__}.{path.stem}")
+        module = importlib.import_module(".".join(path.relative_to(SUITE.parent).with_suffix("").parts))
         for name, test in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("test_") and test.__module__ == module.__name__:
                 yield from calls(test)
@@ -95,7 +99,7 @@ def made() -> Made:
 def test_every_finding_of_every_check_is_made_by_a_planted_fault(made: Made, path: Path) -> None:
     lines = made.get(path, {})
     never = [site[0] for site in sites(path) if not any(line in site for line in lines)]
-    assert not never, f"no test of planted/ reaches the findings of {path.name} in lines {never}"
+    assert not never, f"no planted fault reaches the findings of {path.name} in lines {never}"
 
 
 @pytest.mark.parametrize("path", [path for path in CHECKED if documented(path)], ids=lambda path: path.stem)
@@ -110,7 +114,7 @@ def test_every_kind_is_explained_to_users(made: Made) -> None:
 
 
 def test_every_mutation_of_the_runtime_and_every_kind_of_finding_is_seen_from_end_to_end() -> None:
-    seen = (HERE / "test_mutations.py").read_text("utf-8")
+    seen = "".join(path.read_text("utf-8") for path in HERE.glob("test_mutations*.py"))
     assert mutated.MODULES
     assert sorted(name for name in mutations.MUTATIONS if f'"{name}"' not in seen) == []
     kinds = {kind for path in CHECKED if path.parent.name == "oracles" for kind in documented(path)}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeVar
 
 from compat_tests.random_topologies.plans import (
@@ -34,6 +36,8 @@ KINDS = {
     "stall": "SIGSTOP until the group has given it up, then SIGCONT",
     "point": "a clean stop, then started with the fault `point` armed (as in MILESTONES_FAULT), and `down` batches",
     "broker": "the broker is killed and started again",
+    "stand": "as `point`, but the process stands still there (SIGSTOP) until Kafka has ended what was open of it",
+    "outage": "as `point`, but the process stands still there until the broker is killed and started again",
 }
 """What a fault may be, with what happens to the instance number `who` (modulo those that run)."""
 
@@ -42,8 +46,16 @@ BEYOND_TRANSACTION_MS = 13_000
 """More than a transaction's 5 s, and the 7 s that the embedded broker takes to look for one that is over. What is
 rolled back in a process that lives must leave no trace; `kill -9` alone wouldn't show it: what wasn't flushed to disk
 is gone with it."""
-SLOW = ("stall", "broker")
+SLOW = ("stall", "broker", "stand", "outage")
 """Kinds that take ten seconds and more."""
+AT_A_POINT = ("point", "stand", "outage")
+OF_THE_BROKER = ("broker", "outage")
+
+
+COMMITS = tuple(name for name in sorted(POINTS) if name.startswith("commit."))
+"""The steps of a commit."""
+LONG_SESSION_MS = 60_000
+"""A process that stands still for as long as a transaction may last is still a member."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,8 @@ class Fault:
 class Case:
     """`batch`: records of one batch of input, over `keys` keys; `rest`: batches behind the last fault. `static`:
     the members are static ones. `cache`: bytes. `seed`: of the inputs. `standbys`, `lag`, `warmups`: what the config
-    calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`."""
+    calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`; `workers`:
+    `num_processing_threads`; `session_ms`: of the members."""
 
     seed: int
     guarantee: str
@@ -79,11 +92,13 @@ class Case:
     standbys: int = 0
     lag: int = 10_000
     warmups: int = 2
+    session_ms: int = 6_000
+    workers: int = 1
 
     def __post_init__(self) -> None:
         for fault in self.faults:
             need(fault.kind in KINDS, f"no fault {fault.kind!r}; there are {', '.join(KINDS)}")
-            need((fault.kind == "point") == bool(fault.point), f"{fault}: a point, if and only if it is one")
+            need((fault.kind in AT_A_POINT) == bool(fault.point), f"{fault}: a point, if and only if it is at one")
 
     def text(self) -> str:
         """As JSON, in one line."""
@@ -98,7 +113,7 @@ class Case:
     @property
     def repeats(self) -> bool:
         """Whether at least once may repeat something: a process dies, or is given up."""
-        return any(fault.kind in ("kill", "stall", "broker") or ":kill:" in fault.point for fault in self.faults)
+        return any(fault.kind in ("kill", *SLOW) or ":kill:" in fault.point for fault in self.faults)
 
     @property
     def zombies(self) -> bool:
@@ -127,11 +142,24 @@ def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults
         lag=rng.choice([0, 10, 200, 10_000]),
         warmups=rng.choice([1, 2, 10]),
     )
-    kinds = [kind for kind in KINDS if not (kind in SLOW and quick) and not (kind == "broker" and not broker_faults)]
-    weights = [{"kill": 4, "point": 8, "broker": 1, "stall": 1}.get(kind, 2) for kind in kinds]
+    kinds = [kind for kind in KINDS if not (kind in SLOW and quick) and (broker_faults or kind not in OF_THE_BROKER)]
+    weights = [1 if kind in SLOW else {"kill": 4, "point": 8}.get(kind, 2) for kind in kinds]
     chosen = rng.choices(kinds, weights, k=1 if quick else rng.randint(1, 4))
     faults = [replace(_fault(rng, kind, quick), calm=rng.random() < 0.7) for kind in chosen]
-    return replace(case, faults=tuple(faults))
+    calls = rng.choice([0, min(50, 200 // case.batch)])  # some ten seconds in all, if one after the other
+    return replace(case, faults=tuple(faults), workers=rng.choice([1, 2, 3, 8]), plan=replace(plan, calls=calls))
+
+
+def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bool = True) -> Iterator[Case]:
+    """Each fault at each step of a commit, so often, each time over another random topology: all of them once, then all
+    of them again."""
+    kinds = [kind for kind in AT_A_POINT if broker_faults or kind not in OF_THE_BROKER]
+    for number, (_, step, kind) in enumerate(product(range(times), COMMITS, kinds)):
+        case = random_case(seed + number, guarantee, quick=True)
+        nth = random.Random(f"{seed}:{number}").choice([1, 2, 4, 8])
+        action, session_ms = ("kill", case.session_ms) if kind == "point" else ("stop", LONG_SESSION_MS)
+        fault = Fault(kind, after=5, down=50, point=f"{step}:{action}:{nth}")
+        yield replace(case, faults=(fault,), session_ms=session_ms)
 
 
 def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
@@ -144,10 +172,11 @@ def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
         case "point":
             actions = ["kill"] * 5 + [f"sleep={ms}" for ms in (50, 500, 2_000)]
             action = rng.choice(actions if quick else [*actions, f"sleep={BEYOND_TRANSACTION_MS}"])
-            commits = [name for name in sorted(POINTS) if name.startswith("commit")]
-            name = rng.choice(commits if rng.random() < 0.6 else sorted(POINTS))
-            nth = rng.choice([1, 2, 4, 8, 16] if name in commits else [1, 2])
+            name = rng.choice(COMMITS if rng.random() < 0.6 else sorted(POINTS))
+            nth = rng.choice([1, 2, 4, 8, 16] if name in COMMITS else [1, 2])
             return Fault(kind, after, who, rng.randrange(50, 200), f"{name}:{action}:{nth}")
+        case "stand" | "outage":
+            return Fault(kind, after, who, 0, f"{rng.choice(COMMITS)}:stop:{rng.choice([1, 2, 4, 8, 16])}")
         case _:
             return Fault(kind, after, who)
 
@@ -185,10 +214,9 @@ def simpler(case: Case) -> list[Case]:
     plainer = [_instead(paths, at, one) for at, path in enumerate(paths) for one in _plainer(path)]
     found += [_with_paths(case, some) for some in plainer if _works(some, case)]
     less: list[dict[str, Any]] = [{"instances": 1}, {"threads": 1}, {"cache": 0}, {"static": True}, {"commit_ms": 100}]
-    less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}]
+    less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}, {"workers": 1}, {"plan": replace(case.plan, calls=0)}]
     less += [{"batch": max(1, case.batch // 4)}, {"keys": max(1, case.keys // 5)}, {"rest": 0}]
-    now = asdict(case)
-    return found + [replace(case, **change) for change in less if any(now[at] != value for at, value in change.items())]
+    return found + [one for one in (replace(case, **change) for change in less) if one != case]
 
 
 def _plainer(path: Path) -> list[Path]:

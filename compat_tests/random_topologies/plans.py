@@ -23,6 +23,7 @@ STEPS = (*VALUE_STEPS, *KEY_STEPS)
 STATEFUL = ("count", "join-texts", "latest", "table")
 ENDS = ("copy", *STATEFUL)
 
+CALLED = 7
 FAN_OUT = 16
 """More than the outputs that any one step makes of a record: ordinals are numbers to this base."""
 
@@ -60,14 +61,17 @@ class Path:
 @dataclass(frozen=True)
 class Plan:
     """Paths side by side. The n-th reads topics of `in0`, `in1`, ..., of as many partitions as `sources` says, writes
-    `out<n>` and keeps its state in `store<n>`."""
+    `out<n>` and keeps its state in `store<n>`. `calls`: behind its source each path waits up to so many ms, for one
+    value in `CALLED`."""
 
     paths: tuple[Path, ...]
     sources: tuple[int, ...] = (1,)
+    calls: int = 0
 
     def __post_init__(self) -> None:
         need(bool(self.paths), "a plan needs a path")
         need(bool(self.sources) and min(self.sources) > 0, f"sources have partitions, not {self.sources}")
+        need(self.calls >= 0, f"calls take {self.calls} ms")
         for number, path in enumerate(self.paths):
             _check(path, f"path {number}", self.sources)
 

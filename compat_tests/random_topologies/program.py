@@ -7,11 +7,13 @@ the header `ordinal` numbers them, as the oracles want it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import reduce
+from zlib import crc32
 
 from compat_tests.oracles.rows import ORDINAL
-from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
+from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
 from milestones import FixedKeyProcessor, FixedKeyRecord, StreamsBuilder, serdes
 from milestones.common.topology.stream import KStream
 from milestones.common.topology.table import KTable
@@ -28,6 +30,18 @@ class Letters(FixedKeyProcessor):
         for at, letter in enumerate(record.value or ""):
             headers = [*record.headers, (ORDINAL, b"%d" % (before * FAN_OUT + at))]
             self.context.forward(record._replace(value=letter, headers=headers))
+
+
+def calling(longest_ms: int) -> Callable[[str | None, str | None], str | None]:
+    """A mapper that leaves values as they are and waits now and then; for how long, key and value decide."""
+
+    def call(key: str | None, value: str | None) -> str | None:
+        number = crc32(f"{key} {value}".encode())
+        if number % CALLED == 0:
+            time.sleep(number // CALLED % longest_ms / 1000)
+        return value
+
+    return call
 
 
 def tag(value: str | None) -> str:
@@ -51,6 +65,8 @@ def topology(plan: Plan, prefix: str = "") -> StreamsBuilder:
     sources = {at: builder.stream(f"{prefix}in{at}", key=TEXT, value=TEXT) for at in plan.used}
     for number, path in enumerate(plan.paths):
         stream = reduce(KStream.merge, [sources[source] for source in path.sources])
+        if plan.calls:
+            stream = stream.map_values(calling(plan.calls), with_key=True)
         stream = reduce(lambda stream, step: STEPS[step](stream), path.steps, stream)
         if path.again:
             stream = stream.repartition(name=f"again{number}", key=TEXT, value=TEXT, partitions=path.again)

@@ -21,7 +21,7 @@ from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
 from compat_tests.oracles.rows import Row
-from compat_tests.random_topologies.cases import Case, Fault
+from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, Case, Fault
 from compat_tests.random_topologies.interpretation import flows
 
 SHORT_PAUSE_S = 4.0
@@ -29,6 +29,8 @@ SHORT_PAUSE_S = 4.0
 TASK_TIMEOUT_MS = 60_000
 """A stall, then a broker that is away, then a client that hangs: together they may take more than the usual 30 s."""
 KILLED = -9
+BATCHES_TO_A_POINT = 200
+"""Batches of input until a process has made some commits."""
 NAMES = "abcdefghijklmnopqrstuvwxyz"
 LETTERS = "ab"
 
@@ -98,6 +100,7 @@ class Course:
             f"plan:{case.plan.text()}",
             name,
             num_stream_threads=case.threads,
+            num_processing_threads=case.workers,
             statestore_cache_max_bytes=case.cache,
             commit_interval_ms=case.commit_ms,
             group_instance_id=name if case.static else None,
@@ -105,6 +108,7 @@ class Course:
             num_standby_replicas=case.standbys,
             acceptable_recovery_lag=case.lag,
             max_warmup_replicas=case.warmups,
+            session_timeout_ms=case.session_ms,
         )
         self._group.append(instance.start())
 
@@ -195,6 +199,44 @@ class Course:
         victim.start(fault=fault.point)
         self._feed_until_they_run([victim])
         self.feed(fault.down)
+
+    def _stand(self, victim: Instance, fault: Fault) -> None:
+        if self._stands_at(victim, fault):
+            over = time.monotonic() + BEYOND_TRANSACTION_MS / 1000
+            self._world.wait(lambda: time.monotonic() > over, "Kafka ends what is open")
+            victim.resume()
+
+    def _outage(self, victim: Instance, fault: Fault) -> None:
+        self._feed_until_they_run(self._group)
+        if self._stands_at(victim, fault):
+            self._world.broker.kill()
+            victim.resume()
+            self._world.broker.start()
+
+    def _stands_at(self, victim: Instance, fault: Fault) -> bool:
+        """Whether the victim has come to the point; one that has nothing to commit never does."""
+        self._halt(victim)
+        victim.start(fault=fault.point)
+        for _ in range(BATCHES_TO_A_POINT):
+            if victim.standing:
+                return True
+            self.feed(1)
+            self._world.wait(lambda: victim.standing or victim.state() == "RUNNING" or Not(victim.state()), "it runs")
+        self._rouse(victim)
+        return False
+
+    def _rouse(self, victim: Instance) -> None:
+        """A clean stop of one that may stop itself meanwhile, and a start without the fault."""
+        victim.ask_to_stop()
+
+        def ended() -> bool:
+            if victim.standing:
+                victim.resume()
+            return not victim.running
+
+        self._world.wait(ended, f"{victim.name} ends")
+        victim.dies(0)
+        victim.start()
 
     def _halt(self, victim: Instance) -> None:
         """A clean stop; one whose fault is armed may die of it instead."""

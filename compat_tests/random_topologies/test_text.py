@@ -12,7 +12,16 @@ import pytest
 from compat_tests.apps.topologies import named
 from compat_tests.random_topologies import interpretation, program
 from compat_tests.random_topologies.__main__ import seeds
-from compat_tests.random_topologies.cases import KINDS, Case, Fault, random_case
+from compat_tests.random_topologies.cases import (
+    AT_A_POINT,
+    COMMITS,
+    KINDS,
+    SLOW,
+    Case,
+    Fault,
+    cases_of_commits,
+    random_case,
+)
 from compat_tests.random_topologies.plans import STEPS, Path, Plan, PlanError
 
 PLAN = Plan((Path(("swap", "letters"), "count", (0, 1), again=3, more=("tag",)), Path((), "copy")), (2, 5))
@@ -70,7 +79,7 @@ def test_an_application_is_started_with_a_plan_in_text() -> None:
     described = str(named(f"plan:{PLAN.text()}")("app").build().describe())  # type: ignore[union-attr]
     assert "app-in1" in described
     assert "app-out1" in described
-    with pytest.raises(ValueError, match="no topology 'nothing'; there are copy, count"):
+    with pytest.raises(ValueError, match="no topology 'nothing'; there are calls, copy, count"):
         named("nothing")
 
 
@@ -93,15 +102,26 @@ def test_the_seeds_of_a_day_have_every_fault_and_the_quick_ones_none_that_takes_
         return {fault.kind for seed in SEEDS for fault in random_case(seed, "exactly_once_v2", **how).faults}
 
     assert kinds() == set(KINDS)
-    assert kinds(broker_faults=False) == set(KINDS) - {"broker"}
-    assert kinds(quick=True) == set(KINDS) - {"broker", "stall"}
+    assert kinds(broker_faults=False) == set(KINDS) - {"broker", "outage"}
+    assert kinds(quick=True) == set(KINDS) - set(SLOW)
+
+
+def test_each_fault_meets_each_step_of_a_commit_before_any_does_so_again() -> None:
+    cases = [*cases_of_commits(1, "exactly_once_v2", 2)]
+    met = [(case.faults[0].kind, case.faults[0].point.split(":")[0]) for case in cases]
+    half = len(met) // 2
+    assert met[:half] == met[half:]
+    assert len(set(met)) == half == len(AT_A_POINT) * len(COMMITS)
+    assert len({case.plan.text() for case in cases}) > half
+    of_others = [*cases_of_commits(1, "exactly_once_v2", 1, broker_faults=False)]
+    assert "outage" not in {case.faults[0].kind for case in of_others}
 
 
 def test_a_fault_that_does_not_exist_is_refused() -> None:
     case = random_case(1, "at_least_once")
     with pytest.raises(PlanError, match="no fault 'flood'; there are kill"):
         replace(case, faults=(Fault("flood"),))
-    with pytest.raises(PlanError, match="a point, if and only if it is one"):
+    with pytest.raises(PlanError, match="a point, if and only if it is at one"):
         replace(case, faults=(Fault("kill", point="commit.after-flush:kill"),))
 
 

@@ -5,6 +5,7 @@
 | memory | more resident memory in the last quarter of the time than in the second |
 | handles | more open files and connections |
 | threads | more threads |
+| samples | too few were taken to say anything of a trend |
 
 *Guarantees*: `flat` is pure. A quarter is judged by its median: what comes with a rebalance and goes again is nothing.
 *Assumes*: the first quarter is warming up; the load is the same all the time.
@@ -13,7 +14,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -28,7 +29,8 @@ FEWEST = 16
 
 
 class Sample(NamedTuple):
-    """One look at one process from outside. `starts`: how often it was started so far."""
+    """One look at one process from outside. `starts`: how often it was started so far; `kills`, `cuts`: how many of the
+    others were killed, and how many of its commits got no answer."""
 
     elapsed_s: float
     instance: str
@@ -38,6 +40,7 @@ class Sample(NamedTuple):
     threads: int
     records: int
     kills: int
+    cuts: int = 0
 
 
 ALLOWED: dict[str, tuple[Callable[[Sample], float], float]] = {
@@ -48,7 +51,9 @@ ALLOWED: dict[str, tuple[Callable[[Sample], float], float]] = {
 """What is measured, and how much more than a twentieth it may grow: its own unit."""
 
 
-def sample(elapsed_s: float, name: str, starts: int, pid: int, records: int, kills: int) -> Sample | None:
+def sample(
+    elapsed_s: float, name: str, starts: int, pid: int, records: int, kills: int, cuts: int = 0
+) -> Sample | None:
     """None when the process has ended."""
     try:
         process = psutil.Process(pid)
@@ -57,7 +62,7 @@ def sample(elapsed_s: float, name: str, starts: int, pid: int, records: int, kil
             used = round(rss, 1), process.num_fds(), process.num_threads()
     except psutil.NoSuchProcess:
         return None
-    return Sample(round(elapsed_s, 1), name, starts, *used, records, kills)
+    return Sample(round(elapsed_s, 1), name, starts, *used, records, kills, cuts)
 
 
 def flat(samples: Sequence[Sample]) -> Findings:
@@ -80,3 +85,23 @@ def write(samples: Sequence[Sample], file: Path) -> None:
         writer = csv.writer(out)
         writer.writerow(Sample._fields)
         writer.writerows(samples)
+
+
+def read(file: Path) -> list[Sample]:
+    """What `write` wrote."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        return [_parsed(row) for row in csv.DictReader(lines)]
+
+
+def _parsed(row: Mapping[str, str]) -> Sample:
+    return Sample(
+        elapsed_s=float(row["elapsed_s"]),
+        instance=row["instance"],
+        starts=int(row["starts"]),
+        rss_mb=float(row["rss_mb"]),
+        handles=int(row["handles"]),
+        threads=int(row["threads"]),
+        records=int(row["records"]),
+        kills=int(row["kills"]),
+        cuts=int(row["cuts"]),
+    )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests.oracles.findings import kinds
-from compat_tests.soak.samples import Sample, flat, sample, write
+from compat_tests.soak.plot import draw
+from compat_tests.soak.samples import Sample, flat, read, sample, write
 
 STEADY = [Sample(float(at), "a", 1, 120.0 + at % 7, 60 + at % 5, 20 + at % 2, at, 0) for at in range(80)]
 WARMING = [one._replace(rss_mb=50.0 + one.elapsed_s) if one.elapsed_s < 20 else one for one in STEADY]
@@ -38,6 +39,13 @@ def test_samples_are_kept_as_csv(tmp_path: Path) -> None:
     lines = (tmp_path / "samples.csv").read_text().splitlines()
     assert lines[0].split(",")[:4] == ["elapsed_s", "instance", "starts", "rss_mb"]
     assert len(lines) == 81
+    assert read(tmp_path / "samples.csv") == STEADY
+
+
+def test_samples_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw(STEADY, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5_000
 
 
 def test_a_process_that_lives_is_measured_and_one_that_has_ended_is_not() -> None:

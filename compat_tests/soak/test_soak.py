@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.containers.faults import Fault, Side
+from compat_tests.containers.frames import Api
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.random_topologies.campaign import Campaign
-from compat_tests.random_topologies.cases import random_case
+from compat_tests.random_topologies.cases import cases_of_commits, random_case
 from compat_tests.soak.samples import Sample, flat, sample, write
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
@@ -24,7 +26,11 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 MOST_CASES = 2_000
 MOST_FAILURES = 3
 """A soak that has found so many ends: each is shrunk, which takes minutes."""
-KILL_S, SAMPLE_S, BATCH_S = 20.0, 2.0, 0.2
+KILL_S, CUT_S, SAMPLE_S, BATCH_S = 20.0, 15.0, 2.0, 0.2
+COMMIT = {"at_least_once": Api.OFFSET_COMMIT, "exactly_once_v2": Api.END_TXN}
+"""The request that makes a commit."""
+TIMES = 20
+"""How often each fault meets each step of a commit."""
 BATCH = 20
 """Records per `BATCH_S`: an hour is 360,000 records, all of which are judged at the end."""
 
@@ -63,19 +69,46 @@ def test_ever_new_random_cases_are_as_promised(
     campaign.hold()
 
 
+def test_each_fault_at_each_step_of_a_commit_is_survived_by_twenty_random_topologies(
+    request: pytest.FixtureRequest,
+    broker: Broker,
+    stage: str,
+    guarantee: str,
+    tmp_path: Path,
+    until: float,
+    say: Callable[[str], None],
+) -> None:
+    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
+    for case in cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=broker.has_faults):
+        if time.monotonic() >= until or len(campaign.failures) >= MOST_FAILURES:
+            break
+        say(case.faults[0].point)
+        campaign.try_one(case)
+    campaign.hold()
+
+
 def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
     world: World, until: float, say: Callable[[str], None], report_file: Callable[[str], Path]
 ) -> None:
-    """One instance is never killed: its memory, handles and threads stay what they are. The others are, in turn."""
+    """One instance is never killed, but every few seconds the network loses what Kafka says of a commit of its: its
+    memory, handles and threads stay what they are. The others are killed, in turn."""
     world.create(out=4)
     world.input("in", 6)
-    group = [world.instance("count-by-value", name, num_stream_threads=2).start() for name in "abc"]
+    proxy = world.broker.proxy
+    group = [world.instance("count-by-value", name, num_stream_threads=2) for name in "abc"]
+    if proxy is not None:
+        group[0].config["bootstrap_servers"] = proxy.bootstrap_servers
+    for one in group:
+        one.start()
     world.group_is(*group)
-    samples: list[Sample] = []
-    try:
-        under_fire(world, group, until, samples, say)
-    finally:
-        write(samples, report_file(f"soak-{world.stage}-{world.guarantee}.csv"))
+    samples, file = list[Sample](), report_file(f"soak-{world.stage}-{world.guarantee}.csv")
+
+    def tell(text: str) -> None:
+        write(samples, file)  # so that a soak that is ended from outside leaves what it saw
+        say(text)
+
+    under_fire(world, group, until, samples, tell)
+    write(samples, file)
     world.processed([BY_VALUE_REPARTITION])
     stop_all(group)
     judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
@@ -88,7 +121,8 @@ def under_fire(
     """The same load all the time, and a kill every 20 s. `samples` gets what the processes use."""
     feed, kills = world.feeds["in"], 0
     began = time.monotonic()
-    next_kill, next_sample = began + KILL_S, began
+    next_kill, next_cut, next_sample = began + KILL_S, began + CUT_S, began
+    cuts: list[Fault] = []
     while (now := time.monotonic()) < until:
         feed.send(world.records(BATCH, keys=2_000, value=lambda _: f"g{world.rng.randrange(500)}"))
         world.must_live()
@@ -98,9 +132,15 @@ def under_fire(
             victim.kill()
             victim.start()
             say(f"{now - began:.0f} s, {len(feed.rows)} records, {kills} kills; {samples[-len(group)]}")
+        if now >= next_cut and world.broker.proxy is not None:
+            next_cut = now + CUT_S
+            for cut in cuts[-1:]:
+                cut.end()
+            cuts.append(world.broker.proxy.lose(COMMIT[world.guarantee], Side.ANSWER, times=1))
         if now >= next_sample:
             next_sample = now + SAMPLE_S
-            looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills) for one in group]
+            met = sum(cut.hits for cut in cuts)
+            looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met) for one in group]
             samples += [one for one in looked if one is not None]
         await_moment(world, now + BATCH_S)
 

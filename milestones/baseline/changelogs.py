@@ -10,11 +10,12 @@ serves as changelog neither reads further than the group has committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
+from milestones.baseline.ingestion import ingest
 from milestones.common.errors import StateCorruptError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TopicPartition
@@ -23,12 +24,16 @@ from milestones.housekeeper import Bounds
 from milestones.listeners import SuspendReason
 
 if TYPE_CHECKING:
+    from milestones.common.state.repository import LocalSnapshot
     from milestones.common.task.changelog_task import ChangelogTask
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.listeners import Listeners
+    from milestones.snapshots import Fetching
 
 log = logging.getLogger(__name__)
+
+DONE = object()
 
 KnownEnd = Callable[[TopicPartition], "int | None"]
 """The end of a partition as of its last fetch; None before the first."""
@@ -39,7 +44,8 @@ class Changelogs:
 
     `answers` is this object's alone: the answer to an earlier question about the same task would name an end that the
     changelog has outgrown. `asked`: one is under way; `heard_ms`: when the last one came; `failing_since_ms`: since
-    when they have been errors. `restored`: records taken so far; `counts`: by partition.
+    when they have been errors. `fetching`: snapshots that are on their way. `restored`: records taken so far;
+    `counts`: by partition.
     """
 
     what_it_does = "restores"
@@ -55,13 +61,45 @@ class Changelogs:
         self.positions: dict[TopicPartition, int] = {}
         self.counts = dict.fromkeys(self.stores, 0)
         self._done: set[TopicPartition] | None = None
+        self.fetching: Fetching | None = None
+        self._snapshots: dict[str, LocalSnapshot] = {}
+        self._beginning: Generator[object, None, None] | None = None
 
     @property
     def restored(self) -> int:
         return sum(self.counts.values())
 
+    @property
+    def preparing(self) -> bool:
+        """It isn't known yet where reading begins: snapshots are on their way, or being taken in."""
+        return self.fetching is not None or self._beginning is not None
+
+    @property
+    def ingesting(self) -> bool:
+        """`advance` has something to do."""
+        return self._beginning is not None
+
+    def brought(self, now_ms: int) -> bool:
+        """Whether all snapshots that there are have come."""
+        if self.fetching is None:
+            return False
+        found = self.fetching.take(now_ms)
+        if found is not None:
+            self.fetching, self._snapshots = None, dict(found)
+        return found is not None
+
     def begin(self, answer: Bounds) -> None:
-        """Where the changelogs begin and end is known: see that the stores fit to them. `StateError`."""
+        """Where the changelogs begin and end is known: see that the stores fit to them, and take in the snapshots; the
+        first step of that. `StateError`."""
+        self._beginning = self._begin(answer)
+        self.advance()
+
+    def advance(self) -> None:
+        """The next step of a beginning. `StateError`."""
+        if self._beginning is not None and next(self._beginning, DONE) is DONE:
+            self._beginning = None
+
+    def _begin(self, answer: Bounds) -> Generator[object, None, None]:
         ends = self._ends({partition: end for partition, (_, end) in answer.bounds.items()})
         self._leave_other_topics(answer.topic_ids)
         offsets = self.task.changelog_offsets()
@@ -70,7 +108,17 @@ class Changelogs:
             first, end = answer.bounds[partition]
             if offset is not None and not first <= offset <= end:
                 self._clear(partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
-                offset = None
+        for partition, store in self.stores.items():
+            if store in self._snapshots:
+                where = answer.topic_ids.get(partition.topic), answer.bounds[partition][0], ends[partition]
+                yield from ingest(self.task, store, self._snapshots.pop(store), *where)
+        self._start(answer, ends)
+
+    def _start(self, answer: Bounds, ends: Mapping[TopicPartition, int]) -> None:
+        offsets = self.task.changelog_offsets()
+        for partition, store in self.stores.items():
+            first, end = answer.bounds[partition]
+            offset = offsets[store]
             # "The beginning" the client would have to ask for, and it waits half a second when it can't yet. Where
             # nothing is left to read, it is read all the same: the store's offset is what lags are told by.
             beginning = first if first < end else OFFSET_BEGINNING
@@ -83,6 +131,17 @@ class Changelogs:
         for partition in self.stores:
             self._began(partition)
         self._note_ends()
+
+    def give_up(self) -> None:
+        """The task leaves: what was on its way to it is deleted. A half of a snapshot in a store has no offset, and
+        goes with the next opening of the store."""
+        if self.fetching is not None:
+            self.fetching.close()
+        if self._beginning is not None:
+            self._beginning.close()
+        for snapshot in self._snapshots.values():
+            snapshot.remove()
+        self.fetching, self._beginning, self._snapshots = None, None, {}
 
     def _ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return ends

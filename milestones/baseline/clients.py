@@ -13,13 +13,21 @@ from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
+from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.producer import OutputProducer
 from milestones.context import ThreadContext
+
+CALL_MS = 10_000
+"""The time-out of one attempt to initialise a producer."""
+
+LEAVE_MS = 200
+"""How long a thread waits for a producer that it has replaced; one that is fenced may take a second to close."""
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +38,13 @@ class ThreadClients:
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
         config, name = context.config, context.name
+        self._transactional_id = context.transactional_id if config.exactly_once else None
         with ExitStack() as unfinished:
             self.consumer = AssignedConsumer(config.consumer_settings(name))
             unfinished.callback(self.consumer.close)
             self.producer = self._new_producer()
             unfinished.callback(self.producer.close)
+            self._initialise(context.config.task_timeout_ms)
             leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
             self.member = GroupMember(config.member_settings(name, context.index), leader, context.clock)
             unfinished.pop_all()
@@ -42,32 +52,27 @@ class ThreadClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
 
-    def _new_producer(self) -> OutputProducer:
+    def _new_producer(self, *, tells_apart: bool = False) -> OutputProducer:
         context = self._context
-        transactional_id = context.transactional_id if context.config.exactly_once else None
-        producer = OutputProducer(context.config.producer_settings(context.name, transactional_id))
-        if producer.transactional:
-            try:
-                self._initialise(producer)
-            except BaseException:
-                producer.close()
-                raise
-        return producer
+        settings = context.config.producer_settings(context.name, self._transactional_id)
+        return OutputProducer(settings, context.clock, tells_apart=tells_apart)
 
-    def _initialise(self, producer: OutputProducer) -> None:
-        timeout_ms = min(10_000, self._context.config.task_timeout_ms)
+    def _initialise(self, within_ms: int) -> None:
+        context = self._context
+        if self._transactional_id is not None:
+            initialise(self.producer, self._transactional_id, context.clock, context.patience, within_ms)
+
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+        old, self.producer = self.producer, self._new_producer(tells_apart=tells_apart)
+        if not old.transactional:
+            # Nothing fences it.
+            old.close()
+            return
         try:
-            self._context.patience.retry(lambda: producer.init_transactions(timeout_ms), is_retriable)
-        except KafkaException as exception:
-            raise KafkaUnreachableError(
-                f"transactional id {self._context.transactional_id} can't be initialised: "
-                f"{error_of(exception)}; check that the transaction coordinator is up, and "
-                "transaction_timeout_ms against the broker's transaction.max.timeout.ms"
-            ) from exception
-
-    def renew_producer(self) -> None:
-        self.producer.close()
-        self.producer = self._new_producer()
+            self._initialise(self._context.config.task_timeout_ms if within_ms is None else within_ms)
+        finally:
+            # Fenced by now, unless nobody answers: so it has nothing to wait for.
+            old.close(LEAVE_MS)
 
     def close(self, *, leave_group: bool) -> None:
         # The producer first: whoever gets the tasks next waits for the end of an open transaction.
@@ -81,3 +86,22 @@ class ThreadClients:
                 close()
             except Exception:
                 log.warning("a client didn't close cleanly", exc_info=True)
+
+
+def initialise(
+    producer: OutputProducer, transactional_id: str, clock: Clock, patience: Patience, within_ms: int
+) -> None:
+    """From now on every earlier producer of that id is fenced. `KafkaUnreachableError` when it takes too long."""
+    deadline_ms = clock.monotonic_ms() + within_ms
+
+    def call() -> None:
+        producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
+
+    try:
+        patience.retry(call, is_retriable, within_ms)
+    except KafkaException as exception:
+        raise KafkaUnreachableError(
+            f"transactional id {transactional_id} can't be initialised: {error_of(exception)}; check that the "
+            "transaction coordinator is up, and transaction_timeout_ms against the broker's "
+            "transaction.max.timeout.ms"
+        ) from exception

@@ -3,10 +3,13 @@
 | what is refused, and by whom | at least once | exactly once |
 |---|---|---|
 | an output, by the client itself (too large for its limits) | its handler decides | its handler decides |
-| an output, by the broker | its handler decides | the thread ends: `OutputProducer` |
+| an output, by the broker | its handler decides | the thread ends: `OutputProducer` (*) |
 | a batch that is too large, by the broker | the thread ends | the thread ends: `OutputProducer` |
 | a changelog record | the thread ends | the thread ends |
 | a topic (rights, an illegal name) | the thread ends | the thread ends |
+
+(*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
+failed of one); the transaction is made again then, without what was given up.
 
 The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
 processed again.
@@ -28,7 +31,7 @@ from milestones.common.errors import ProductionError, TaskCorruptedError
 from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
-from milestones.common.records import Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import Action, ErrorContext
 from milestones.common.topology.nodes import SinkNode, SubTopology
@@ -36,9 +39,13 @@ from milestones.common.topology.nodes import SinkNode, SubTopology
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Sending
 
 log = logging.getLogger(__name__)
+
+
+_Mark = tuple[TaskId, str, bytes | None, bytes | None]
+"""What an output is known by when its record is processed again: task, topic, key, value."""
 
 
 class DirectCollection:
@@ -47,11 +54,12 @@ class DirectCollection:
     `dropped`: by task, outputs that it goes on without, as the handler said.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._application, self._patience = context.application, context.patience
         self.dropped: Counter[TaskId] = Counter()
         self._letters = 0
+        self._given_up: dict[_Mark, Sequence[Output]] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
         sent = False
@@ -60,7 +68,7 @@ class DirectCollection:
             if outputs:
                 self._must_be_in_session()
                 sent = True
-                self._clients.producer.send(task.id, outputs, task.changelog_topics)
+                self._hand_over(task, outputs)
         if sent:
             self._clients.producer.poll()
             self._settle()
@@ -69,7 +77,29 @@ class DirectCollection:
     def send(self, task: Task, staged: Staged) -> None:
         if staged.outputs:
             self._must_be_in_session()
-            self._clients.producer.send(task.id, staged.outputs, task.changelog_topics)
+            self._hand_over(task, staged.outputs)
+
+    def _hand_over(self, task: Task, outputs: Sequence[Emitted], *, wait: bool = True) -> Sequence[Emitted]:
+        """Send them; the rest for which the client had no room, unless it is to `wait` for that."""
+        if self._given_up:
+            outputs = self._without_given_up(task.id, outputs)
+        try:
+            return self._clients.producer.send(task.id, outputs, task.changelog_topics, wait=wait)
+        except ProductionError:
+            self._settle()  # it may be told by now which output it is
+            raise
+
+    def _without_given_up(self, task: TaskId, outputs: Sequence[Emitted]) -> list[Emitted]:
+        """The outputs but for those that a handler has given up in a transaction that failed of them."""
+        kept = []
+        for output in outputs:
+            letters = self._given_up.get(_mark(task, Output._make(output)))
+            if letters is None:
+                kept.append(output)
+            else:
+                self._write(task, letters)
+                self.dropped[task] += 1
+        return kept
 
     def _must_be_in_session(self) -> None:
         """Nothing fences a producer without transactions: a thread that stood still for longer than its session, while
@@ -104,22 +134,30 @@ class DirectCollection:
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
         error = ProductionError(describe(refused, changelog=changelog), refused.task)
-        if not _is_up_to_a_handler(refused) or (changelog and not context.retriable):
+        if not self._is_up_to_a_handler(refused) or (changelog and not context.retriable):
             raise error
         response = ask(self._config.production_exception_handler, "production_exception_handler", context, error)
         if response.action is Action.RETRY and context.retriable:
             raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
         if response.action is not Action.CONTINUE or changelog:
             raise error
-        self._write(refused, response.dead_letters)
+        if refused.sent and self._clients.producer.transactional:
+            self._given_up[_mark(refused.task, refused.output)] = response.dead_letters
+            raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
+        self._write(refused.task, response.dead_letters)
         self.dropped[refused.task] += 1
 
-    def _write(self, refused: Refused, letters: Sequence[Output]) -> None:
+    def _is_up_to_a_handler(self, refused: Refused) -> bool:
+        """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
+        alone = self._clients.producer.tells_apart and refused.error.code() in TOO_LARGE
+        return not refused.dead_letter and (alone or _is_about_one(refused))
+
+    def _write(self, task: TaskId, letters: Sequence[Output]) -> None:
         if letters:
             self._letters += len(letters)
             now_ms = self._clock.wall_ms()
             timed = [letter if letter.timestamp >= 0 else letter._replace(timestamp=now_ms) for letter in letters]
-            self._clients.producer.send(refused.task, timed, dead_letters=True)
+            self._clients.producer.send(task, timed, dead_letters=True)
 
     def _send_letter_again(self, refused: Refused) -> None:
         """A letter that is too large, as the output may have been that it is about, goes without its value."""
@@ -127,9 +165,10 @@ class DirectCollection:
         if refused.error.code() not in TOO_LARGE or letter.value is None:
             raise ProductionError(describe(refused, changelog=False), refused.task)
         log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
-        self._write(refused, [letter._replace(value=None)])
+        self._write(refused.task, [letter._replace(value=None)])
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:
+        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] != task.id}
         acknowledged = self._clients.producer.acknowledged
         offsets = {}
         for store, topic in task.subtopology.changelogs.items():
@@ -137,6 +176,10 @@ class DirectCollection:
             if offset is not None:
                 offsets[store] = offset
         return offsets
+
+
+def _mark(task: TaskId, output: Output) -> _Mark:
+    return task, output.topic, output.key, output.value
 
 
 def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
@@ -158,8 +201,7 @@ def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
     )
 
 
-def _is_up_to_a_handler(refused: Refused) -> bool:
-    """Whether it is about this one output."""
+def _is_about_one(refused: Refused) -> bool:
     code = refused.error.code()
     return not (refused.dead_letter or code in REFUSED_TOPIC or (refused.sent and code in TOO_LARGE))
 
@@ -170,7 +212,7 @@ def describe(refused: Refused, *, changelog: bool) -> str:
     ways = "mend its cause (size limits, rights, the topic)"
     if changelog:
         ways += "; no handler can skip it: the store would differ from what is restored"
-    elif _is_up_to_a_handler(refused):
+    elif _is_about_one(refused):
         ways += ", or set production_exception_handler"
     elif refused.sent and refused.error.code() in TOO_LARGE:
         ways += f"; {BY_SIZE}"

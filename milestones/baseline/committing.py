@@ -21,7 +21,7 @@ from milestones.common.testing.faults import reach
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, OutputCollection, Processing
+    from milestones.parts import OutputCollection, Processing, Sending
 
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Committer:
     """
 
     def __init__(
-        self, clients: Clients, collection: OutputCollection, confirmation: Confirmation, processing: Processing
+        self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: Processing
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
         self._processing = processing
@@ -85,6 +85,7 @@ class Committer:
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
                 failed = failed or error
+            reach("commit.in-apply")
         if failed is not None:
             raise failed
 
@@ -92,7 +93,7 @@ class Committer:
 class Transaction:
     """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -120,7 +121,7 @@ class Transaction:
 class OffsetCommit:
     """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Fetched
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Reading
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Inputs:
     the time they took, `fetched` records, `pauses` of full partitions, `buffered_bytes`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
         self._context, self._config, self._application = context, context.config, context.application
         self._clock, self._consumer = context.clock, clients.consumer
         self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} input bounds")

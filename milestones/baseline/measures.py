@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext, ThreadReport
-    from milestones.parts import Clients, Commit, OutputCollection, Restoration
+    from milestones.parts import Clients, Commit, OutputCollection, Recovery, Restoration
     from milestones.states import ThreadState
 
 
@@ -76,6 +76,7 @@ class Measured:
     collection: OutputCollection
     commit: TimedCommit
     rebalance: Rebalance
+    recovery: Recovery
 
 
 class TaskMeasures:
@@ -182,6 +183,8 @@ class ThreadMeasures:
         if records:
             thread.process_records.add(records)
         thread.commit.add(self._commit_ns.to(parts.commit.elapsed_ns), self._commits.to(parts.commit.calls))
+        if (age_ms := parts.clients.producer.age_ms()) is not None:
+            thread.transaction_age_ms.add(age_ms)
         rebalance = parts.rebalance
         self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
 
@@ -214,7 +217,11 @@ class ThreadMeasures:
     def _publish_thread(self, now_ms: int, report: ThreadReport) -> None:
         thread, clients, tasks = self._thread, self._measured.clients, self._measured.tasks
         thread.task_created.total, thread.task_closed.total = tasks.created, tasks.closed
-        thread.rolled_back.total = tasks.roll_backs
+        rolled, recovery = tasks.roll_backs, self._measured.recovery
+        thread.rolled_back.total, thread.rolled_back_records.total = rolled.count, rolled.records
+        thread.rolled_back_ms.total = rolled.ms
+        thread.producer_fenced.total, thread.producer_recovered.total = recovery.fenced, recovery.recovered
+        thread.producer_lost.total = recovery.lost
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
         thread.standby_updating_tasks.value = len(tasks.standbys)
         inputs = self._measured.inputs

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import StateCorruptError, TaskCorruptedError, TaskMigratedError
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import Failure, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class RejoinRecovery:
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
+        self.fenced = self.recovered = self.lost = 0
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         match error:
@@ -58,5 +59,7 @@ class RejoinRecovery:
         log.warning(
             "%s: the producer is lost (%s); its tasks are given up and the thread rejoins", self._context.name, error
         )
+        self.lost += 1
+        self.fenced += is_fenced(error)
         self._clients.renew_producer()
         return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.context import ThreadContext
-    from milestones.parts import Clients, FailedTask
+    from milestones.parts import FailedTask, Reading
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class InlineRestoration:
     *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
         self._context, self._consumer = context, clients.new_restore_consumer()
         self._active: dict[TaskId, ActiveChangelogs] = {}
         self._standbys: dict[TaskId, StandbyChangelogs] = {}
@@ -92,12 +92,21 @@ class InlineRestoration:
         self._standbys[task.id] = changelogs
         self._enter(changelogs)
 
+    def _everybody(self) -> list[Changelogs]:
+        return [*self._active.values(), *self._standbys.values()]
+
     def _answers(self, id: TaskId) -> Mailbox[Bounds]:
         return Mailbox(1, f"{self._context.name} bounds of {id}'s changelogs")
 
     def _enter(self, changelogs: Changelogs) -> None:
         self._by_partition.update(dict.fromkeys(changelogs.stores, changelogs))
-        self._alone(changelogs, self._ask)
+        self._alone(changelogs, self._prepare)
+
+    def _prepare(self, changelogs: Changelogs) -> None:
+        """Have snapshots of empty stores brought; the changelogs' ends are asked for after that."""
+        changelogs.fetching = self._context.snapshots.ask(changelogs.task)
+        if changelogs.fetching is None:
+            self._ask(changelogs)
 
     def _ask(self, changelogs: Changelogs) -> None:
         changelogs.asked = True
@@ -115,6 +124,7 @@ class InlineRestoration:
             self._removed.append(self._leave(self._standbys.pop(task), recycled=recycled).task)
 
     def _leave(self, changelogs: C, *, recycled: bool = False) -> C:
+        changelogs.give_up()
         changelogs.suspended(recycled=recycled)
         self._consumer.unassign(changelogs.stores)
         for partition in changelogs.stores:
@@ -155,15 +165,23 @@ class InlineRestoration:
         return {task: changelogs.position() for task, changelogs in everything.items()}
 
     def run_once(self, now_ms: int) -> bool:
-        """1. note the answers that came; 2. choose what is read now; 3. apply a batch; 4. hand out what is complete."""
+        """1. note the answers that came; 2. take snapshots in, a step of each; 3. choose what is read now; 4. apply a
+        batch; 5. hand out what is complete."""
         if not self._active and not self._standbys:
             return False
         self._hear(now_ms)
+        ingested = self._ingest()
         self._choose(now_ms)
         fetched = self._fetch()
         self._take(fetched)
         self._complete()
-        return bool(fetched.records)
+        return ingested or bool(fetched.records)
+
+    def _ingest(self) -> bool:
+        ingesting = [changelogs for changelogs in self._everybody() if changelogs.ingesting]
+        for changelogs in ingesting:
+            self._alone(changelogs, Changelogs.advance)
+        return bool(ingesting)
 
     def _fetch(self) -> Fetched:
         return self._consumer.fetch(BATCH, timeout_ms=0)
@@ -189,13 +207,15 @@ class InlineRestoration:
         act(changelogs)
 
     def _hear(self, now_ms: int) -> None:
-        for changelogs in [*self._active.values(), *self._standbys.values()]:
+        for changelogs in self._everybody():
+            if changelogs.brought(now_ms):
+                self._alone(changelogs, self._ask)
             for answer in changelogs.answers.drain() if changelogs.asked else ():
                 changelogs.asked, changelogs.heard_ms = False, now_ms
                 self._alone(changelogs, partial(self._heard, answer, now_ms))
         for standby in list(self._standbys.values()):
             pause_ms = CHECK_INTERVAL_MS if standby.failing_since_ms is None else ASK_AGAIN_MS
-            if not standby.asked and now_ms - standby.heard_ms >= pause_ms:
+            if not (standby.asked or standby.preparing) and now_ms - standby.heard_ms >= pause_ms:
                 self._alone(standby, self._ask)
 
     def _heard(self, answer: Bounds, now_ms: int, changelogs: Changelogs) -> None:

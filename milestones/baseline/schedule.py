@@ -1,8 +1,10 @@
 """When to commit.
 
-*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it or its uncommitted bytes reach their
-limit; nothing is committed between our JoinGroup and the new generation, but never held back longer than a quarter of
-`transaction_timeout_ms`; repartition topics are purged up to what was committed.
+*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
+or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
+succeeded: what takes longer than a transaction may last is then alone in its own. Nothing is committed between our
+JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor when the
+transaction is that old; repartition topics are purged up to what was committed.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -41,6 +43,7 @@ class CommitSchedule:
         self._held_since: int | None = None
         self._failing_since: int | None = None
         self._purgeable: dict[TopicPartition, int] = {}
+        self._roll_backs = 0
         self.commits = 0
 
     def run_once(self, now_ms: int) -> bool:
@@ -63,6 +66,8 @@ class CommitSchedule:
         tasks = self._tasks.processing.values()
         if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
             return True
+        if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
+            return True
         limit = self._context.config.statestore_uncommitted_max_bytes
         return 0 <= limit <= sum(task.uncommitted_bytes() for task in tasks) * max(1, self._context.live.threads)
 
@@ -71,8 +76,14 @@ class CommitSchedule:
         if not self._clients.member.joining():
             self._held_since = None
             return False
+        if self._too_old():
+            return False
         self._held_since = now_ms if self._held_since is None else self._held_since
         return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
+
+    def _too_old(self) -> bool:
+        age_ms = self._clients.producer.age_ms()
+        return age_ms is not None and age_ms >= self._context.config.transaction_timeout_ms // 2
 
     def commit_now(self, now_ms: int) -> bool:
         """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
@@ -89,6 +100,7 @@ class CommitSchedule:
         finally:
             self._processing.committed()
         self._failing_since = None
+        self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
         self.commits += 1
         return True

@@ -19,7 +19,7 @@ from milestones.common.task.task import OpenState, OpenStores, Task, TaskSetting
 
 if TYPE_CHECKING:
     from milestones.context import ThreadContext
-    from milestones.parts import Clients
+    from milestones.parts import Reading
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
 
     def __init__(
-        self, context: ThreadContext, clients: Clients, partitions_of: Callable[[str], int] | None = None
+        self, context: ThreadContext, clients: Reading, partitions_of: Callable[[str], int] | None = None
     ) -> None:
         """`partitions_of`: how many partitions a topic has; by default the consumer is asked, by its own thread."""
         self._context = context
@@ -83,5 +83,5 @@ class TaskOwnedState:
         }
 
 
-def _ask_consumer(clients: Clients, timeout_ms: int, topic: str) -> int:
+def _ask_consumer(clients: Reading, timeout_ms: int, topic: str) -> int:
     return clients.consumer.partitions_of(topic, timeout_ms)

@@ -65,7 +65,8 @@ class StreamLoop:
         self._measures = ThreadMeasures(
             context,
             Measured(
-                clients, self._inputs, self._tasks, self._restoration, self._collection, commit, self._rebalance
+                clients, self._inputs, self._tasks, self._restoration, self._collection, commit, self._rebalance,
+                self._recovery,
             ),
         )
 

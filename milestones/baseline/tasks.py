@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.baseline.limits import CommittedLimits
+from milestones.baseline.roll_backs import RollBacks
 from milestones.common.errors import StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
@@ -84,7 +85,8 @@ class ThreadTasks:
         self._rolled_back: set[TaskId] = set()
         self._locked_out: set[TaskId] = set()
         self.processing: dict[TaskId, Task] = {}
-        self.created = self.closed = self.roll_backs = 0
+        self.roll_backs = RollBacks(context.clock)
+        self.created = self.closed = 0
 
     # -- what there is
 
@@ -202,12 +204,12 @@ class ThreadTasks:
 
     def roll_back(self) -> None:
         """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
-        self.roll_backs += 1
         for id, task in list(self.processing.items()):
             self._forget(id)
             self._inputs.stop(task)
             self._returning[id] = self.processing.pop(id)
             self._processing.remove(id, Fate.KEEP)
+        self.roll_backs.began(self._returning)
         self._part_with([])
 
     def rebuild(self, id: TaskId, store: str, reason: object) -> None:
@@ -241,6 +243,7 @@ class ThreadTasks:
         for task in self._inputs.take_started():
             self.processing[task.id] = self._starting.pop(task.id)
             self._processing.add(task)
+            self.roll_backs.is_back(task.id)
 
     def _take_failed(self) -> None:
         lasting: list[BaseException] = []
@@ -361,6 +364,7 @@ class ThreadTasks:
         self._asked.pop(id, None)
         self._rolled_back.discard(id)
         self._locked_out.discard(id)
+        self.roll_backs.is_back(id)
         self._damaged.pop(id, None)
 
     def _part_with(self, taken: Iterable[Task]) -> None:
@@ -389,7 +393,7 @@ class ThreadTasks:
         """Processing gave an active task back."""
         task = removed.task
         if self._returning.pop(task.id, None) is not None:
-            task.roll_back()
+            self.roll_backs.rolled_back(task.roll_back())
             self._positioning[task.id] = task
             self._rolled_back.add(task.id)
             if task.id in self._damaged:

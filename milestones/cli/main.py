@@ -29,6 +29,7 @@ from milestones.cli.console import (
 from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
 from milestones.cli.settings import config_options, settings
+from milestones.cli.spark import spark
 from milestones.cli.status import status
 from milestones.flags import STAGES
 
@@ -197,6 +198,7 @@ def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
 
 cli.add_command(status)
 cli.add_command(reset)
+cli.add_command(spark)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,7 +28,7 @@ from milestones.demo.counting import PlainCount, plain_count
 from milestones.demo.story import Story
 from milestones.demo.text import lines as text_lines
 from milestones.demo.view import Display
-from milestones.flags import STAGES, parse_milestones
+from milestones.flags import parse_milestones, runnable
 
 _TOP = 15
 _INTERRUPTED = 130
@@ -64,7 +64,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _play(console: Console, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:
-    stage = stage or _newest_stage()
+    stage = stage or runnable()[-1]
     parse_milestones(stage)
     text = text_lines()[:lines]
     if not text:
@@ -92,10 +92,6 @@ def _play(console: Console, seconds: float, stage: str | None, lines: int | None
         plain = plain_count(text)
         _print_top(console, outcome)
         return _print_checks(console, checks(outcome, plain), plain)
-
-
-def _newest_stage() -> str:
-    return [stage.name for stage in STAGES if stage.built][-1]
 
 
 def _print_top(console: Console, outcome: Outcome) -> None:

@@ -30,7 +30,7 @@ class BufferedCollection(DirectCollection):
             if outputs:
                 any_there = True
                 self._must_be_in_session()
-                left = self._clients.producer.send(task.id, outputs, task.changelog_topics, wait=False)
+                left = self._hand_over(task, outputs, wait=False)
                 if left:
                     task.put_back(left)
         if any_there:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import uuid
 from pathlib import Path
@@ -179,3 +180,15 @@ def test_any_list_of_variable_size_entries_comes_back(values: list[str | None]) 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
 def test_any_update_comes_back(new: str, old: str) -> None:
     assert CHANGES.deserialize("topic", CHANGES.serialize("topic", (new, old))) == (new, old)
+
+
+@pytest.mark.parametrize("name", [name for name in serdes.__all__ if name.isupper()])
+def test_a_built_in_serde_is_the_same_one_after_a_pickle(name: str) -> None:
+    serde = getattr(serdes, name)
+    assert pickle.loads(pickle.dumps(serde)) is serde
+
+
+def test_a_serde_made_of_named_functions_survives_a_pickle() -> None:
+    made = serdes.Serde(str.encode, bytes.decode, name="MINE", immutable=True)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again.name, again.immutable, again.serialize("t", "x")) == ("MINE", True, b"x")

@@ -167,7 +167,8 @@ class FakeProducer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self.closed = False
+        self.closed = self.disconnected = self.tells_apart = False
+        self.age: int | None = None
         self.room: int | None = None
 
     def fail(self, call: str, *errors: Exception) -> None:
@@ -214,19 +215,22 @@ class FakeProducer:
         self.committed.update(self.offsets)
         self.in_transaction = False
 
+    def age_ms(self) -> int | None:
+        return (self.age or 0) if self.in_transaction else None
+
     def abort(self, timeout_ms: int) -> None:
         self._call("abort")
         self.in_transaction = False
         self.acknowledged.clear()
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int = 0) -> None:
         self._call("close")
         self.closed = True
 
 
 class FakeMember:
-    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, unless
-    `holds`."""
+    """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, or
+    with `answer_error`, unless `holds`."""
 
     blocked_ns = 0
 
@@ -236,6 +240,7 @@ class FakeMember:
         self.rejoins: list[str] = []
         self.gate = self.silent = False
         self.metadata_error: MilestonesError | None = None
+        self.answer_error: MilestonesError | None = None
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.commit_errors: deque[Exception] = deque()
@@ -281,7 +286,7 @@ class FakeMember:
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Any) -> None:
         self.questions.append((number, partitions, reply_to))
         if not self.holds:
-            self.answer()
+            self.answer(self.answer_error)
 
     def answer(self, error: MilestonesError | None = None) -> None:
         """Answer all questions that wait."""
@@ -346,12 +351,14 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         self.renewed += 1
-        if self.renewal_error is not None:
-            raise self.renewal_error
         self.producer.close()
         self.producer = self.new_producer()
+        self.producer.tells_apart = tells_apart
+        if self.renewal_error is not None:
+            self.producer.fail("begin", kafka_error(KafkaError._STATE))
+            raise self.renewal_error
 
     def close(self, *, leave_group: bool) -> None:
         self.closed = leave_group

@@ -10,7 +10,7 @@ import pytest
 
 from milestones import flags
 from milestones.common.errors import ConfigError
-from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
+from milestones.flags import STAGES, legal_sets, parse_milestones, runnable, stage_name
 
 README = Path(__file__).parents[2] / "README.md"
 ALL = {stage.flag for stage in STAGES if stage.flag is not None}
@@ -50,6 +50,8 @@ def test_the_baseline_has_no_flags(value: str | frozenset[str]) -> None:
         ({"m3"}, {"state_updater", "processing_threads", "fencing_tolerance"}),
         ("fencing_tolerance", {"fencing_tolerance"}),
         ("state_updater, fencing_tolerance", {"state_updater", "fencing_tolerance"}),
+        ("state_updater+fencing_tolerance", {"state_updater", "fencing_tolerance"}),
+        ({"state_updater+fencing_tolerance"}, {"state_updater", "fencing_tolerance"}),
         ("m6", ALL),
     ],
 )
@@ -76,7 +78,7 @@ def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
         ("state_updates", "did you mean state_updater"),
         ("processing_threads", "processing_threads needs state_updater, which is missing"),
         ("m1,fencing_tolerance", "name one stage, or flags"),
-        ("m4", r"doesn't have .*m4 \(polling_thread\); it has baseline, m1, m2"),
+        ("m4", r"doesn't have .*m4 \(polling_thread\); it has baseline, m1, m2, m3"),
         ("m5", "m4 .*, m5 "),
     ],
 )
@@ -91,6 +93,13 @@ def test_what_cannot_be_had_is_named(value: str, why: str) -> None:
 def test_a_set_of_flags_is_called_after_its_stage_or_by_its_flags() -> None:
     assert [stage_name(parse_milestones(stage.name)) for stage in STAGES] == [stage.name for stage in STAGES]
     assert stage_name(frozenset({"fencing_tolerance", "state_updater"})) == "state_updater+fencing_tolerance"
+
+
+def test_whatever_this_version_can_run_is_accepted_by_its_name_from_the_baseline_to_the_newest() -> None:
+    names = runnable()
+    assert names[0] == "baseline"
+    assert [stage_name(parse_milestones(name)) for name in names] == list(names)
+    assert len(parse_milestones(names[-1])) == max(len(parse_milestones(name)) for name in names)
 
 
 def test_the_readme_shows_the_stages_that_this_version_lists() -> None:

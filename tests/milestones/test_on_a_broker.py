@@ -151,6 +151,27 @@ def test_an_output_that_the_broker_refuses_is_skipped_under_at_least_once_with_a
     assert 0 < letter.timestamp()[1] < late
 
 
+def test_an_output_that_fails_its_transaction_is_skipped_with_a_dead_letter_with_fencing_tolerance(
+    kafka: str, tmp_path: Path
+) -> None:
+    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
+    late = 4_000_000_000_000
+    topics.write("7", timestamp=late)
+    settings = {"production_exception_handler": "log_and_continue", "processing_guarantee": "exactly_once_v2"}
+    dead_letters = {"errors_dead_letter_queue_topic_name": topics["letters"]}
+    with running(topics, tmp_path, **settings, **dead_letters, milestones="fencing_tolerance") as streams:
+        (letter,) = topics.read("letters", 1)
+        topics.write("2")
+        assert sizes(topics.read("out", 1)) == [2]
+        assert streams.state is StreamsState.RUNNING
+        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
+        while not summed(streams.metrics(), "stream-task-metrics", "dropped-records-total"):
+            assert SystemClock().monotonic_ms() < deadline
+            SystemClock().sleep_ms(50)
+        assert summed(streams.metrics(), "stream-task-metrics", "dropped-records-total") == 1
+    assert (letter.key(), letter.value()) == (b"key", b"x" * 7)
+
+
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_an_application_shows_right_totals_in_code_and_to_prometheus(
     kafka: str, tmp_path: Path, guarantee: str

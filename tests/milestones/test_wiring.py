@@ -16,6 +16,8 @@ from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import parse_milestones
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.parts import Parts
 from tests.milestones.fakes import World
 
@@ -47,14 +49,32 @@ def test_the_state_updater_replaces_restoration_and_has_engines_watched() -> Non
     assert isinstance(parts.observer("metrics", nothing, nothing, nothing), EngineMetricsThread)
 
 
-def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit() -> None:
+WAYS: list[tuple[frozenset[str], type]] = [
+    (frozenset(), Transaction),
+    (frozenset({"fencing_tolerance"}), ResolvedTransaction),
+]
+
+
+@pytest.mark.parametrize(("flags", "exactly_once"), WAYS)
+def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit(
+    flags: frozenset[str], exactly_once: type
+) -> None:
     ways = {}
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE_V2):
         world = World(settings={"processing_guarantee": guarantee})
         collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
         processing = InlineProcessing(world.context)
-        committer = wiring.BASELINE.commit(world.context, world.clients, collection, processing)  # type: ignore[arg-type]
+        parts = wiring.parts(flags)
+        committer = parts.commit(world.context, world.clients, collection, processing)  # type: ignore[arg-type]
         assert isinstance(committer, Committer)
         ways[guarantee] = type(committer._confirmation)
-    assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: Transaction}
+    assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: exactly_once}
     assert wiring.CONFIRMATIONS.keys() == ways.keys()
+
+
+def test_fencing_tolerance_replaces_recovery_and_commit_and_nothing_else_with_any_other_flag() -> None:
+    for others in (set[str](), {"state_updater"}):
+        with_it, without = wiring.parts(frozenset({"fencing_tolerance", *others})), wiring.parts(frozenset(others))
+        assert with_it.recovery is InPlaceRecovery
+        same = {field.name for field in fields(Parts) if getattr(with_it, field.name) is getattr(without, field.name)}
+        assert {field.name for field in fields(Parts)} - same == {"commit", "recovery"}

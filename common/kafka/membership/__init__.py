@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from milestones.common.kafka.membership.borrowed import BorrowedMembership, Loan
 from milestones.common.kafka.membership.events import (
     Assigned,
     Committed,
@@ -23,12 +24,14 @@ from milestones.common.kafka.membership.settings import MemberSettings
 
 __all__ = [
     "Assigned",
+    "BorrowedMembership",
     "CommitRetriableError",
     "Committed",
     "Failed",
     "GroupMember",
     "JoinNeeded",
     "Leader",
+    "Loan",
     "Lost",
     "MemberEvent",
     "MemberSettings",

@@ -2,7 +2,7 @@
 
 *Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), for as
 long as it takes. Each question is answered once.
-*Assumes*: one owner, the member's machine.
+*Assumes*: one owner, the member's machine, which has a heartbeat answered between a question and its answer.
 """
 
 from __future__ import annotations

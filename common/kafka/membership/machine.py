@@ -92,6 +92,7 @@ class MemberMachine:
                 self._take_commit(command)
             case FetchOffsets():
                 self._fetches.add(command)
+                self._pulse.hasten()
             case Close(leave):
                 self._close(leave)
 

@@ -138,7 +138,8 @@ class GroupMember:
 
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Mailbox[Committed]) -> None:
         """Ask what the group has committed for the partitions. The answer, with that `number`, comes once no
-        transaction pends on any of them, or when this membership is lost; there is no deadline."""
+        transaction pends on any of them, or when this membership is lost; there is no deadline. A heartbeat goes first:
+        who is told offsets, and isn't `joining`, was a member of the published generation after it asked."""
         self._send(FetchOffsets(number, partitions, reply_to))
 
     def close(self, leave: bool) -> None:

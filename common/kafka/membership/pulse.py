@@ -33,6 +33,10 @@ class Pulse:
         interval = self._settings.heartbeat_interval_ms
         self.beat_ms = now_ms + (min(FOLLOWUP_HEARTBEAT_MS, interval) if now_ms < self._hurry_until_ms else interval)
 
+    def hasten(self) -> None:
+        """A heartbeat at once."""
+        self.beat_ms = min(self.beat_ms, self.retry_ms)
+
     def known(self, now_ms: int) -> None:
         """The next rebalance is known of: no more hurry."""
         self._hurry_until_ms = now_ms

@@ -28,7 +28,7 @@ from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.groups import GroupReader, committed_offsets
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing import StepClock
 
 IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("in", 2)
@@ -154,6 +154,15 @@ def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
     expected = {TopicPartition("offsets-of-another", 1): 5}
     assert cluster.committed("another") == expected
     assert cluster.committed("another", [TopicPartition("offsets-of-another", i) for i in range(2)]) == expected
+
+
+def test_stable_offsets_come_with_their_metadata_once_no_transaction_pends() -> None:
+    broker = Broker(NONE, ErrorCode.unstable_offset_commit)
+    settings = {"bootstrap.servers": "b:1"}
+    reader = GroupReader(settings, "g", timeout_ms=1_000, connect=broker.connect, clock=broker.clock)
+    assert reader.stable([IN, OTHER]) == {IN: OffsetAndMetadata(7, "x")}
+    assert [request.require_stable for request in broker.asked] == [True, True]
+    reader.close()
 
 
 def described(*members: DescribedGroupMember, state: str = "Stable", code: ErrorCode = NONE) -> DescribeGroupsResponse:

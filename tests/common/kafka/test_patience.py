@@ -83,3 +83,21 @@ def test_a_hurry_reaches_a_call_that_is_being_repeated() -> None:
     with pytest.raises(KafkaException):
         patience.retry(call, is_passing)
     assert clock.monotonic_ms() == 300
+
+
+def test_a_call_may_be_given_less_time_than_others() -> None:
+    clock = StepClock()
+    with pytest.raises(KafkaException, match="_TRANSPORT"):
+        Patience(1_000, clock).retry(failing(*[PASSING] * 100), is_passing, within_ms=300)
+    assert clock.monotonic_ms() == 300
+
+
+def test_what_is_left_in_a_hurry_is_known() -> None:
+    clock = StepClock()
+    patience = Patience(1_000, clock)
+    assert patience.rest_ms() == float("inf")
+    patience.hurry(500)
+    clock.advance(200)
+    assert patience.rest_ms() == 300
+    clock.advance(400)
+    assert patience.rest_ms() == 0

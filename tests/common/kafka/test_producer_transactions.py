@@ -14,12 +14,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
-from milestones.common.kafka import producer as producers
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import group_metadata
-from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.testing import StepClock
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
@@ -70,6 +70,25 @@ def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_cha
         assert t.producer.acknowledged == {t.log: expected}
         t.producer.commit(TIMEOUT_MS)
     t.producer.close()
+
+
+@pytest.mark.kafka
+def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_has_no_age(kafka: str) -> None:
+    t, clock = Transacting(kafka), StepClock()
+    producer = t.producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": t.id}, clock)
+    producer.init_transactions(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    t.send()
+    clock.advance(70)
+    t.send()
+    assert producer.age_ms() == 70
+    producer.commit(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    t.send()
+    assert producer.age_ms() == 0
+    producer.abort(TIMEOUT_MS)
+    assert producer.age_ms() is None
+    producer.close()
 
 
 @pytest.mark.kafka
@@ -146,12 +165,15 @@ def _closing_without_a_broker(broker: EmbeddedKafka, t: Transacting) -> None:
     producer = t.another()
     t.send(producer)
     producer.flush(TIMEOUT_MS)
+    assert not producer.disconnected
     broker.kill()
-    patience, producers.CLOSE_TIMEOUT_MS = producers.CLOSE_TIMEOUT_MS, 1_000
     logging.getLogger("milestones.librdkafka").setLevel(logging.CRITICAL)
     began = time.monotonic()
-    producer.close()
-    producers.CLOSE_TIMEOUT_MS = patience
+    while not producer.disconnected:
+        assert time.monotonic() < began + 20
+        producer.poll()
+    began = time.monotonic()
+    producer.close(1_000)
     assert time.monotonic() - began < 5
 
 
@@ -187,3 +209,29 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(OwnershipError, match="OutputProducer belongs to thread"):
             producer.poll()
     producer.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("tells_apart", [False, True])
+def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
+    t = Transacting(kafka)
+    settings = {"bootstrap.servers": kafka, "transactional.id": t.id}
+    t.producer = OutputProducer(settings, tells_apart=tells_apart)
+    t.producer.init_transactions(TIMEOUT_MS)
+    topic = f"compact-{t.id}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})]).values():
+        made.result(20)
+    good, bad = (Output(topic, 0, key, b"v", 5, None, "sink") for key in (b"k", None))
+    t.producer.send(TASK, [good, bad, good])
+    t.producer.flush(TIMEOUT_MS)
+    refused = [(one.output.topic, one.output.key, one.sent) for one in t.producer.refused]
+    with pytest.raises(RefusedInTransactionError) as caught:
+        t.producer.commit(TIMEOUT_MS)
+    assert caught.value.single
+    assert refused == ([(topic, None, True)] if tells_apart else [])
+    successor = t.another()
+    successor.send(TASK, [good])
+    successor.commit(TIMEOUT_MS)
+    successor.close()
+    t.producer.close()

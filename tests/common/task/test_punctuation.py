@@ -69,6 +69,21 @@ def test_by_wall_clock_the_first_call_comes_after_one_interval(kit: Any) -> None
     assert calls == [START + 10, START + 45, START + 50]
 
 
+def test_a_task_that_takes_anothers_place_goes_on_in_its_rhythm(kit: Any) -> None:
+    first, calls = calling(kit, "stream-time", 10)
+    at(first, 3, 14)
+    assert calls == [3, 14]
+    second, calls = calling(kit, "stream-time", 10)
+    second.task.go_on(first.task.rhythm())
+    at(second, 15, 19, 20)
+    assert calls == [20]
+    third, calls = calling(kit, "wall-clock-time", 10)
+    third.task.punctuate(START + 10)
+    fourth, calls = calling(kit, "wall-clock-time", 10)
+    fourth.task.go_on(third.task.rhythm())
+    assert fourth.task.next_punctuation_ms() == START + 20
+
+
 def test_without_a_punctuation_none_is_due(kit: Any) -> None:
     assert kit.forwarding().task.next_punctuation_ms() is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import milestones
+from milestones.common.errors import TaskCorruptedError
 from milestones.common.testing import faults
 from milestones.common.testing.faults import POINTS, Fault, InjectedFault, armed, parse
 
@@ -31,6 +32,11 @@ def test_a_fault_happens_at_the_nth_time_its_point_is_reached_and_only_then() ->
 def test_without_a_number_it_is_the_first_time() -> None:
     with pytest.raises(InjectedFault):
         armed({"MILESTONES_FAULT": "restore.batch:raise"})("restore.batch")
+
+
+def test_an_abort_is_what_rolls_tasks_back() -> None:
+    with pytest.raises(TaskCorruptedError, match=r"injected at commit\.after-flush"):
+        armed({"MILESTONES_FAULT": "commit.after-flush:abort"})("commit.after-flush")
 
 
 def test_several_faults_can_be_armed_also_at_one_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +88,14 @@ def test_the_text_is_read_as_it_says() -> None:
     assert parse("") == []
 
 
+WAYS_TO_CONFIRM = 3
+"""A commit of offsets, the baseline's transaction, that of fencing tolerance."""
+
+
 def test_every_point_is_in_the_code_once_and_every_point_in_the_code_is_in_the_table() -> None:
     package = Path(milestones.__file__).parent
     sources = [path.read_text() for path in package.rglob("*.py") if path.name != "faults.py"]
     code = "\n".join(sources)
     for point in POINTS:
-        assert code.count(f'reach("{point}")') == (2 if point == "commit.after-offsets" else 1), point
-    assert code.count('reach("') == len(POINTS) + 1
+        assert code.count(f'reach("{point}")') == (WAYS_TO_CONFIRM if point == "commit.after-offsets" else 1), point
+    assert code.count('reach("') == len(POINTS) + WAYS_TO_CONFIRM - 1

@@ -32,7 +32,7 @@ class Making:
         self.consumers.append(FakeConsumer(self.world.logs))
         return self.consumers[-1]
 
-    def producer(self, settings: dict[str, Any]) -> FakeProducer:
+    def producer(self, settings: dict[str, Any], clock: Any, **_: Any) -> FakeProducer:
         made = FakeProducer(transactional="transactional.id" in settings)
         made.init_transactions = self.init  # type: ignore[attr-defined]
         self.producers.append(made)

@@ -201,3 +201,63 @@ def test_the_default_handler_retries_what_may_pass_and_fails_else() -> None:
         collected("retry_or_fail", output(), out=KafkaError._MSG_TIMED_OUT)
     with pytest.raises(ProductionError):
         collected("retry_or_fail", BIG)
+
+
+# -- told apart in a transaction: what the broker refused of one that has failed
+
+
+def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD) -> tuple[Refusing, DirectCollection]:
+    """The broker has refused one of two outputs; the thread has heard of it."""
+    world = World(settings={"production_exception_handler": handler, "processing_guarantee": "exactly_once_v2"})
+    producer = world.clients.producer = Refusing()
+    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
+    collection.collect([Task(output(), output("bad"))])  # type: ignore[list-item]
+    producer.refused = [Refused(TASK, KafkaError(code), output("bad"), sent=True)]
+    return producer, collection
+
+
+def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the_next_one() -> None:
+    producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE, LETTER))
+    with pytest.raises(TaskCorruptedError, match="its transaction is made again without it") as caught:
+        collection.flush()
+    assert caught.value.tasks == {TASK}
+    assert collection.dropped == {}
+    producer.sent.clear()
+    collection.collect([Task(output(), output("bad"), output("other"))])  # type: ignore[list-item]
+    collection.flush()
+    assert sorted(producer.topics()) == ["letters", "other", "out"]
+    assert collection.dropped == {TASK: 1}
+    assert len(handler.asked) == 1
+
+
+def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_longer() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    task: Any = Task(output("bad"))
+    task.subtopology = World().context.application.subtopology(0)
+    collection.changelog_offsets(task)
+    producer.sent.clear()
+    collection.collect([task])
+    assert producer.topics() == ["bad"]
+
+
+def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_thread_and_is_named() -> None:
+    _, collection = refused_in_a_transaction(Handler(Action.FAIL))
+    with pytest.raises(ProductionError, match="Kafka refused a record for bad-0"):
+        collection.flush()
+
+
+def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
+    producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
+    producer.tells_apart = True
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    assert len(handler.asked) == 1
+
+
+def test_a_refusal_that_shows_while_sending_is_decided_before_the_transactions_own_error() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
+    producer.fail("send", ProductionError("the transaction has failed"))
+    with pytest.raises(TaskCorruptedError):
+        collection.collect([Task(output())])  # type: ignore[list-item]

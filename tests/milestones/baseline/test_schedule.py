@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from milestones.baseline.roll_backs import RollBacks
 from milestones.baseline.schedule import CommitSchedule
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
@@ -42,6 +43,7 @@ class Scheduled:
         self.processing: dict[TaskId, FakeTask] = {A: self.task}
         self.commits: list[list[FakeTask]] = []
         self.error: Exception | None = None
+        self.roll_backs = RollBacks(self.world.clock)
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         parts: Any = self
@@ -226,3 +228,29 @@ def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> No
     s.world.requests.full = False
     s.after(1_000)
     assert s.world.requests.purges == [Purge({internal: 5})]
+
+
+def test_a_transaction_that_is_open_for_half_of_its_timeout_is_committed_at_once() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000, commit_interval_ms=8_000)
+    s.world.producer.begin()
+    s.world.producer.age = 3_999
+    assert s.after(1) == 0
+    s.world.producer.age = 4_000
+    assert s.after(1) == 1
+
+
+def test_a_transaction_of_that_age_is_not_held_back_by_a_rebalance_either() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.after(100) == 1
+
+
+def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.roll_backs.began([A])
+    s.error = CommitRetriableError("no answer")
+    assert s.after(1) == 0
+    s.error = None
+    assert [s.after(1), s.after(1)] == [1, 1]

@@ -20,6 +20,7 @@ from kio.schema.offset_commit.v8.response import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
 from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.primitive import i32Timedelta
 
@@ -28,7 +29,16 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import GroupMember, MemberSettings
 from milestones.common.kafka.membership.coordinator import Coordinator
-from milestones.common.kafka.membership.events import Commit, Join, JoinNeeded, MemberEvent, Membership, Offsets
+from milestones.common.kafka.membership.events import (
+    Commit,
+    Committed,
+    FetchOffsets,
+    Join,
+    JoinNeeded,
+    MemberEvent,
+    Membership,
+    Offsets,
+)
 from milestones.common.kafka.membership.machine import MemberMachine
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.kafka.wire_settings import Address
@@ -142,6 +152,10 @@ class FakeBroker:
         )
         return OffsetCommitResponse(throttle_time=_ZERO, topics=topics)
 
+    def _OffsetFetch(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        group = OffsetFetchResponseGroup(group_id="g", topics=(), error_code=code)  # type: ignore[arg-type]
+        return OffsetFetchResponse(throttle_time=_ZERO, groups=(group,))
+
 
 class FakeWire:
     def __init__(self, broker: FakeBroker) -> None:
@@ -246,6 +260,11 @@ class Bench:
         self.take()
         assert self.membership.generation == 1
         return self
+
+    def fetch(self) -> Mailbox[Committed]:
+        reply: Mailbox[Committed] = Mailbox(1)
+        self.machine.receive(FetchOffsets(1, frozenset({TopicPartition("in", 0)}), reply))
+        return reply
 
     def commit(self, offsets: Offsets, timeout_ms: int = 1000) -> Mailbox[MilestonesError | None]:
         reply: Mailbox[MilestonesError | None] = Mailbox(1)

@@ -1,0 +1,10 @@
+"""The work `snapshot`: `work.py` measures it, `app.py` does it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STORE: Final = "totals"
+ASSIGNED: Final = "TASKS ASSIGNED"
+ENDED: Final = "RESTORE ENDED"
+"""What the instance prints, followed by milliseconds since the epoch, and, for each partition, records it has read."""

@@ -1,0 +1,190 @@
+"""Restore a store from a snapshot, and by replay of its changelog: 16-byte keys, 100-byte values, four partitions.
+
+Seconds are from the assignment of the tasks to the last partition's end: finding the snapshot, bringing it, checking
+it, taking it in and reading the rest are all in it.
+
+*Guarantees*: a run counts only when the stores have the same content, byte by byte, as after the first replay.
+*Assumes*: runs one after the other, each a new process with an empty disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from benchmarks.cluster import Cluster
+from benchmarks.errors import BenchmarkError
+from benchmarks.process import Measured
+from benchmarks.restore.work import COMPACTED, FOREVER, rows
+from benchmarks.snapshot import ASSIGNED, ENDED, STORE
+from benchmarks.snapshot.app import topology
+from milestones import StreamsConfig
+from milestones.common.state.rocksdict_engine import RocksDictEngines
+
+PARTITIONS = 4
+APPLICATION = "snapshot"
+TIMEOUT_S = 300.0
+REPLAY, FILE, HTTP = "replay", "snapshot, file://", "snapshot, http:// on loopback"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """One run. `records`: of the changelog that were read."""
+
+    stage: str
+    way: str
+    seconds: float
+    records: int
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What Spark did; `seconds` without the start of its session."""
+
+    what: str
+    seconds: float
+    records: int
+    entries: int
+    megabytes: float
+
+
+class Snapshot:
+    """The work. `tail`: share of the records that come after the snapshot."""
+
+    def __init__(self, cluster: Cluster, directory: Path, records: int, tail: float, seed: int) -> None:
+        self._cluster, self._directory, self._records = cluster, directory, records
+        self._tail, self._seed, self._runs = int(records * tail), seed, 0
+        self._expected: str | None = None
+        self.url = f"file://{directory}/snapshots"
+
+    def prepare(self, log: Callable[[str], None]) -> list[Compaction]:
+        """Fill the changelog, make its snapshot on Spark, fill the rest."""
+        changelog = f"{APPLICATION}-{STORE}-changelog"
+        self._cluster.create(f"{APPLICATION}-input", PARTITIONS, FOREVER)
+        self._cluster.create(changelog, PARTITIONS, COMPACTED)
+        self._cluster.fill(rows(changelog, self._records, self._seed))
+        log(f"{self._records:,} records in the changelog")
+        made = self._compact()
+        self._cluster.fill(rows(changelog, max(1, self._tail), self._seed + 1))
+        return made
+
+    def _config(self, **settings: object) -> StreamsConfig:
+        return StreamsConfig(
+            application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
+            processing_guarantee="exactly_once_v2", **settings,
+        )  # fmt: skip
+
+    def _compact(self) -> list[Compaction]:
+        from milestones.pipeline import spark_session
+        from milestones.pipeline.snapshots import compact_changelog
+
+        with spark_session("snapshots") as spark:
+            spark.range(1).count()
+            run = compact_changelog(topology(APPLICATION), spark, self.url, config=self._config())
+        megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
+        return [Compaction("the changelog into snapshots", run.seconds, run.records, run.entries, megabytes)]
+
+    def restore(self, stage: str, way: str, url: str | None) -> Restored:
+        """One run on an empty disk."""
+        self._runs += 1
+        directory = self._directory / f"run-{self._runs}"
+        directory.mkdir()
+        settings = {
+            "application_id": APPLICATION, "bootstrap_servers": self._cluster.bootstrap_servers, "milestones": stage,
+            "processing_guarantee": "exactly_once_v2", "state_dir": str(directory),
+            **({} if url is None else {"snapshot_url": url}),
+        }  # fmt: skip
+        file, log_file = directory.with_suffix(".toml"), directory.with_suffix(".log")
+        file.write_text("".join(f'{name} = "{value}"\n' for name, value in settings.items()), encoding="utf-8")
+        with Measured([sys.executable, "-m", "benchmarks.snapshot.app", str(file)], log_file) as process:
+            process.wait(lambda: len(_told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
+            process.stop()
+        ((assigned, _), *_), ended = _told(log_file, ASSIGNED), _told(log_file, ENDED)
+        content = _content(directory / APPLICATION)
+        if self._expected is None:
+            self._expected = content
+        if content != self._expected:
+            raise BenchmarkError(f"{stage}, {way}: the stores have another content than after a replay; see {log_file}")
+        seconds = (max(at for at, _ in ended) - assigned) / 1000
+        return Restored(stage, way, seconds, sum(count for _, count in ended))
+
+
+def measure(
+    work: Snapshot, stages: Sequence[str], rounds: int, seed: int, served: str, log: Callable[[str], None]
+) -> list[Restored]:
+    """All runs, in an order by seed; the first one is a replay. `served`: the snapshots over HTTP."""
+    ways = {REPLAY: None, FILE: work.url, HTTP: served}
+    found: list[Restored] = []
+    rng = random.Random(seed)
+    for number in range(rounds):
+        order = [(stage, way) for stage in stages for way in ways]
+        rng.shuffle(order)
+        if number == 0:
+            order.sort(key=lambda each: each[1] != REPLAY)
+        for stage, way in order:
+            found.append(work.restore(stage, way, ways[way]))
+            log(f"{stage}, {way}: {found[-1].seconds:.2f} s, {found[-1].records:,} records read")
+    return found
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[str]:
+    """The folder over HTTP on loopback."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(directory)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def table(title: str, found: Sequence[Restored], made: Sequence[Compaction]) -> Table:
+    """Medians, and how often faster than the same stage's replay."""
+    shown = Table(title=title, box=SIMPLE_HEAD)
+    for heading in ("stage", "restored by", "seconds", "records read", "times as fast"):
+        shown.add_column(heading, justify="left" if heading in ("stage", "restored by") else "right")
+    for stage in dict.fromkeys(one.stage for one in found):
+        own = [one for one in found if one.stage == stage]
+        medians = {way: median(one.seconds for one in own if one.way == way) for way in (REPLAY, FILE, HTTP)}
+        for way, seconds in medians.items():
+            records = next(one.records for one in own if one.way == way)
+            shown.add_row(stage, way, f"{seconds:.2f}", f"{records:,}", f"{medians[REPLAY] / seconds:.1f}")
+    for one in made:
+        size = f"{one.entries:,} entries, {one.megabytes:,.0f} MB"
+        shown.add_row("Spark", f"{one.what}: {size}", f"{one.seconds:.2f}", f"{one.records:,}", "")
+    return shown
+
+
+def _told(log_file: Path, what: str) -> list[tuple[int, int]]:
+    text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
+    return [(int(at), int(count or 0)) for at, count in re.findall(rf"^{what} (\d+) ?(\d*)$", text, re.MULTILINE)]
+
+
+def _content(directory: Path) -> str:
+    """A digest of all stores' entries, in order."""
+    digest = hashlib.sha256()
+    for partition in range(PARTITIONS):
+        engine = RocksDictEngines().open(directory / f"0_{partition}" / "rocksdb" / STORE)
+        for key, value in engine.open(STORE).scan(None, None):
+            digest.update(b"%d %d " % (len(key), len(value)) + key + value)
+        engine.close()
+    return digest.hexdigest()
+

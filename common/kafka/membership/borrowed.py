@@ -1,0 +1,113 @@
+"""A membership that another process holds: what it commits under, told to those who work for it.
+
+*Guarantees*: a commit is refused once the lender's generation is over; nothing here joins, leaves or answers the group.
+*Assumes*: one owner thread; the lender keeps the membership alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+from kio.schema.heartbeat.v4 import HeartbeatResponse
+from kio.schema.offset_commit.v8 import OffsetCommitResponse
+from kio.static.protocol import ResponsePayload
+
+from milestones.common.clock import Clock
+from milestones.common.kafka.membership.commits import COMMIT
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
+from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
+from milestones.common.kafka.membership.protocol import commit_request, heartbeat_request
+from milestones.common.kafka.membership.reactions import (
+    CommitRetriableError,
+    Reaction,
+    StaleGenerationError,
+    explain,
+    failure,
+    reaction_to,
+)
+from milestones.common.kafka.membership.settings import MemberSettings
+from milestones.common.kafka.wire import Connect, ConnectionLostError, Connector
+from milestones.common.kafka.wire_settings import WireSettings
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+
+OVER = frozenset({Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBER})
+PAUSE_MS = 100
+
+
+@dataclass(frozen=True)
+class Loan:
+    """A member and its generation."""
+
+    member_id: str
+    generation: int
+
+
+class BorrowedMembership:
+    """*Owns*: a connection to the coordinator, made when it is first needed."""
+
+    def __init__(self, settings: MemberSettings, loan: Loan, clock: Clock, connect: Connect | None = None) -> None:
+        """`MembershipError` when this confluent-kafka isn't supported."""
+        verify_group_metadata_format()
+        wire = WireSettings.of(settings.client)
+        self._settings, self._loan, self._clock = settings, loan, clock
+        self._coordinator = Coordinator(
+            settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
+        )
+        self._confirmed_ms = clock.monotonic_ms()
+        self._over: StaleGenerationError | None = None
+
+    def metadata(self) -> bytes:
+        """For `send_offsets_to_transaction`."""
+        loan = self._loan
+        return group_metadata(self._settings.group_id, loan.generation, loan.member_id, self._settings.instance_id)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """An OffsetCommit under the generation; returns once the broker has it. Errors as of `GroupMember`."""
+        request = commit_request(self._settings, self._loan.generation, self._loan.member_id, offsets)
+        until_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            try:
+                return self._take(COMMIT, self._coordinator.call(request, OffsetCommitResponse))
+            except (ConnectionLostError, CoordinatorError) as error:
+                self._coordinator.forget()
+                if self._clock.monotonic_ms() >= until_ms:
+                    raise CommitRetriableError(f"the offsets weren't committed in {timeout_ms} ms: {error}") from error
+            self._clock.sleep_ms(PAUSE_MS)
+
+    def session_over(self) -> bool:
+        """Whether the group may have given the tasks to others by now. Asks for it by a heartbeat, unless it was told
+        within the last third of a session."""
+        if self._over is None and self._silent_ms() > self._settings.session_timeout_ms // 3:
+            self._beat()
+        return self._over is not None or self._silent_ms() > self._settings.session_timeout_ms
+
+    def _silent_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._confirmed_ms
+
+    def _beat(self) -> None:
+        request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
+        try:
+            self._take("Heartbeat", self._coordinator.call(request, HeartbeatResponse))
+        except StaleGenerationError as error:
+            self._over = error
+        except (ConnectionLostError, CoordinatorError):
+            self._coordinator.forget()
+
+    def _take(self, request: str, answer: ResponsePayload) -> None:
+        """The answer's meaning: an error, or the group knows us still."""
+        code = code_of(answer)
+        reaction = reaction_to(code)
+        if code is ErrorCode.none or (reaction is Reaction.REJOIN and request != COMMIT):
+            self._confirmed_ms = self._clock.monotonic_ms()
+        elif reaction in OVER or reaction is Reaction.REJOIN or code is ErrorCode.fenced_instance_id:
+            raise StaleGenerationError(f"{request}: {explain(code)}")
+        elif reaction in (Reaction.REFUSE, Reaction.FAIL):
+            raise failure(self._settings, request, code)
+        else:
+            raise CoordinatorError(request, code)
+
+    def close(self) -> None:
+        self._coordinator.forget()
+

@@ -1,0 +1,176 @@
+"""Where snapshots lie: any URL that `fsspec` knows. Extra `milestones[snapshots]`.
+
+*Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`;
+`publish` makes one visible in a single step, after all of its files are there.
+*Assumes*: a file system on which a file that was written can be read at once. Calls may take as long as the network
+does: nobody who has something else to do calls them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milestones.common.errors import ConfigError, StateError
+from milestones.common.records import TopicPartition
+from milestones.common.state.disk import make_directory
+from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
+
+log = logging.getLogger(__name__)
+
+LATEST, MANIFEST = "latest.json", "manifest.json"
+
+class SnapshotError(StateError):
+    """A snapshot that can't be read or written; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class LocalSnapshot:
+    """A snapshot whose files are on this machine, in a folder of their own."""
+
+    manifest: SnapshotManifest
+    directory: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """In the order of their keys."""
+        return [self.directory / file.name for file in self.manifest.files]
+
+    def remove(self) -> None:
+        """Delete what is left of it. Harmless when repeated."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class SnapshotRepository:
+    """The snapshots of all changelogs of one application below `url`."""
+
+    def __init__(self, url: str, application_id: str) -> None:
+        """`ConfigError` when the URL's kind isn't known here; nothing is read."""
+        self.url, self.application_id = url, application_id
+        try:
+            import fsspec
+        except ImportError as error:
+            reason = "needs the extra 'snapshots': pip install 'milestones[snapshots]'"
+            raise ConfigError("snapshot_url", url, reason) from error
+        try:
+            self._files, root = fsspec.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ConfigError("snapshot_url", url, f"can't be used: {error}") from error
+        self._root = f"{str(root).rstrip('/')}/{application_id}"
+
+    def newest(self, changelog: TopicPartition) -> SnapshotManifest | None:
+        """The newest snapshot of a changelog partition, None when there is none. `SnapshotError`,
+        `StateFormatError`."""
+        path = f"{self._place(changelog)}/{LATEST}"
+        with self._told("read", path):
+            try:
+                data = self._files.cat_file(path)
+            except FileNotFoundError:
+                return None
+        return SnapshotManifest.decode(data, path)
+
+    def fetch(
+        self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
+    ) -> LocalSnapshot:
+        """Copy the snapshot's files into a new folder in `directory`. `progress` is called with bytes that came; what
+        it raises ends it. `SnapshotError` when a file is missing, or isn't what was written."""
+        snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
+        make_directory(snapshot.directory)
+        try:
+            for file in manifest.files:
+                self._fetch(f"{self._folder(manifest)}/{file.name}", file, snapshot.directory / file.name, progress)
+        except BaseException:
+            snapshot.remove()
+            raise
+        return snapshot
+
+    def _fetch(self, path: str, file: SnapshotFile, target: Path, progress: Callable[[int], None]) -> None:
+        with self._told("read", path):
+            self._files.get_file(path, str(target), callback=_callback(progress))
+            progress(0)
+            with target.open("rb") as opened:
+                found = target.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != (file.bytes, file.sha256):
+            raise SnapshotError(f"{path} is damaged: {file.bytes} bytes with another checksum were written")
+
+    def publish(self, snapshot: LocalSnapshot) -> None:
+        """Make it the newest one of its partition, and remove those that nobody needs any more. `SnapshotError`."""
+        manifest = snapshot.manifest
+        folder, place = self._folder(manifest), self._place(TopicPartition(manifest.changelog, manifest.partition))
+        with self._told("write", folder):
+            self._files.makedirs(folder, exist_ok=True)
+            for path in snapshot.files:
+                self._files.put_file(str(path), f"{folder}/{path.name}")
+            self._files.pipe_file(f"{folder}/{MANIFEST}", manifest.encode())
+            # Renamed, so that no reader finds a part of it.
+            part = f"{place}/.{LATEST}-{uuid.uuid4().hex}"
+            self._files.pipe_file(part, manifest.encode())
+            self._files.mv(part, f"{place}/{LATEST}")
+        self._retire(place, manifest.created_ms)
+
+    def _retire(self, place: str, created_ms: int) -> None:
+        """Remove all that are older but the newest of them: somebody may be reading it."""
+        try:
+            entries = self._files.ls(place, detail=True)
+            folders = {str(entry["name"]).rstrip("/") for entry in entries if entry["type"] == "directory"}
+            older = sorted(folder for folder in folders if folder.rpartition("/")[2] < _name(created_ms))
+            for folder in older[:-1]:
+                self._files.rm(folder, recursive=True)
+        except Exception as error:
+            log.warning("old snapshots in %s can't be removed: %s", place, error)
+
+    def describe(self, manifest: SnapshotManifest) -> str:
+        """Where the snapshot lies."""
+        return self._folder(manifest)
+
+    def _place(self, changelog: TopicPartition) -> str:
+        return f"{self._root}/{changelog.topic}/{changelog.partition}"
+
+    def _folder(self, manifest: SnapshotManifest) -> str:
+        place = self._place(TopicPartition(manifest.changelog, manifest.partition))
+        return f"{place}/{_name(manifest.created_ms)}-{manifest.offset}-{manifest.id}"
+
+    @contextmanager
+    def _told(self, doing: str, path: str) -> Iterator[None]:
+        """File systems raise what they like; `AbandonedError` goes through."""
+        try:
+            yield
+        except (AbandonedError, StateError):
+            raise
+        except Exception as error:
+            raise SnapshotError(f"can't {doing} {path} at {self.url}: {type(error).__name__}: {error}") from error
+
+
+class AbandonedError(Exception):
+    """Nobody wants the snapshot any more: raised by `progress` to end a `fetch`."""
+
+
+def _callback(progress: Callable[[int], None]) -> Any:
+    from fsspec.callbacks import Callback
+
+    class Told(Callback):  # type: ignore[misc]  # fsspec has no types
+        def relative_update(self, inc: int = 1) -> None:
+            progress(inc)
+
+        def absolute_update(self, value: int) -> None:
+            progress(0)
+
+    return Told()
+
+
+def _name(created_ms: int) -> str:
+    """What the folders of that time begin with; in the order of time."""
+    return f"{created_ms:015d}"
+
+
+def described(path: Path, entries: int) -> SnapshotFile:
+    """The manifest's line about a file that was written."""
+    with path.open("rb") as opened:
+        return SnapshotFile(path.name, path.stat().st_size, entries, hashlib.file_digest(opened, "sha256").hexdigest())

@@ -1,0 +1,114 @@
+"""A snapshot: the content of one store partition up to an offset of its changelog, as sorted table files.
+
+    <url>/<application_id>/<changelog>/<partition>/
+        latest.json                         the manifest of the newest snapshot; replaced last
+        <time>-<offset>-<id>/manifest.json  the same, kept with its files
+        <time>-<offset>-<id>/00000.sst ...  what `sst.py` writes
+
+A snapshot is a shortcut, never the truth: what it doesn't fit, or can't be read, is restored from the changelog.
+
+*Guarantees*: `unfit` refuses every snapshot that would not give what the changelog gives. A deletion that the topic's
+compaction has forgotten meanwhile is one of the reasons: a reader of the tail would never meet it.
+*Assumes*: the clocks of whoever writes and whoever reads differ by less than a tenth of `delete.retention.ms`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from milestones.common.errors import StateFormatError
+from milestones.common.state.disk import is_plain_name
+from milestones.common.state.manifest import LAYOUTS
+from milestones.common.state.spec import StoreKind
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SnapshotFile:
+    """One table file. `sha256`: of its bytes, in hex."""
+
+    name: str
+    bytes: int
+    entries: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SnapshotManifest:
+    """What a snapshot is of.
+
+    `id` tells it from others of the same offset, such as another attempt's. `offset`: the changelog's next offset after
+    what is in it. `changelog_id`: Kafka's id of the topic, None where brokers tell none. `usable_until_ms`: wall clock;
+    None without an end.
+    """
+
+    id: str
+    application_id: str
+    store: str
+    kind: str
+    layout: int
+    changelog: str
+    changelog_id: str | None
+    partition: int
+    offset: int
+    created_ms: int
+    usable_until_ms: int | None
+    files: tuple[SnapshotFile, ...]
+
+    @property
+    def entries(self) -> int:
+        return sum(file.entries for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in self.files)
+
+    def encode(self) -> bytes:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> SnapshotManifest:
+        """`StateFormatError`, which says `where`, for what isn't a manifest of this format."""
+        try:
+            written = json.loads(data)
+            version = written.pop("format")
+            if version == FORMAT:
+                return cls._of(written)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StateFormatError(f"{where} isn't a snapshot's manifest ({type(error).__name__}: {error})") from error
+        raise StateFormatError(f"{where} has format {version!r}, and this version knows {FORMAT}")
+
+    @classmethod
+    def _of(cls, written: Mapping[str, Any]) -> SnapshotManifest:
+        known = {name: written[name] for name in cls.__dataclass_fields__}
+        files = tuple(
+            SnapshotFile(str(file["name"]), int(file["bytes"]), int(file["entries"]), str(file["sha256"]))
+            for file in written["files"]
+        )
+        if not all(is_plain_name(file.name) for file in files):
+            raise ValueError("the name of a file isn't that of an entry of its folder")
+        until = written["usable_until_ms"]
+        numbers = {name: int(known[name]) for name in ("layout", "partition", "offset", "created_ms")}
+        return cls(**{**known, **numbers, "usable_until_ms": None if until is None else int(until), "files": files})
+
+    def unfit(self, kind: StoreKind, now_ms: int) -> str | None:
+        """Why a store of this kind can't begin with it at this time (wall clock), None when it can."""
+        if (self.kind, self.layout) != (kind, LAYOUTS[kind]):
+            return f"it is of a {self.kind} store in layout {self.layout}, this is {kind} in layout {LAYOUTS[kind]}"
+        if self.usable_until_ms is not None and now_ms > self.usable_until_ms:
+            return "it is too old: the changelog may have forgotten deletions since (delete.retention.ms)"
+        return None
+
+    def misplaced(self, changelog_id: str | None, first: int, end: int) -> str | None:
+        """Why the changelog as it is now can't follow it, None when it can. `changelog_id`: Kafka's, None when unknown;
+        `first` and `end`: its offsets."""
+        if None not in (self.changelog_id, changelog_id) and self.changelog_id != changelog_id:
+            return f"it is of another topic of that name (topic id {self.changelog_id} then, {changelog_id} now)"
+        if not first <= self.offset <= end:
+            return f"it ends at offset {self.offset}, and the changelog can be read from {first} to {end}"
+        return None

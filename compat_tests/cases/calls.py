@@ -1,0 +1,87 @@
+"""Inputs whose processing takes its time or fails, as `apps/calls.py` reads it out of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from compat_tests.apps.calls import BEGINS, ENDS
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Place
+from milestones.flags import parse_milestones
+
+
+def threaded(world: World) -> bool:
+    """Whether user code runs on processing threads; else it holds up the stream thread."""
+    return "processing_threads" in parse_milestones(world.stage)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An input with a call in it. `end`: the file that lets it return, or succeed."""
+
+    place: Place
+    key: bytes
+    value: str
+    end: Path
+
+    @property
+    def sent(self) -> Sent:
+        return Sent(self.key, self.value.encode(), FIRST_TIMESTAMP)
+
+    def begins(self, app: Instance) -> None:
+        """Wait until it is being made."""
+        app.says(f"{BEGINS}{self.value}")
+
+    def ends(self, app: Instance) -> None:
+        """Wait until it has returned."""
+        app.says(f"{ENDS}{self.value}")
+
+    def has_ended(self, app: Instance) -> bool:
+        return f"{ENDS}{self.value}" in app.log()
+
+    def release(self) -> None:
+        """From now on it returns, or succeeds."""
+        self.end.touch()
+
+
+def taking(world: World, partition: int, ms: int) -> Call:
+    """One that takes so long, the first time that it is made."""
+    return _call(world, partition, f"take {ms} {_file(world)}", _file(world))
+
+
+def waiting(world: World, partition: int) -> Call:
+    """One that, the first time that it is made, runs until it is released."""
+    end = _file(world)
+    return _call(world, partition, f"wait {end} {_file(world)}", end)
+
+
+def failing(world: World, partition: int, text: str) -> Call:
+    """One that fails with `text` until it is released."""
+    end = _file(world)
+    return _call(world, partition, f"fail {text} {end}", end)
+
+
+def _file(world: World) -> Path:
+    return world.directory / f"call-{world.rng.getrandbits(64):016x}"
+
+
+def _call(world: World, partition: int, value: str, end: Path) -> Call:
+    topic = world.feeds["in"].topic
+    partitions = world.cluster.topics()[topic]
+    keys = (b"k%d" % number for number in count())
+    key = next(key for key in keys if partition_of(key, partitions) == partition)
+    return Call(Place(topic, partition), key, value, end)
+
+
+def committed_to_their_ends(world: World, places: Iterable[Place]) -> object:
+    """A condition: these inputs are processed, whatever is going on in others."""
+    committed, ends = world.committed(), world.cluster.ends(list(places))
+    behind = {str(place): committed.get(place) for place, end in ends.items() if committed.get(place, 0) < end}
+    return Not(f"committed {behind}") if behind else True

@@ -1,0 +1,194 @@
+"""A network that delays or loses what is said of a commit: how the transaction ended is found out, never guessed.
+
+What happens to the request that ends a transaction (EndTxn) and to its answer:
+
+| | the broker has ended the transaction | the client's first attempt |
+|---|---|---|
+| `late` | yes | is answered when nobody waits any more |
+| `lost` | yes | is never answered |
+| `cut before` | no | its connection breaks, the request is gone |
+| `cut after` | yes | its connection breaks, the answer is gone |
+| `sent late` | yes, twice | its connection breaks; the request arrives behind that of the second attempt |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.apps.topologies import WAITING
+from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.steps import TOLERANT, await_outputs, proxy_of, standing
+from compat_tests.containers.faults import Fault, Side
+from compat_tests.containers.frames import Api
+from compat_tests.containers.proxy import KafkaProxy
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import Standing, in_place
+
+pytestmark = pytest.mark.broker_faults
+
+SOCKET_MS = 2_000
+LATE_S = 3.0
+LATE_ENDS = 3
+SETTINGS = {
+    "session_timeout_ms": 60_000,
+    "producer_socket_timeout_ms": SOCKET_MS,
+    "group_instance_id": "one",  # one that was killed is back at once
+    "num_stream_threads": 1,
+}
+
+
+def late(proxy: KafkaProxy) -> Fault:
+    return proxy.delay(LATE_S, Api.END_TXN, Side.ANSWER, times=1)
+
+
+def lost(proxy: KafkaProxy) -> Fault:
+    return proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
+
+
+def cut_before(proxy: KafkaProxy) -> Fault:
+    return proxy.lose(Api.END_TXN, Side.REQUEST, times=1)
+
+
+def cut_after(proxy: KafkaProxy) -> Fault:
+    return proxy.lose(Api.END_TXN, Side.ANSWER, times=1)
+
+
+ONCE: dict[str, Callable[[KafkaProxy], Fault]] = {
+    "cut after": cut_after,
+    "cut before": cut_before,
+    "late": late,
+    "lost": lost,
+}
+TOPOLOGIES = ["count", pytest.param("later", marks=pytest.mark.full)]
+"""Commits of `later` are of what only punctuation has done: their offsets don't move, so these can't tell how one
+ended."""
+
+
+def started(world: World, topology: str) -> Instance:
+    """An application that reaches the broker through the proxy, at work."""
+    world.create(out=2)
+    world.input("in", 2)
+    app = world.instance(topology, bootstrap_servers=proxy_of(world).bootstrap_servers, **SETTINGS).start()
+    world.group_is(app)
+    return app
+
+
+def finish(world: World, app: Instance, before: Standing) -> None:
+    """More input, all of it processed; then the judgement. On a stage that tolerates it nothing has moved."""
+    feed, flow = world.feeds["in"], COUNT if app.topology == "count" else COPY
+    with world.outputs() as outputs:
+        feed.send(world.records(200, keys=100))
+        await_outputs(world, outputs, len(feed.rows))
+    world.processed()
+    after = standing(world, app)
+    app.stop()
+    judge(world, flow, crashed=True)
+    if flow is COPY:
+        hold(judge_disks(world, WAITING))
+    if world.has(TOLERANT):
+        hold(in_place(before, after))
+
+
+@pytest.mark.parametrize("what", ["cut after", *(pytest.param(one, marks=pytest.mark.full) for one in [*ONCE][1:])])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_commit_whose_answer_does_not_come_is_made_once(exact_world: World, topology: str, what: str) -> None:
+    world = exact_world
+    app = started(world, topology)
+    feed = world.feeds["in"]
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    before = standing(world, app)
+    fault = ONCE[what](proxy_of(world))
+    fed_until(world, app, lambda: fault.hits > 0)
+    world.processed()
+    fault.end()
+    finish(world, app, before)
+
+
+@pytest.mark.parametrize(
+    "side", [Side.ANSWER, pytest.param(Side.REQUEST, marks=pytest.mark.full)], ids=["made", "not made"]
+)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_how_a_commit_has_ended_that_is_never_answered_is_found_out(
+    exact_world: World, topology: str, side: Side
+) -> None:
+    """Every attempt to end the transaction fails, until the application takes another way: a new producer."""
+    world = exact_world
+    app = started(world, topology)
+    proxy, feed = proxy_of(world), world.feeds["in"]
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    before = standing(world, app)
+    ends, begins = proxy.lose(Api.END_TXN, side), proxy.delay(0, Api.INIT_PRODUCER_ID)
+    fed_until(world, app, lambda: begins.hits > 0)
+    ends.end()
+    finish(world, app, before)
+
+
+def fed_until(world: World, app: Instance, met: Callable[[], bool]) -> None:
+    """Until the fault has met something: of a count a commit of input, of punctuations one of theirs alone."""
+    if app.topology == "count":
+        world.feeds["in"].send(world.records(300, keys=100))
+    world.wait(met, "the network meets a commit")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", Side, ids=["not made", "made"])
+def test_a_process_that_is_killed_while_it_waits_for_the_answer_finds_out_when_it_is_back(
+    exact_world: World, side: Side
+) -> None:
+    world = exact_world
+    app = started(world, "count")
+    feed, proxy = world.feeds["in"], proxy_of(world)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    fault = proxy.hold(Api.END_TXN, side)
+    feed.send(world.records(500, keys=100))
+    fault.wait()
+    app.kill()
+    fault.end()
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.full
+def test_an_end_that_arrives_behind_its_repetition_ends_no_later_transaction(exact_world: World) -> None:
+    world = exact_world
+    if not world.has(TOLERANT):
+        pytest.skip("its producer keeps its epoch when a connection breaks, as Kafka Streams' does")
+    app = started(world, "count")
+    meet_late_ends(world, app)
+    world.processed()
+    app.stop()
+    judge(world, COUNT, crashed=True)
+
+
+def meet_late_ends(world: World, app: Instance) -> None:
+    """With Kafka's old transactions (KIP-890 ends that) nothing in the request says which transaction it means: the
+    defence is a producer with an epoch of its own after each connection that broke. Without it, what the next
+    transaction has sent so far is committed without its offsets, and sent again after a crash."""
+    feed, proxy = world.feeds["in"], proxy_of(world)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    with world.outputs() as outputs:
+        for _ in range(LATE_ENDS):
+            held = proxy.hold(Api.END_TXN, Side.REQUEST, times=1)
+            feed.send(world.records(100, keys=100))
+            held.wait()
+            proxy.disconnect("*producer*")
+            await_outputs(world, outputs, len(feed.rows))
+            offsets = proxy.hold(Api.ADD_OFFSETS_TO_TXN, Side.REQUEST, times=1)
+            feed.send(world.records(100, keys=100))
+            offsets.wait()  # outputs are in the next transaction
+            held.end()
+            app.kill()
+            offsets.end()
+            app.start()
+            await_outputs(world, outputs, len(feed.rows))

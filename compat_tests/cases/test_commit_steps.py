@@ -1,0 +1,151 @@
+"""Each step of a commit, met by a process or a broker that dies there or stands still.
+
+Exactly once stays exact, at least once loses nothing, no store is wiped, and what is restored after a crash is at most
+what the disk didn't have yet: of one commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import (
+    COMMIT_STEPS,
+    IN_TRANSACTION,
+    PATIENT,
+    TOLERANT,
+    Crash,
+    armed,
+    await_outputs,
+    await_timed_out,
+    crash,
+    feed_until_it_dies,
+    feed_until_it_stands,
+    standing,
+    uncommitted_tail,
+)
+from compat_tests.harness.brokers import Broker
+from compat_tests.harness.judge import judge
+from compat_tests.harness.stores import identities
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import Standing, in_place, kept, no_more_than
+
+TIMES = 3
+"""How often each fault meets each step in the full selection."""
+AWAY_S = 4.0
+
+once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, marks=pytest.mark.full)])
+
+
+def full_but(*short: str) -> list[object]:
+    """The steps; those of the short selection are named."""
+    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
+
+
+@once_or_more
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", group_instance_id="one")
+    crashes, restored = list[Crash](), list[Counter[str]]()
+    for _ in range(times):
+        app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
+        feed_until_it_dies(world, feed, app)
+        restored.append(app.restored())
+        crashes.append(crash(world))
+    stores = identities(app.state_dir, world.application_id)
+    app.start()
+    world.processed()
+    restored.append(app.restored())
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    hold(kept(stores, identities(app.state_dir, world.application_id)))
+    for before, after in zip(crashes, restored[1:], strict=True):
+        tail = uncommitted_tail(world, before)
+        print(f"{world.stage}, {step}: restored {dict(after)}, not on disk at most {dict(tail)}")
+        hold(no_more_than(tail, after))
+
+
+@once_or_more
+@pytest.mark.parametrize("step", full_but("commit.after-flush"))
+def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
+    exact_world: World, step: str, times: int
+) -> None:
+    world = exact_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", **PATIENT).start(fault=armed(step, "stop", times))
+    before: Standing | None = None
+    with world.outputs() as outputs:
+        for number in range(1, times + 1):
+            feed_until_it_stands(world, feed, app)
+            before = before or standing(world, app)
+            await_timed_out(world, number if step in IN_TRANSACTION else 0)
+            seen, began = outputs.poll(), time.monotonic()
+            app.resume()
+            await_outputs(world, outputs, seen + 1)
+            print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
+        feed.send(world.records(500, keys=50))
+        world.processed()
+    app.must_live()
+    assert before is not None
+    after = standing(world, app)
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    if world.has(TOLERANT) or step not in IN_TRANSACTION:
+        hold(in_place(before, after))
+    else:
+        hold(kept(before.stores, after.stores))
+        assert after.generation > before.generation
+
+
+def kill(broker: Broker) -> Callable[[], None]:
+    broker.kill()
+    return broker.start
+
+
+def pause(broker: Broker) -> Callable[[], None]:
+    broker.pause()
+    return broker.resume
+
+
+OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"killed": (kill, TIMES), "away": (pause, 1)}
+"""What happens to the broker, which is the coordinator of group and transactions: returns what ends it; how often."""
+
+
+@pytest.mark.full
+@pytest.mark.broker_faults
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
+    world: World, outage: str, step: str
+) -> None:
+    strike, times = OUTAGES[outage]
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", session_timeout_ms=60_000).start(fault=armed(step, "stop", times))
+    before: Standing | None = None
+    for _ in range(times):
+        feed_until_it_stands(world, feed, app)
+        before = before or standing(world, app)
+        back = strike(world.broker)
+        app.resume()
+        if outage == "away":
+            over = time.monotonic() + AWAY_S
+            world.wait(lambda over=over: time.monotonic() > over, "calls to the broker have timed out")  # type: ignore[misc]
+        back()
+    feed.send(world.records(500, keys=50))
+    world.processed()
+    app.must_live()
+    assert before is not None
+    after = standing(world, app)
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    if world.has(TOLERANT) and world.exactly_once:
+        hold(in_place(before, after))

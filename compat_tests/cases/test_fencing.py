@@ -1,0 +1,264 @@
+"""Producers that are fenced, by Kafka's clock or by a successor: who goes on in place, who rejoins, who must stop."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.apps.topologies import WAITING
+from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.steps import (
+    COMMIT_STEPS,
+    PATIENT,
+    TOLERANT,
+    TRANSACTION_MS,
+    asleep,
+    await_outputs,
+    feed_until_it_stands,
+    standing,
+)
+from compat_tests.harness import brokers
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, new_world, stop_all
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.group import at_most_generations
+from compat_tests.oracles.in_place import in_place
+from compat_tests.oracles.transactions import none_older
+
+LOOKED_S = 8.0
+"""The suite's brokers look for transactions that are too old every 7 s."""
+CONFIG_ERROR = 2
+"""The exit code."""
+TRANSACTIONS = 4
+"""So many say how long each may be open."""
+
+
+def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_none_open(exact_world: World) -> None:
+    world = exact_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", **PATIENT).start()
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    topics = [world.topic("out"), world.topic("counts-changelog")]
+
+    def none_open() -> object:
+        found = world.cluster.open_transactions(topics)
+        return not found or Not(str(found))
+
+    world.wait(none_open, "the last commit's markers are written")
+    over = time.monotonic() + TRANSACTION_MS / 1000 + LOOKED_S
+
+    def idle() -> bool:
+        assert none_open() is True
+        return time.monotonic() > over
+
+    world.wait(idle, "Kafka has looked for transactions that are too old")
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+    hold(
+        at_most_generations(world.history().generations, 1),
+        none_older(world.transactions(), TRANSACTION_MS // 2 + int(PATIENT["commit_interval_ms"])),
+    )
+
+
+FORGETFUL = {
+    "transactional.id.expiration.ms": "2000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    "producer.id.expiration.ms": "2000",
+    "producer.id.expiration.check.interval.ms": "500",
+}
+"""Kafka's defaults are 7 days, an hour, a day and 10 minutes."""
+
+
+@pytest.fixture
+def forgetful_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
+) -> Iterator[World]:
+    """On a broker of its own, which forgets producers that are idle."""
+    choice = request.config.option.broker
+    if not broker.has_faults:
+        pytest.skip("a broker of yours forgets producers when it likes")
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    with (
+        brokers.running(choice, directory, FORGETFUL) as own,
+        new_world(own, request.node.name, stage, "exactly_once_v2", request.config.option.seed, tmp_path) as world,
+    ):
+        request.node.world = world
+        yield world
+
+
+@pytest.mark.full
+def test_an_application_that_is_idle_until_kafka_forgets_its_transactional_ids_goes_on(forgetful_world: World) -> None:
+    world = forgetful_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", session_timeout_ms=60_000).start()
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    before = standing(world, app)
+    world.wait(world.expired, "Kafka forgets the transactional id")
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    app.must_live()
+    after = standing(world, app)
+    app.stop()
+    judge(world, COUNT)
+    if world.has(TOLERANT):
+        hold(in_place(before, after))
+
+
+@pytest.mark.full
+def test_a_process_that_sleeps_until_its_group_and_kafka_have_forgotten_it_spoils_nothing(
+    forgetful_world: World,
+) -> None:
+    """Its transactional id is nobody's then, so nothing fences it but its generation (KAFKA-18019)."""
+    world = forgetful_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("count", "sleeper").start(), world.instance("count", "other").start()
+    world.group_is(sleeper, other)
+    with world.outputs() as outputs:
+        feed.send(world.records(2_000, keys=100))
+        await_outputs(world, outputs, 500)
+        sleeper.pause()
+        world.group_is(other)
+        world.inputs_processed()
+        world.wait(world.expired, "Kafka forgets the transactional id")
+        feed.send(world.records(500, keys=100))
+        sleeper.resume()
+        world.group_is(sleeper, other)
+        feed.send(world.records(500, keys=100))
+        world.processed()
+    stop_all([sleeper, other])
+    judge(world, COUNT, crashed=True)
+
+
+def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_are(exact_world: World) -> None:
+    """`commit_interval_ms` at its very limit."""
+    world = exact_world
+    timeout_ms = 4_000
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance("count", transaction_timeout_ms=timeout_ms, commit_interval_ms=timeout_ms).start()
+
+    def enough() -> object:
+        feed.send(world.records(20, keys=50))
+        ended = [one for one in world.transactions() if one.ended_ms is not None]
+        return len(ended) >= TRANSACTIONS or Not(f"{len(ended)} transactions have ended")
+
+    world.wait(enough, f"{TRANSACTIONS} transactions under load")
+    world.processed()
+    app.stop()
+    past = world.transactions()
+    print(f"{world.stage}: transactions were open for {max(one.open_ms or 0 for one in past)} ms at most")
+    judge(world, COUNT)
+    hold(none_older(past, timeout_ms // 2 + 500), at_most_generations(world.history().generations, 1))
+
+
+def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(exact_world: World) -> None:
+    """A state directory that was copied: both have its process id, from which the transactional ids are made."""
+    world = exact_world
+    if not world.has(TOLERANT):
+        pytest.skip("each takes the id from the other, and rejoins, for ever")
+    world.create(out=4)
+    feed = world.input("in", 4)
+    pair = one, other = world.instance("count", "one"), world.instance("count", "other")
+    feed.send(world.records(500, keys=100))
+    one.start()
+    world.processed()
+    one.stop()
+    shutil.copytree(one.state_dir, other.state_dir)
+    for each in pair:
+        each.start()
+        each.may_end = True
+
+    def ended() -> object:
+        feed.send(world.records(20, keys=100))
+        return any(not each.running for each in pair) or Not("both go on")
+
+    world.wait(ended, "one of the two ends")
+    loser = one if not one.running else other
+    loser.dies(CONFIG_ERROR)
+    told = loser.log_tail()
+    assert "another process uses the transactional id" in told
+    assert "state_dir" in told
+    for each in pair:
+        if each.running:
+            each.ask_to_stop()
+            each.wait()
+    one.start()
+    world.processed()
+    one.stop()
+    judge(world, COUNT, crashed=True)
+
+
+# ---- zombies
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
+    world: World, step: str
+) -> None:
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("count", "sleeper"), world.instance("count", "other")
+    sleeper.start(fault=f"{step}:stop:4")
+    feed_until_it_stands(world, feed, sleeper)
+    other.start()
+    with asleep(world, sleeper) as nap:
+        world.group_is(other)
+        feed.send(world.records(500, keys=50))
+        world.inputs_processed()
+    world.group_is(sleeper, other)
+    feed.send(world.records(500, keys=50))
+    world.processed()
+    sleeper.must_live()
+    stop_all([sleeper, other])
+    judge(world, COUNT, crashed=True, asleep=[nap])
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_done(world: World) -> None:
+    """Its offsets don't move any more: nothing but the member's generation can tell Kafka that it is a zombie."""
+    world.create(out=2)
+    feed = world.input("in", 2)
+    sleeper, other = world.instance("later", "sleeper").start(), world.instance("later", "other").start()
+    world.group_is(sleeper, other)
+    feed.send(world.records(600, keys=100))
+    world.inputs_processed()
+    pause_between_transactions(world, sleeper)
+    with world.outputs() as outputs:
+        world.group_is(other)
+        await_outputs(world, outputs, len(feed.rows) - 100)
+        sleeper.resume()
+        world.group_is(sleeper, other)
+        await_outputs(world, outputs, len(feed.rows))
+    stop_all([sleeper, other])
+    judge(world, COPY, crashed=True, zombies=True)
+    if world.exactly_once:
+        hold(judge_disks(world, WAITING))
+
+
+def pause_between_transactions(world: World, sleeper: Instance) -> None:
+    """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
+    topics = [topic for topic in world.cluster.topics() if topic.startswith(world.application_id)]
+
+    def paused() -> object:
+        sleeper.pause()
+        if not world.cluster.open_transactions(topics):
+            return True
+        sleeper.resume()
+        return Not("a transaction is open")
+
+    world.wait(paused, "no transaction is open while the process stands still")

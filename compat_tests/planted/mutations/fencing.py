@@ -1,0 +1,165 @@
+"""Producers that are fenced, and commits whose end isn't known: a zombie that commits, guesses, wiped stores,
+transactions that stay open.
+
+*Guarantees*: as `mutations/__init__.py`.
+*Assumes*: every transaction is begun, given its offsets and ended by `OutputProducer`; with fencing tolerance
+`ResolvedTransaction` asks `outcome` how one ended, and `InPlaceRecovery` answers errors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from compat_tests.planted.mutations import around, mutation
+from milestones.baseline.tasks import ThreadTasks
+from milestones.common.kafka.membership import GroupMember, Lost, StaleGenerationError
+from milestones.common.kafka.membership.metadata import PREFIX, _build
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.state.local import TaskState
+from milestones.m3_fencing_tolerance import transaction
+from milestones.m3_fencing_tolerance.outcome import Outcome
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+
+HELD: list[object] = []
+"""What this process never lets go."""
+
+
+def deaf() -> None:
+    """A member doesn't hear that it was given up, and goes on under its last generation."""
+
+    @around(GroupMember, "poll")
+    def poll(original: Any, member: Any) -> list[Any]:
+        events = original(member)
+        member.deaf = getattr(member, "deaf", False) or any(isinstance(event, Lost) for event in events)
+        return [] if member.deaf else events
+
+    @around(GroupMember, "metadata")
+    def metadata(original: Any, member: Any) -> bytes:
+        try:
+            member.last = original(member)
+        except StaleGenerationError:
+            member.deaf = True
+        last: bytes = member.last
+        return last
+
+
+@mutation
+def a_zombie_commits() -> None:
+    """Who was given up commits under no generation at all, which Kafka doesn't fence."""
+    deaf()
+
+    @around(OutputProducer, "send_offsets")
+    def send_offsets(original: Any, producer: Any, offsets: Any, metadata: bytes, timeout_ms: int) -> None:
+        group = metadata[len(PREFIX) + 4 :].partition(b"\0")[0].decode()
+        original(producer, offsets, _build(group, -1, "", None), timeout_ms)
+
+
+@mutation
+def punctuations_commit_without_offsets() -> None:
+    """Offsets that didn't move aren't sent: what is committed then has none, and isn't fenced."""
+    deaf()
+    sent: dict[Any, int] = {}
+
+    @around(OutputProducer, "send_offsets")
+    def send_offsets(original: Any, producer: Any, offsets: Any, *more: Any) -> None:
+        moved = {partition: at for partition, at in offsets.items() if sent.get(partition) != at.offset}
+        sent.update({partition: at.offset for partition, at in moved.items()})
+        original(producer, moved, *more)
+
+
+def guessing(guess: Outcome) -> None:
+    """A commit without an answer ended like this."""
+    transaction.outcome = lambda *_: guess  # type: ignore[assignment]
+
+
+@mutation
+def an_unknown_end_counts_as_committed() -> None:
+    """Nobody looks at what is committed."""
+    guessing(Outcome.COMMITTED)
+
+
+@mutation
+def an_unknown_end_counts_as_rolled_back() -> None:
+    """Nobody looks at what is committed."""
+    guessing(Outcome.ROLLED_BACK)
+
+
+@mutation
+def a_producer_goes_on_after_a_lost_connection() -> None:
+    """The end of a transaction that was sent twice may come late, and ends the next one of the same epoch."""
+    OutputProducer.disconnected = property(lambda _: False)  # type: ignore[assignment,method-assign]
+
+
+@mutation
+def recovery_wipes_stores() -> None:
+    """A recovery makes the first store of each task empty, to be restored from the beginning."""
+
+    @around(ThreadTasks, "roll_back")
+    def roll_back(original: Any, tasks: Any) -> None:
+        processing = list(tasks.processing.values())
+        original(tasks)
+        for task in processing:
+            tasks.rebuild(task.id, task.subtopology.stores[0].name, "a planted wipe")
+
+
+@mutation
+def recovery_gives_tasks_up() -> None:
+    """A recovery never stays in place: all tasks are closed, and the thread rejoins."""
+
+    @around(InPlaceRecovery, "recover")
+    def recover(original: Any, *arguments: Any) -> bool:
+        original(*arguments)
+        return False
+
+
+@mutation
+def stores_are_wiped_after_a_crash() -> None:
+    """A store that wasn't closed is removed when it is to be opened, as if it couldn't be trusted."""
+    closed = "closed-cleanly"
+
+    @around(TaskState, "open")
+    def open_(original: Any, state: Any, spec: Any) -> None:
+        if not (state.path / closed).exists():
+            shutil.rmtree(state.path / "rocksdb" / spec.name, ignore_errors=True)
+        original(state, spec)
+
+    @around(TaskState, "close")
+    def close(original: Any, state: Any) -> None:
+        original(state)
+        (state.path / closed).touch()
+
+
+@mutation
+def a_transaction_stays_open() -> None:
+    """Behind each commit something is sent in the next transaction, which is aborted when there is something to commit,
+    and not when the producer is closed."""
+    topics: list[str] = []
+
+    @around(OutputProducer, "send")
+    def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> None:
+        topics[:] = [fields[0] for fields in outputs if fields[0] not in changelogs][:1] or topics
+        original(producer, task, outputs, changelogs, **named)
+
+    @around(OutputProducer, "commit")
+    def commit(original: Any, producer: Any, timeout_ms: int) -> None:
+        original(producer, timeout_ms)
+        if topics:
+            producer._producer.begin_transaction()
+            producer._producer.produce(topics[0], b"left", partition=0)
+            producer._producer.flush(10)
+            producer.left = True
+
+    @around(OutputProducer, "begin")
+    def begin(original: Any, producer: Any) -> None:
+        if getattr(producer, "left", False):
+            producer.left = False
+            producer._producer.abort_transaction(10)
+        original(producer)
+
+    @around(OutputProducer, "close")
+    def close(original: Any, producer: Any, *arguments: Any) -> None:
+        if getattr(producer, "left", False):
+            HELD.append(producer)
+        else:
+            original(producer, *arguments)

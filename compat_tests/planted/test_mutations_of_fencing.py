@@ -1,0 +1,193 @@
+"""A runtime that answers fencing wrongly, from the application's process to the judgement: each mutation is seen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.steps import (
+    PATIENT,
+    TOLERANT,
+    await_outputs,
+    await_timed_out,
+    crash,
+    feed_until_it_dies,
+    feed_until_it_stands,
+    proxy_of,
+    standing,
+    uncommitted_tail,
+)
+from compat_tests.cases.test_commit_answers import meet_late_ends
+from compat_tests.cases.test_fencing import pause_between_transactions
+from compat_tests.containers.faults import Side
+from compat_tests.containers.frames import Api
+from compat_tests.harness.judge import judge_transactions
+from compat_tests.harness.stores import identities
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import kinds
+from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.in_place import in_place, kept, no_more_than
+from compat_tests.oracles.transactions import none_older, none_timed_out
+from compat_tests.planted.conftest import EOS, Break, BrokenWorld
+from compat_tests.planted.mutated import NOTHING
+from compat_tests.planted.test_mutations import judged
+
+pytestmark = pytest.mark.full
+
+MOST_MS = 1_000
+"""Of a transaction that is committed every 500 ms."""
+
+
+def tolerant(mutated: BrokenWorld) -> World:
+    """The world, of a stage with the part that the mutation breaks."""
+    if not mutated.world.has(TOLERANT):
+        pytest.skip(f"the part that is broken belongs to {TOLERANT}")
+    return mutated.world
+
+
+@pytest.mark.parametrize(
+    ("mutation", "topology", "flow"),
+    [("a-zombie-commits", "count", COUNT), ("punctuations-commit-without-offsets", "later", COPY)],
+)
+def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: str, flow: Flow) -> None:
+    mutated = broken(mutation, EOS)
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    zombie, other = mutated.instance(topology, "zombie").start(), world.instance(topology, "other").start()
+    world.group_is(zombie, other)
+    feed.send(world.records(600, keys=100))
+    world.inputs_processed()
+    pause_between_transactions(world, zombie)
+    with world.outputs() as outputs:
+        world.group_is(other)
+        if flow is COUNT:
+            feed.send(world.records(300, keys=100))
+        await_outputs(world, outputs, len(feed.rows))
+        zombie.resume()
+        await_outputs(world, outputs, len(feed.rows) + 1)
+    zombie.kill()
+    other.stop()
+    assert "duplicate" in judged(world, flow, crashed=True)
+
+
+@pytest.mark.broker_faults
+@pytest.mark.parametrize(
+    ("mutation", "side", "kind"),
+    [
+        ("an-unknown-end-counts-as-committed", Side.REQUEST, "lost"),
+        ("an-unknown-end-counts-as-rolled-back", Side.ANSWER, "wrong-value"),
+        (NOTHING, Side.REQUEST, None),
+        (NOTHING, Side.ANSWER, None),
+    ],
+)
+def test_a_guess_about_the_end_of_a_commit_is_found(
+    broken: Break, mutation: str, side: Side, kind: str | None
+) -> None:
+    mutated = broken(mutation, EOS)
+    world = tolerant(mutated)
+    proxy = proxy_of(world)
+    world.create(out=2)
+    feed = world.input("in", 2)
+    settings = {"session_timeout_ms": 60_000, "producer_socket_timeout_ms": 2_000}
+    app = mutated.instance("count", bootstrap_servers=proxy.bootstrap_servers, **settings).start()
+    feed.send(world.records(300, keys=50))
+    world.processed()
+    ends, begins = proxy.lose(Api.END_TXN, side), proxy.delay(0, Api.INIT_PRODUCER_ID)
+    feed.send(world.records(300, keys=50))
+    begins.wait()
+    ends.end()
+    feed.send(world.records(300, keys=50))
+    world.processed()
+    app.stop()
+    found = judged(world, crashed=True)
+    assert kind in found if kind is not None else found == set()
+
+
+@pytest.mark.broker_faults
+def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
+    mutated = broken("a-producer-goes-on-after-a-lost-connection", EOS)
+    world = tolerant(mutated)
+    world.create(out=2)
+    world.input("in", 2)
+    app = mutated.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
+    meet_late_ends(world, app.start())
+    world.processed()
+    app.stop()
+    assert "duplicate" in judged(world, crashed=True)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "expected"),
+    [
+        ("recovery-wipes-stores", {"wiped", "restored"}),
+        ("recovery-gives-tasks-up", {"rejoined", "reopened"}),
+        (NOTHING, set()),
+    ],
+)
+def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
+    mutated = broken(mutation, EOS)
+    world = tolerant(mutated)
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = mutated.instance("count", **PATIENT).start(fault="commit.after-flush:stop:4")
+    feed_until_it_stands(world, feed, app)
+    before = standing(world, app)
+    await_timed_out(world, 1)
+    app.resume()
+    world.processed()
+    found = kinds(in_place(before, standing(world, app)))
+    app.stop()
+    assert found >= expected
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "expected"),
+    [("stores-are-wiped-after-a-crash", {"restored-more", "wiped"}), (NOTHING, set())],
+)
+def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
+    mutated = broken(mutation, EOS)
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = mutated.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
+    feed_until_it_dies(world, feed, app)
+    at, stores = crash(world), identities(app.state_dir, world.application_id)
+    app.start()
+    world.processed()
+    restored = app.restored()
+    app.stop()
+    found = no_more_than(uncommitted_tail(world, at), restored)
+    assert kinds(found + kept(stores, identities(app.state_dir, world.application_id))) == expected
+
+
+def test_a_transaction_that_is_left_open_is_found(broken: Break) -> None:
+    world = lived(broken("a-transaction-stays-open", EOS), idle=False)
+    assert kinds(judge_transactions(world, exact=True)) == {"left-open"}
+
+
+def test_a_transaction_that_stays_open_while_its_application_idles_is_found(broken: Break) -> None:
+    world = lived(broken("a-transaction-stays-open", EOS), idle=True)
+    assert {"timed-out", "too-old"} <= kinds(
+        none_timed_out(world.transactions()) + none_older(world.transactions(), MOST_MS)
+    )
+
+
+def lived(mutated: BrokenWorld, *, idle: bool) -> World:
+    """One life, with much idleness at its end or none."""
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = mutated.instance("count", **PATIENT).start()
+    feed.send(world.records(300, keys=50))
+    with world.outputs() as outputs:
+        await_outputs(world, outputs, 1)
+    if idle:
+        over = time.monotonic() + 1
+        world.wait(lambda: time.monotonic() > over, "nothing is to do")
+        await_timed_out(world, 1)
+    app.stop()
+    return world

@@ -1,0 +1,154 @@
+"""Broken processing threads, from the application's process over Kafka to the judgement: each mutation is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compat_tests.apps.waits import WAITED
+from compat_tests.cases.calls import Call, committed_to_their_ends, failing, threaded, waiting
+from compat_tests.cases.flows import CALLS, COUNT
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+from compat_tests.oracles.findings import PromiseBrokenError, kinds
+from compat_tests.oracles.flows import Flow
+from compat_tests.planted.conftest import EOS, Break
+from compat_tests.planted.mutated import NOTHING
+
+PARTITIONS, KEYS = 2, 20
+ROLLED_BACK = "tasks go on from their last commit"
+
+
+def judged(world: World, flow: Flow = CALLS) -> set[str]:
+    """The kinds of what the judgement finds."""
+    try:
+        judge(world, flow, crashed=True)
+    except PromiseBrokenError as broken:
+        return kinds(broken.findings)
+    return set()
+
+
+def shows(kind: str, found: set[str]) -> None:
+    """This kind is among what was found; with none, nothing was."""
+    assert kind in found if kind else not found, found
+
+
+def started(
+    broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
+) -> tuple[World, Instance]:
+    """An instance with processing threads, and some input."""
+    mutated = broken(mutation, EOS)
+    world = mutated.world
+    if not threaded(world):
+        pytest.skip("it has no processing threads")
+    world.create(out=PARTITIONS)
+    world.input("in", PARTITIONS)
+    app = mutated.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
+    app.start(fault, watch=True)
+    load(world)
+    return world, app
+
+
+def running(broken: Break, mutation: str, fault: str | None = None) -> tuple[World, Instance]:
+    """The same, once that is processed."""
+    world, app = started(broken, mutation, fault=fault)
+    world.processed()
+    return world, app
+
+
+def load(world: World) -> None:
+    world.feeds["in"].send(world.records(40, KEYS))
+
+
+def beside(world: World, calls: Sequence[Call]) -> None:
+    """Input for all tasks, processed and committed by those that aren't in these calls."""
+    load(world)
+    rest = set(world.cluster.places([world.feeds["in"].topic])) - {call.place for call in calls}
+    world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
+
+
+def in_a_call(world: World, app: Instance) -> Call:
+    """The first task's; it runs until it is released."""
+    call = waiting(world, 0)
+    world.feeds["in"].send([call.sent])
+    call.begins(app)
+    return call
+
+
+@pytest.mark.parametrize(
+    ("mutation", "kind"),
+    [("half-a-record-is-committed", "duplicate"), pytest.param(NOTHING, "", marks=pytest.mark.full)],
+)
+def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: str, kind: str) -> None:
+    world, app = running(broken, mutation)
+    beside(world, [in_a_call(world, app)])
+    app.kill()
+    app.start()
+    world.processed()
+    app.stop()
+    shows(kind, judged(world))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mutation", "kind"), [("a-void-result-is-sent-after-all", "duplicate"), (NOTHING, "")])
+def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: str, kind: str) -> None:
+    world, app = running(broken, mutation, fault="commit.after-flush:abort:12")
+    call = in_a_call(world, app)
+
+    def rolled_back() -> object:
+        load(world)
+        return ROLLED_BACK in app.log() or Not("no commit was aborted")
+
+    world.wait(rolled_back, "a commit is aborted")
+    call.release()
+    call.ends(app)
+    world.processed()
+    app.stop()
+    shows(kind, judged(world))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutation", "kind"), [("a-task-that-failed-is-never-given-back", "unprocessed"), (NOTHING, "")]
+)
+def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, kind: str) -> None:
+    world, app = running(broken, mutation)
+    call = failing(world, 0, "no-answer")
+    world.feeds["in"].send([call.sent])
+    beside(world, [call])
+    call.release()
+    if mutation == NOTHING:
+        world.processed()
+    app.kill()
+    shows(kind, judged(world))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mutation", ["commits-wait-for-user-code", NOTHING])
+def test_a_commit_that_waits_for_user_code_is_found(broken: Break, mutation: str) -> None:
+    world, app = running(broken, mutation)
+    call = in_a_call(world, app)
+    beside(world, [call])
+    assert (WAITED in app.log()) == (mutation != NOTHING), app.log_tail()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mutation", "kind"), [("commits-forget-the-caches", "lost"), (NOTHING, "")])
+def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: str, kind: str) -> None:
+    """The application notices it too, but only once it is committed."""
+    world, app = started(broken, mutation, "count", statestore_cache_max_bytes=10_000_000)
+    if mutation == NOTHING:
+        world.processed()
+        app.kill()
+    else:
+        app.dies(1)
+    app.entry = Instance.entry
+    app.start()
+    world.processed()
+    app.stop()
+    shows(kind, judged(world, replace(COUNT, thinned=True)))

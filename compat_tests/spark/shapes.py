@@ -1,0 +1,76 @@
+"""Inputs for any topology under test, and what is known of what it must do.
+
+*Guarantees*: topics follow from the topology alone, so that a new one needs nothing here to be compared; `FLOWS` adds
+what the oracles can judge by.
+*Assumes*: values and keys are text, topics are named after the application.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compat_tests.apps.topologies import named
+from compat_tests.cases import flows
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
+from compat_tests.oracles.flows import Flow
+from compat_tests.random_topologies.interpretation import flows as flows_of_plan
+from compat_tests.random_topologies.plans import Plan
+from milestones import StreamsBuilder
+
+PARTITIONS = {"in": 3, "other": 3}
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "end"]
+
+FLOWS: Mapping[str, tuple[Flow, ...]] = {
+    "copy": (flows.COPY,),
+    "count": (flows.COUNT,),
+    "count-in-memory": (flows.COUNT_IN_MEMORY,),
+    "count-by-value": (flows.COUNT_BY_VALUE,),
+    "words": (flows.WORDS,),
+    "two": (flows.COPY, flows.COUNT_OF_OTHER),
+    "several": (flows.SEVERAL,),
+    "fragile": (flows.COPY, flows.FRAGILE_COUNT),
+    "unwritable": (flows.COPY,),
+}
+"""By topology; one that isn't here is only compared with live stages."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The topics of a topology, by their suffixes: `inputs` and `outputs`, and its repartition topics."""
+
+    topology: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    repartitions: tuple[str, ...]
+    flows: tuple[Flow, ...]
+
+    def partitions(self, suffix: str) -> int:
+        return PARTITIONS.get(suffix, 2)
+
+
+def shape_of(topology: str) -> Shape:
+    """Of a name that `apps.topologies` knows."""
+    made = named(topology)("app")
+    subs = (made.build() if isinstance(made, StreamsBuilder) else made).resolve("app")
+    owned = {topic for sub in subs for topic in sub.repartition_topics}
+    sources = {topic for sub in subs for topic in sub.source_topics} - owned
+    sinks = {topic for sub in subs for topic in sub.sink_topics} - owned
+    plan = topology.removeprefix("plan:")
+    known = FLOWS.get(topology, ()) if plan == topology else tuple(flows_of_plan(Plan.parse(plan)))
+    inputs, outputs, repartitions = (
+        tuple(sorted(topic.removeprefix("app-") for topic in topics)) for topics in (sources, sinks, owned)
+    )
+    return Shape(topology, inputs, outputs, repartitions, known)
+
+
+def records(shape: Shape, rng: random.Random, count: int) -> dict[str, list[Sent]]:
+    """Records for each input, one millisecond apart over all of them: few keys, values of some words."""
+    found: dict[str, list[Sent]] = {suffix: [] for suffix in shape.inputs}
+    for number in range(count):
+        suffix = rng.choice(shape.inputs)
+        key = b"k%d" % rng.randrange(40)
+        value = " ".join(rng.choices(WORDS, k=rng.randint(1, 4))).encode()
+        found[suffix].append(Sent(key, value, FIRST_TIMESTAMP + number))
+    return found

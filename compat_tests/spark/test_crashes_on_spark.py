@@ -1,0 +1,109 @@
+"""`kill -9` and SIGSTOP on Spark's processes, on a cluster of two executors: what was committed stays exact."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from compat_tests.harness.waiting import Not, until
+from compat_tests.harness.world import World
+from compat_tests.spark.processes import SOON_LOST, SPECULATION, SparkProcess, two_hosts
+from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
+from compat_tests.spark.shapes import Shape, shape_of
+
+SHAPE = shape_of("count")
+RECORDS = 120_000
+START_S = 180.0
+LOST = "Lost executor"
+
+
+def fed(world: World, shape: Shape = SHAPE, count: int = RECORDS) -> None:
+    world.create(**dict.fromkeys(shape.outputs, 2))
+    world.input("in", 4).send(world.records(count, keys=500))
+
+
+def amid(world: World) -> None:
+    """Wait until some of the inputs are committed, not all."""
+
+    def some() -> object:
+        done = sum(world.committed().values())
+        return Not(f"{done} of {RECORDS}") if done < RECORDS // 20 else True
+
+    world.wait(some, "some of the inputs are committed", START_S)
+    assert sum(world.committed().values()) < RECORDS, "the case came too late: it has to strike in the middle"
+
+
+def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
+    """An executor and its worker that computes."""
+    found: list[tuple[psutil.Process, psutil.Process]] = []
+
+    def some() -> bool:
+        found.extend((one, worker) for one in run.executors() for worker in run.workers(one))
+        return bool(found)
+
+    until(some, "an executor works", START_S, run.must_live)
+    return found[0]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("mode", [BATCH, MICRO_BATCH])
+def test_an_executor_is_killed(world: World, mode: str) -> None:
+    fed(world)
+    run = SparkProcess(world, "count", mode).start()
+    amid(world)
+    executor, _ = one_at_work(run)
+    executor.kill()
+    world.work_done(timeout_s=END_S * 2)
+    run.says(LOST, START_S)
+    if mode == MICRO_BATCH:
+        run.ask_to_stop()
+    run.dies(0, END_S)
+    judge_all(world, SHAPE, crashed=True)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.short_under("exactly_once_v2")
+def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
+    fed(world)
+    run = SparkProcess(world, "count", BATCH).start()
+    amid(world)
+    run.executors()
+    run.kill()
+    run.start()
+    run.dies(0, START_S + END_S)
+    world.work_done()
+    judge_all(world, SHAPE, crashed=True)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.short_under("exactly_once_v2")
+def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(world: World) -> None:
+    fed(world)
+    run = SparkProcess(world, "count", BATCH, *SOON_LOST).start()
+    amid(world)
+    executor, worker = one_at_work(run)
+    for process in (worker, executor):
+        process.send_signal(signal.SIGSTOP)
+    run.says(LOST, START_S)
+    worker.send_signal(signal.SIGCONT)
+    world.work_done(timeout_s=END_S * 2)
+    run.dies(0, END_S)
+    judge_all(world, SHAPE, crashed=True)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> None:
+    fed(world)
+    with two_hosts(world.directory) as master:
+        run = SparkProcess(world, "count", BATCH, *SPECULATION, master=master).start()
+        amid(world)
+        _, worker = one_at_work(run)
+        worker.send_signal(signal.SIGSTOP)
+        world.work_done(timeout_s=END_S * 2)
+        worker.send_signal(signal.SIGCONT)
+        run.dies(0, END_S)
+        judge_all(world, SHAPE, crashed=True)

@@ -1,0 +1,65 @@
+"""Every topology of the suite commits the same on Spark, in a batch and in micro-batches, as on live stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.apps.topologies import TOPOLOGIES
+from compat_tests.harness.brokers import Broker
+from compat_tests.oracles.findings import hold
+from compat_tests.random_topologies.cases import random_case
+from compat_tests.spark.running import differences, in_batch, in_micro_batches, live, outputs_of, seeded
+from compat_tests.spark.shapes import records, shape_of
+from milestones.flags import STAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEWEST = [stage.name for stage in STAGES if stage.built][-1]
+RECORDS = 1_500
+
+
+def compare(topology: str, broker: Broker, spark: SparkSession, guarantee: str, seed: int, directory: Path) -> None:
+    shape = shape_of(topology)
+    inputs = records(shape, seeded(seed, topology), RECORDS)
+    ways = {
+        "baseline": (live, "baseline"),
+        "newest": (live, NEWEST),
+        "batch": (in_batch(spark), "baseline"),
+        "micro-batch": (in_micro_batches(spark), "baseline"),
+    }
+    found = {
+        name: outputs_of(execute, broker, shape, inputs, guarantee, stage, directory / name)
+        for name, (execute, stage) in ways.items()
+    }
+    assert any(found["baseline"].values()), "there is something to compare"
+    for name in ways:
+        hold(differences(found["baseline"], found[name]))
+
+
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_a_topology_commits_the_same_as_live(
+    topology: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    compare(topology, broker, spark, "exactly_once_v2", request.config.option.seed, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+def test_a_topology_commits_the_same_as_live_at_least_once(
+    topology: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    compare(topology, broker, spark, "at_least_once", request.config.option.seed, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(5))
+def test_a_random_topology_commits_the_same_as_live(
+    number: int, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    seed = request.config.option.seed + number
+    topology = f"plan:{random_case(seed, 'exactly_once_v2', quick=True).plan.text()}"
+    compare(topology, broker, spark, "exactly_once_v2", seed, tmp_path)

@@ -1,0 +1,125 @@
+"""Snapshots made on Spark, from which instances of every stage restore: whatever happens meanwhile, all stays exact."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.apps.topologies import named
+from compat_tests.cases.flows import COUNT
+from compat_tests.cases.test_state_directory import counted
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World, stop_all
+from milestones import StreamsConfig
+from milestones.pipeline.snapshots import CompactionRun, compact_changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGINS = "begins with the"
+READ = "is restored from its changelog"
+
+
+def url_of(world: World) -> str:
+    return f"file://{world.directory}/snapshots"
+
+
+def compact(world: World, spark: SparkSession) -> CompactionRun:
+    config = StreamsConfig(application_id=world.application_id, bootstrap_servers=world.cluster.bootstrap_servers)
+    return compact_changelog(named("count")(world.application_id), spark, url_of(world), config=config)  # type: ignore[arg-type]
+
+
+def more(world: World) -> None:
+    world.feeds["in"].send(world.records(500, keys=300))
+
+
+def without_its_disk(world: World, spark: SparkSession) -> Instance:
+    """An application that has ended, with snapshots, newer records in its changelog, and no state."""
+    app = counted(world)
+    assert compact(world, spark).entries == 200
+    more(world)
+    app.start()
+    world.processed()
+    app.stop()
+    shutil.rmtree(app.state_dir)
+    return app
+
+
+def goes_on(world: World, app: Instance) -> None:
+    more(world)
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_an_instance_that_lost_its_disk_reads_only_what_came_after_the_snapshot(
+    world: World, spark: SparkSession
+) -> None:
+    app = without_its_disk(world, spark)
+    app.start(snapshot_url=url_of(world))
+    world.processed()
+    assert app.log().count(BEGINS) == 2
+    assert sum(app.restored().values()) == 500
+    goes_on(world, app)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_kill_between_the_files_and_their_offset_costs_nothing(world: World, spark: SparkSession) -> None:
+    app = without_its_disk(world, spark)
+    for nth in (1, 2):
+        app.start(fault=f"snapshot.ingested:kill:{nth}", snapshot_url=url_of(world))
+        app.dies(-signal.SIGKILL)
+    app.start(snapshot_url=url_of(world))
+    goes_on(world, app)
+
+
+@pytest.mark.full
+def test_standbys_begin_with_snapshots_and_take_over(world: World, spark: SparkSession) -> None:
+    first = without_its_disk(world, spark)
+    second = world.instance("count", "two")
+    settings = {"snapshot_url": url_of(world), "num_standby_replicas": 1, "acceptable_recovery_lag": 10}
+    for one in (first, second):
+        one.start(**settings)
+    world.group_is(first, second)
+    world.processed()
+    more(world)
+    world.processed()
+    first.kill()
+    more(world)
+    world.processed()
+    assert BEGINS in second.log()
+    stop_all([second])
+    judge(world, COUNT, crashed=True)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("trouble", ["away", pytest.param("damaged", marks=pytest.mark.full)])
+def test_a_snapshot_that_is_no_use_is_a_warning(world: World, spark: SparkSession, trouble: str) -> None:
+    app = without_its_disk(world, spark)
+    for file in (world.directory / "snapshots").rglob("*.sst"):
+        file.write_bytes(b"damaged")
+    app.start(snapshot_url=url_of(world) if trouble == "damaged" else "http://127.0.0.1:9/snapshots")
+    world.processed()
+    assert READ in app.log()
+    goes_on(world, app)
+
+
+@pytest.mark.full
+def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark: SparkSession) -> None:
+    app = counted(world)
+    app.start()
+    for _ in range(3):
+        more(world)
+        compact(world, spark)
+    world.processed()
+    app.stop()
+    shutil.rmtree(app.state_dir)
+    app.start(snapshot_url=url_of(world))
+    world.processed()
+    assert app.log().count(BEGINS) == 2
+    goes_on(world, app)

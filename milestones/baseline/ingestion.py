@@ -1,0 +1,46 @@
+"""A snapshot into a store.
+
+*Guarantees*: the store has all of the snapshot and its offset, or it is empty, at offset None; a snapshot that doesn't
+fit, or is damaged, is a warning. Its files are gone at the end.
+*Assumes*: the store is empty; whoever leaves it half done opens the store anew, or gives it away by `recycle`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import StateCorruptError
+from milestones.common.testing.faults import reach
+
+if TYPE_CHECKING:
+    from milestones.common.state.repository import LocalSnapshot
+    from milestones.common.task.changelog_task import ChangelogTask
+
+log = logging.getLogger(__name__)
+
+
+def ingest(
+    task: ChangelogTask, store: str, snapshot: LocalSnapshot, changelog_id: str | None, first: int, end: int
+) -> Generator[object, None, None]:
+    """A step per item. `changelog_id`, `first`, `end`: the changelog as it is now (`SnapshotManifest.misplaced`).
+    `StateError`."""
+    manifest = snapshot.manifest
+    why = manifest.misplaced(changelog_id, first, end)
+    try:
+        if why is None:
+            yield from task.ingest(store, snapshot.files)
+            reach("snapshot.ingested")
+            task.restore(store, [], manifest.offset)
+            log.info(
+                "task %s: store %s begins with the %d entries of a snapshot, at offset %d of %d",
+                task.id, store, manifest.entries, manifest.offset, end,
+            )  # fmt: skip
+    except StateCorruptError as error:
+        task.discard(store)
+        why = str(error)
+    finally:
+        snapshot.remove()
+    if why is not None:
+        log.warning("task %s: store %s is restored from its changelog, its snapshot is no use: %s", task.id, store, why)

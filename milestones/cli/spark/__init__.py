@@ -1,0 +1,27 @@
+"""`milestones spark`: one module per command; each is in the table below.
+
+*Guarantees*: `--help` needs no PySpark; a command that needs it and doesn't find it says what to install.
+*Assumes*: commands import `milestones.pipeline` inside their functions.
+"""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from milestones.cli.spark.audit import audit
+from milestones.cli.spark.history import archive, backfill
+from milestones.cli.spark.running import run
+from milestones.cli.spark.snapshot import snapshot
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def spark() -> None:
+    """The same topology on Spark, and what is batch around an application."""
+
+
+COMMANDS: tuple[click.Command, ...] = (run, snapshot, audit, archive, backfill)
+
+for command in COMMANDS:
+    spark.add_command(command)
+
+__all__ = ["spark"]

@@ -1,0 +1,102 @@
+"""`milestones spark run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from milestones.cli.console import INTERRUPTED, OK, err, is_verbose, log_to_stderr, out, verbose_option
+from milestones.cli.loading import load_streams
+from milestones.cli.settings import config_options, settings
+from milestones.cli.spark.sessions import session, spark_options
+from milestones.running import LOOK_S, signals
+
+if TYPE_CHECKING:
+    from milestones.pipeline import Round, SparkRun
+
+MODES = {"batch": "batch", "micro-batch": "micro_batch"}
+
+
+@click.command()
+@click.argument("app")
+@click.option("--mode", type=click.Choice([*MODES]), default="batch", show_default=True, help="Once, or on and on.")
+@click.option(
+    "--interval-ms", type=click.IntRange(min=0), default=1_000, show_default=True, help="Between two micro-batches."
+)
+@click.option("--max-records", type=click.IntRange(min=1), help="Of one micro-batch, about.")
+@spark_options
+@config_options
+@verbose_option
+@click.pass_context
+def run(
+    context: click.Context,
+    app: str,
+    mode: str,
+    interval_ms: int,
+    max_records: int | None,
+    master: str,
+    spark_settings: dict[str, str],
+    file: Path | None,
+    given: dict[str, str],
+    application_id: str | None,
+    bootstrap_servers: str | None,
+) -> int:
+    """Run an application inside Spark tasks.
+
+    APP and settings are as in `milestones run`; stages don't matter here. A batch processes what is there and ends,
+    micro-batches go on until they are interrupted. The application's live instances may run at the same time.
+
+    \b
+    Examples:
+      milestones spark run words.py
+      milestones spark run words.py -b kafka:9092 --master spark://spark:7077
+      milestones spark run words.py --mode micro-batch --interval-ms 500
+      milestones spark run words.py --spark spark.executor.memory=2g
+    """
+    log_to_stderr(verbose=is_verbose(context))
+    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
+    streams = load_streams(app, file, settings(given, **short))
+    with signals() as received, session(streams.config.application_id, master, spark_settings) as spark:
+        from milestones.pipeline import run_on_spark
+
+        begun = run_on_spark(
+            streams.topology,
+            spark,
+            mode=MODES[mode],  # type: ignore[arg-type]
+            interval_ms=interval_ms,
+            max_records=max_records,
+            config=streams.config,
+        )
+        with begun:
+            _follow(begun, received)
+    _report(begun)
+    return INTERRUPTED if received else OK
+
+
+def _follow(run: SparkRun, received: list[int]) -> None:
+    """Tell of each job, until the end or a signal."""
+    told = 0
+    while not run.wait(LOOK_S):
+        for done in [done for done in run.progress.rounds if done.number > told]:
+            told = done.number
+            err().print(_line(done), highlight=False)
+        if received:
+            err().print("ending: what is committed stays")
+            run.stop()
+
+
+def _line(done: Round) -> str:
+    what = f"job {done.number}: sub-topology {', '.join(map(str, done.subtopologies))}, {done.tasks} tasks"
+    if done.error is not None:
+        return f"{what}: planned again: {done.error}"
+    rate = f"{done.records:,} records in {done.seconds:.1f} s ({done.records_per_second:,.0f}/s)"
+    return f"{what}: {rate}" + (f", {done.restored:,} restored" if done.restored else "")
+
+
+def _report(run: SparkRun) -> None:
+    progress = run.progress
+    out().print(f"{progress.records:,} records in {progress.jobs} jobs", highlight=False)
+    if progress.elsewhere:
+        err().print(f"{progress.elsewhere} tasks are other members' of the group: their input is theirs to process")

@@ -1,0 +1,78 @@
+"""`milestones spark snapshot`.
+
+*Guarantees*: exit code 0 only when every snapshot is there.
+*Assumes*: the URL is the same place here, on Spark's executors and for the application's instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import rich_click as click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from milestones.cli.console import OK, is_verbose, log_to_stderr, out, verbose_option
+from milestones.cli.loading import load_streams
+from milestones.cli.settings import config_options, settings
+from milestones.cli.spark.sessions import session, spark_options
+
+
+@click.command()
+@click.argument("app")
+@click.argument("url", required=False)
+@click.option("--store", "stores", multiple=True, metavar="NAME", help="Only this store; may be repeated.")
+@click.option("--parquet", is_flag=True, help="Write the stores' content as Parquet too.")
+@spark_options
+@config_options
+@verbose_option
+@click.pass_context
+def snapshot(
+    context: click.Context,
+    app: str,
+    url: str | None,
+    stores: Sequence[str],
+    parquet: bool,
+    master: str,
+    spark_settings: dict[str, str],
+    file: Path | None,
+    given: dict[str, str],
+    application_id: str | None,
+    bootstrap_servers: str | None,
+) -> int:
+    """Make snapshots of an application's stores, from which its instances restore.
+
+    Reads the changelogs, also while the application runs, and writes to URL what they come to: any URL that fsspec
+    knows. Without URL, to the setting `snapshot_url`. Give the instances the same `snapshot_url`: a store that is
+    empty begins with its snapshot and reads only the rest of its changelog. A snapshot is built on the one before it.
+
+    \b
+    Examples:
+      milestones spark snapshot words.py file:///mnt/snapshots
+      milestones spark snapshot words.py s3://bucket/snapshots --parquet
+      milestones spark snapshot shop.orders:topology --config shop.toml --store orders
+    """
+    log_to_stderr(verbose=is_verbose(context))
+    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
+    streams = load_streams(app, file, settings(given, **short))
+    with session(f"{streams.config.application_id} snapshots", master, spark_settings) as spark:
+        from milestones.pipeline.snapshots import compact_changelog
+
+        run = compact_changelog(
+            streams.topology, spark, url, stores=list(stores) or None, parquet=parquet, config=streams.config
+        )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in ("store", "partition", "offset", "entries", "MB", "records read", "built on", "seconds"):
+        table.add_column(heading, justify="left" if heading == "store" else "right")
+    for made in run.snapshots:
+        manifest = made.manifest
+        built_on = "is still good" if not made.new else "–" if made.base is None else f"{made.base:,}"
+        table.add_row(
+            manifest.store, str(manifest.partition), f"{manifest.offset:,}", f"{manifest.entries:,}",
+            f"{manifest.size / 1e6:,.1f}", f"{made.records:,}", built_on, f"{made.seconds:.1f}",
+        )  # fmt: skip
+    out().print(table)
+    for store, folder in run.parquet.items():
+        out().print(f"{store} as Parquet: {folder}", soft_wrap=True)
+    return OK

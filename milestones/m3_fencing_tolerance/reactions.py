@@ -1,0 +1,160 @@
+"""What the producer's client can say, on each call, and what follows: one table.
+
+*Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark.
+*Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
+(without `rd_kafka_`), read and, where it says so, tried.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from milestones.common.kafka.failures import UNREACHABLE, error_of
+
+
+class Reaction(enum.Enum):
+    """What follows an error."""
+
+    RETRY = "the same call again while there is time; then as rebuild"
+    ABORT = "abort, roll back, go on with the same producer; rebuild when the abort fails"
+    REBUILD = "a new producer; ask the group; roll back in place, or lose the tasks when it has given us up"
+    FAIL = "the thread ends: no repetition helps"
+
+
+class Mark(enum.Enum):
+    """How the client marks an error. One that is both is the first of them."""
+
+    FATAL = "fatal"
+    ABORTABLE = "abort"
+    RETRIABLE = "retriable"
+    NONE = "none"
+
+
+ANY = frozenset(Mark)
+INIT, BEGIN, PRODUCE, FLUSH = "init_transactions", "begin_transaction", "produce", "poll, flush"
+OFFSETS, COMMIT, ABORT = "send_offsets_to_transaction", "commit_transaction", "abort_transaction"
+CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Errors that are answered alike. `codes`: empty means every one; `calls`: which can raise them."""
+
+    reaction: Reaction
+    codes: tuple[str, ...]
+    marks: frozenset[Mark]
+    calls: tuple[str, ...]
+    meaning: str
+    source: str
+
+    def has(self, name: str, mark: Mark) -> bool:
+        return mark in self.marks and (not self.codes or name in self.codes)
+
+
+TABLE: tuple[Line, ...] = (
+    Line(
+        Reaction.FAIL,
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"),
+        ANY,
+        (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
+        "the user lacks a right",
+        "idemp_check_error, txn_handle_AddPartitionsToTxn, _AddOffsetsToTxn, _TxnOffsetCommit, _EndTxn",
+    ),
+    Line(
+        Reaction.FAIL,
+        (
+            "INVALID_TRANSACTION_TIMEOUT",
+            "UNSUPPORTED_VERSION",
+            "_UNSUPPORTED_FEATURE",
+            "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        ),
+        ANY,
+        (INIT, OFFSETS),
+        "the broker can't do it, or not for so long (transaction.max.timeout.ms)",
+        "idemp_check_error, txn_handle_AddOffsetsToTxn, _TxnOffsetCommit",
+    ),
+    Line(
+        Reaction.REBUILD,
+        ("_FENCED",),
+        ANY,
+        CALLS,
+        "the transaction timed out, or another producer took the transactional id: one code for both",
+        "txn_normalize_err (of INVALID_PRODUCER_EPOCH and PRODUCER_FENCED); tried",
+    ),
+    Line(
+        Reaction.REBUILD,
+        ("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),
+        ANY,
+        (FLUSH, OFFSETS, COMMIT, ABORT),
+        "the transactional id has expired. The client would bump its epoch in some of these calls; whether we are "
+        "still who we were is to be asked all the same (KAFKA-18019)",
+        "txn_handle_AddPartitionsToTxn, _TxnOffsetCommit, _EndTxn; tried",
+    ),
+    Line(
+        Reaction.REBUILD,
+        (),
+        frozenset({Mark.FATAL}),
+        CALLS,
+        "INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, a commit that the broker made and the client had given up, "
+        "a call that hangs: this producer can't go on",
+        "txn_set_fatal_error, txn_handle_EndTxn, handle_Produce_error",
+    ),
+    Line(
+        Reaction.ABORT,
+        ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "REBALANCE_IN_PROGRESS"),
+        ANY,
+        (OFFSETS,),
+        "the group has gone on; it is asked whether with us",
+        "txn_handle_TxnOffsetCommit; tried",
+    ),
+    Line(
+        Reaction.ABORT,
+        (),
+        frozenset({Mark.ABORTABLE}),
+        (OFFSETS, COMMIT, ABORT),
+        "a record that couldn't be delivered, OFFSET_METADATA_TOO_LARGE, a partition that can't be added",
+        "txn_set_abortable_error, txn_op_commit_transaction; tried",
+    ),
+    Line(
+        Reaction.RETRY,
+        (),
+        frozenset({Mark.RETRIABLE}),
+        (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
+        "no answer in time, the coordinator moves or loads, an earlier transaction is still ending",
+        "txn_op_req, txn_curr_api_return, txn_handle_AddOffsetsToTxn, _EndTxn; tried",
+    ),
+    Line(
+        Reaction.REBUILD,
+        (),
+        frozenset({Mark.NONE}),
+        CALLS,
+        "_STATE, _CONFLICT, _PREV_IN_PROGRESS: a producer that isn't initialised, or is still in another call",
+        "txn_require_states, txn_curr_api_begin; INTRODUCTION.md, transactional producer: what has no mark is fatal",
+    ),
+)
+
+
+def mark_of(error: KafkaError) -> Mark:
+    """The client's mark. Codes of a broker that is away count as retriable, marked or not."""
+    if error.fatal():
+        return Mark.FATAL
+    if error.txn_requires_abort():
+        return Mark.ABORTABLE
+    return Mark.RETRIABLE if error.retriable() or error.code() in UNREACHABLE else Mark.NONE
+
+
+def reaction_to(exception: BaseException) -> Reaction:
+    """What follows this error of a producer call."""
+    error = error_of(exception)
+    if error is None:
+        return Reaction.REBUILD
+    name, mark = error.name(), mark_of(error)
+    return next(line.reaction for line in TABLE if line.has(name, mark))
+
+
+def is_retriable(exception: BaseException) -> bool:
+    """Whether the call is to be made again as it was."""
+    return reaction_to(exception) is Reaction.RETRY

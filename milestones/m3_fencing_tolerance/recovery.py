@@ -1,0 +1,157 @@
+"""Transaction recovery in place (KIP-588, KAFKA-9803).
+
+                   abortable            fatal, or no answer
+       +---------+  error   +---------+   error    +-----------+   +-----------+
+       | HEALTHY |--------->| ABORT   |----------->|  REBUILD  |-->|  VERIFY   |
+       +---------+          +---------+  it fails  |(init ends |   |(heartbeat:|
+            ^                    |                 |   the old |   | member and|
+            |                    v                 |   one)    |   | generation|
+            |               +-----------+          +-----------+   |   hold?)  |
+            +---------------| ROLL BACK |<-----------------------yes-----+  no |
+             positions read +-----------+                          +-----------+
+             stable, again                                               v
+             under a heartbeat                            LOST: tasks closed, rejoin
+
+The client folds "timed out" and "taken over" into one fatal error. So nothing is concluded from it: a new producer of
+the same transactional id ends whatever was open, and the group says whether the tasks are still ours.
+
+*Guarantees*: in place, no store is closed or wiped, no rebalance is asked for. Nothing is sent by a producer whose last
+end had no answer. The stream thread is held up for at most a third of `max_poll_interval_ms`.
+*Assumes*: the loop rolls the tasks back when `recover` says True, and reads their positions stable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    StateCorruptError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    TransactionalIdError,
+)
+from milestones.common.kafka.failures import error_of, is_stale_member
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.m3_fencing_tolerance.budget import Budget
+from milestones.m3_fencing_tolerance.group import GroupQuestions
+from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.takeovers import Takeovers
+from milestones.m3_fencing_tolerance.transaction import RolledBackError
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+class InPlaceRecovery:
+    """Replaces the producer, not the tasks. For metrics: `fenced`, `recovered` in place, `lost`."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+        self._group = GroupQuestions(context, clients)
+        self._takeovers = Takeovers(context)
+        self.recovered = self.lost = 0
+
+    @property
+    def fenced(self) -> int:
+        return self._takeovers.fenced
+
+    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+        budget = Budget(self._context)
+        match error:
+            case RolledBackError():
+                self._takeovers.note(error.cause, error.age_ms)
+                return self._recovered(error.cause, budget)
+            case RefusedInTransactionError() if error.single and not self._clients.producer.tells_apart:
+                # Once more, with outputs told apart: then its handler is asked (KIP-691).
+                return self._rebuild(error, budget, tells_apart=True)
+            case TaskCorruptedError() if self._clients.producer.tells_apart:
+                # The client's sequence numbers have a gap where the record was.
+                return self._rebuild(error, budget, tells_apart=True)
+            case TaskCorruptedError() | StateCorruptError():
+                return self._abort(error, budget, ask=False)
+            case StaleGenerationError():
+                return self._abort(error, budget, ask=True)
+            case TaskMigratedError():
+                return self._give_up(error)
+            case KafkaException():
+                return self._answer(error, budget)
+            case _:
+                raise error
+
+    def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> bool:
+        self._takeovers.note(error, self._clients.producer.age_ms())
+        reaction = reaction_to(error)
+        if reaction is Reaction.FAIL:
+            raise self._refused(error) from error
+        if reaction is Reaction.ABORT and may_abort:
+            return self._abort(error, budget, ask=is_stale_member(error))
+        return self._rebuild(error, budget)
+
+    def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> bool:
+        """`ask`: the group has refused us, and is asked whether for good."""
+        producer = self._clients.producer
+        if not producer.transactional:
+            # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
+            self._clients.renew_producer()
+            return not ask or self._holds(budget) or self._give_up(error)
+        try:
+            producer.abort(budget.left_ms(self._context.config.request_timeout_ms))
+            producer.poll()
+        except KafkaException as exception:
+            log.info("%s: the transaction can't be aborted: %s", self._context.name, exception)
+            return self._answer(exception, budget, may_abort=False)
+        if producer.disconnected:
+            return self._rebuild(error, budget)
+        return not ask or self._holds(budget) or self._give_up(error)
+
+    def _rebuild(self, error: Exception, budget: Budget, *, tells_apart: bool = False) -> bool:
+        """A producer that isn't ready in time is made again when something is to be sent: what fails then comes back
+        here. Meanwhile the loop answers the group."""
+        try:
+            self._clients.renew_producer(budget.left_ms(), tells_apart=tells_apart)
+        except KafkaUnreachableError as unready:
+            self._check(unready)
+            log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
+        return self._recovered(error, budget)
+
+    def _check(self, unready: KafkaUnreachableError) -> None:
+        cause = unready.__cause__
+        if not isinstance(cause, KafkaException):
+            raise unready
+        self._takeovers.note(cause, None)
+        if not is_retriable(cause) and reaction_to(cause) is not Reaction.REBUILD:
+            raise unready
+
+    def _recovered(self, error: Exception, budget: Budget) -> bool:
+        if not self._holds(budget):
+            return self._give_up(error)
+        self.recovered += 1
+        log.warning(
+            "%s: recovered in place after %d ms, no rebalance: %s", self._context.name, budget.spent_ms(), error
+        )
+        return True
+
+    def _holds(self, budget: Budget) -> bool:
+        return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
+
+    def _give_up(self, error: Exception) -> bool:
+        """The tasks are lost: False. The producer is replaced when it is used next, unless it was."""
+        self.lost += 1
+        log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
+        return False
+
+    def _refused(self, error: KafkaException) -> TransactionalIdError:
+        return TransactionalIdError(
+            f"Kafka refuses the transactions of {self._context.transactional_id}: {error_of(error)}; grant the user "
+            "WRITE and DESCRIBE on the transactional id, READ on the group, and check transaction_timeout_ms against "
+            "the broker's transaction.max.timeout.ms"
+        )

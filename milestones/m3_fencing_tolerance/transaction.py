@@ -1,0 +1,129 @@
+"""The transaction of a commit, to its end: never given up while it isn't known how it ended.
+
+1. Open the transaction, unless it is; put the offsets in. Whatever fails so far, nothing was committed.
+2. Ask for the end, again while it has no answer, for at most `transaction_timeout_ms`: by then the broker ends it.
+3. No answer: a new producer ends the transaction, one way or the other; then the group is asked whether we still
+   belong to it, and what is committed. Our commit: done. An earlier one: rolled back. Else the tasks are lost.
+4. A connection has broken: the end may have been sent twice, and what came late would end the next transaction. So a
+   new producer, with an epoch of its own, makes the next one.
+
+*Guarantees*: `confirm` returns if and only if the offsets were committed; its errors say how far things are.
+*Assumes*: all outputs were acknowledged, and nothing but this part ends a transaction that is to be committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.testing.faults import reach
+from milestones.m3_fencing_tolerance.budget import Budget
+from milestones.m3_fencing_tolerance.group import GroupQuestions, NoAnswerError
+from milestones.m3_fencing_tolerance.outcome import Outcome, outcome
+from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+
+if TYPE_CHECKING:
+    from milestones.common.records import OffsetAndMetadata, TopicPartition
+    from milestones.common.task.task import Staged, Task
+    from milestones.context import ThreadContext
+    from milestones.parts import Clients
+
+log = logging.getLogger(__name__)
+
+CALL_MS = 10_000
+"""The time-out of one call; a call that has none left is resumed by the next."""
+
+
+class RolledBackError(TaskMigratedError):
+    """A commit failed for good: its transaction was rolled back, which is known, and a new producer is in place.
+    `cause`: what the client said; `age_ms`: how old the transaction was then. Steers the runtime only."""
+
+    def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
+        super().__init__(f"the transaction was rolled back: {cause}")
+        self.cause, self.age_ms = cause, age_ms
+
+
+class ResolvedTransaction:
+    """Step 3 of a commit under `exactly_once_v2`."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._context, self._clients = context, clients
+        self._group = GroupQuestions(context, clients)
+
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        budget = Budget(self._context)
+        producer, metadata = self._clients.producer, self._clients.member.metadata()
+        producer.begin()
+        self._repeat(lambda: producer.send_offsets(offsets, metadata, budget.left_ms(CALL_MS)), budget)
+        reach("commit.after-offsets")
+        try:
+            self._repeat(lambda: producer.commit(budget.left_ms(CALL_MS)), budget)
+        except KafkaException as error:
+            self._resolve(error, offsets, budget)
+            return
+        self._go_on(budget)
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        """Nothing: the roll-back that follows drops what was staged."""
+
+    def _repeat(self, call: Callable[[], None], budget: Budget) -> None:
+        patience_ms = budget.left_ms(self._context.config.transaction_timeout_ms)
+        self._context.patience.retry(call, is_retriable, patience_ms)
+
+    def _resolve(
+        self, error: KafkaException, offsets: Mapping[TopicPartition, OffsetAndMetadata], budget: Budget
+    ) -> None:
+        """Returns when the offsets were committed after all."""
+        producer = self._clients.producer
+        if reaction_to(error) is Reaction.ABORT and self._aborted(budget):
+            raise error
+        age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
+        try:
+            self._clients.renew_producer(budget.left_ms())
+            committed = self._group.committed(offsets.keys(), budget.left_ms())
+        except (KafkaUnreachableError, NoAnswerError, StaleGenerationError) as unknown:
+            # Not rolled back in place: the stores would lack what may have been committed.
+            raise TaskMigratedError(f"how a commit ended isn't known ({error}): {unknown}") from error
+        end = outcome(offsets, committed)
+        log.warning(
+            "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
+            self._context.name, error, end.value, budget.spent_ms(),
+        )  # fmt: skip
+        if end is Outcome.ROLLED_BACK:
+            raise RolledBackError(error, age_ms) from error
+        if end is Outcome.FOREIGN:
+            raise TaskMigratedError(f"{end.value}, while ours had no answer: {error}") from error
+        self._clients.producer.acknowledged.update(acknowledged)
+
+    def _aborted(self, budget: Budget) -> bool:
+        """An abort that the broker confirms proves that nothing was committed."""
+        try:
+            self._clients.producer.abort(budget.left_ms(CALL_MS))
+        except KafkaException as error:
+            log.info("%s: a failed commit can't be aborted: %s", self._context.name, error)
+            return False
+        return True
+
+    def _go_on(self, budget: Budget) -> None:
+        """With the same producer, unless it has lost a connection or was made for this transaction. The offsets are
+        committed, whatever happens here: a producer that can't be made now is made when something is to be sent."""
+        producer = self._clients.producer
+        try:
+            producer.poll()
+            fit = not (producer.disconnected or producer.tells_apart)
+        except (KafkaException, SystemError):
+            fit = False
+        if fit:
+            return
+        acknowledged = dict(producer.acknowledged)
+        log.info("%s: the next transaction gets a new producer", self._context.name)
+        try:
+            self._clients.renew_producer(budget.left_ms())
+        except KafkaUnreachableError as error:
+            log.warning("%s: the next transaction's producer isn't ready yet: %s", self._context.name, error)
+        self._clients.producer.acknowledged.update(acknowledged)

@@ -1,0 +1,208 @@
+"""Snapshots for stores that would begin at the beginning of their changelog: one thread per client that fetches them.
+
+*Guarantees*: asking never blocks; whoever asked is answered with what there is, be it nothing, or gives up once nothing
+has come for `snapshot_timeout_ms`; what can't be had is a warning, never an error.
+*Assumes*: whoever asks takes the answer, or closes the request.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from milestones.common.errors import StateError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.disk import scratch
+from milestones.common.state.repository import AbandonedError, LocalSnapshot, SnapshotRepository
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.state.spec import StoreKind
+    from milestones.common.task.changelog_task import ChangelogTask
+
+log = logging.getLogger(__name__)
+
+Snapshots = Mapping[str, LocalSnapshot]
+"""By store."""
+
+
+@dataclass(frozen=True)
+class AskSnapshots:
+    """Fetch the newest snapshots of these stores: by name their changelog partition and kind."""
+
+    task: TaskId
+    stores: Mapping[str, tuple[TopicPartition, StoreKind]]
+    reply_to: Mailbox[Snapshots]
+
+
+class Fetching(Protocol):
+    """A request that is under way. It belongs to whoever asked."""
+
+    def take(self, now_ms: int) -> Snapshots | None:
+        """What was brought, once; None: not yet. `now_ms`: monotonic."""
+        ...
+
+    def close(self) -> None:
+        """Nobody wants it any more; what comes is deleted."""
+        ...
+
+
+class SnapshotSource(Protocol):
+    """Where restorations ask for snapshots."""
+
+    def ask(self, task: ChangelogTask) -> Fetching | None:
+        """Have snapshots of the task's empty stores brought; None: there is nothing to wait for."""
+        ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        """Bring nothing more; nobody waits for that."""
+        ...
+
+
+class NoSnapshots:
+    """There are none: everything is restored from changelogs."""
+
+    def ask(self, task: ChangelogTask) -> Fetching | None:
+        return None
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Request:
+    """See `Fetching`."""
+
+    def __init__(self, fetcher: SnapshotFetcher, task: TaskId, answers: Mailbox[Snapshots], now_ms: int) -> None:
+        self._fetcher, self._task, self._answers, self._asked_ms = fetcher, task, answers, now_ms
+
+    def take(self, now_ms: int) -> Snapshots | None:
+        answers = self._answers.drain()
+        if answers:
+            return answers[0]
+        if now_ms - max(self._asked_ms, self._fetcher.progress_ms) <= self._fetcher.timeout_ms:
+            return None
+        log.warning(
+            "task %s: nothing has come from %s for %d ms (snapshot_timeout_ms): its changelogs are read instead",
+            self._task, self._fetcher.url, self._fetcher.timeout_ms,
+        )  # fmt: skip
+        self.close()
+        return {}
+
+    def close(self) -> None:
+        self._answers.close()
+        with suppress(MailboxClosedError):
+            for answer in self._answers.drain():
+                _remove(answer)
+
+
+class SnapshotFetcher(threading.Thread):
+    """Fetches snapshots, one task after the other.
+
+    *Owns*: the connection to where they lie, a folder for what is under way. *Receives*: `AskSnapshots`. *Sends*:
+    `Snapshots`, which are the receiver's from then on. Publishes `progress_ms`: when something came last, monotonic.
+    """
+
+    def __init__(
+        self, name: str, repository: SnapshotRepository, directory: Path, clock: Clock, timeout_ms: int
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._repository, self._clock, self._directory = repository, clock, scratch(directory)
+        self._requests: Mailbox[AskSnapshots] = Mailbox(100_000, f"{name} requests")
+        self.url, self.timeout_ms = repository.url, timeout_ms
+        self.progress_ms = clock.monotonic_ms()
+
+    def ask(self, task: ChangelogTask) -> Fetching | None:
+        kinds = {spec.name: spec.kind for spec in task.subtopology.stores}
+        stores = {
+            store: (TopicPartition(task.subtopology.changelogs[store], task.id.partition), kinds[store])
+            for store, offset in task.changelog_offsets().items()
+            if offset is None
+        }
+        if not stores:
+            return None
+        answers: Mailbox[Snapshots] = Mailbox(1, f"{self.name} answer to task {task.id}")
+        try:
+            self._requests.put(AskSnapshots(task.id, stores, answers), timeout_ms=0)
+        except Exception as error:
+            log.warning("task %s: no snapshots can be fetched, its changelogs are read instead: %s", task.id, error)
+            return None
+        return _Request(self, task.id, answers, self._clock.monotonic_ms())
+
+    def run(self) -> None:
+        try:
+            while not self._requests.closed:
+                request = self._requests.get(timeout_ms=1_000)
+                if request is not None:
+                    self.serve(request)
+        except MailboxClosedError:
+            pass
+        except Exception as error:
+            log.exception("%s died; state is restored from changelogs", self.name)
+            self._requests.close(error)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def serve(self, request: AskSnapshots) -> None:
+        """Answer one request."""
+        found: dict[str, LocalSnapshot] = {}
+        for store, (changelog, kind) in request.stores.items():
+            snapshot = self._fetch(request, store, changelog, kind)
+            if snapshot is not None:
+                found[store] = snapshot
+        try:
+            request.reply_to.try_put(found)
+        except MailboxClosedError:
+            _remove(found)
+
+    def _fetch(
+        self, request: AskSnapshots, store: str, changelog: TopicPartition, kind: StoreKind
+    ) -> LocalSnapshot | None:
+        """None when nobody wants it any more, too."""
+        try:
+            self._progress(request)
+            manifest = self._repository.newest(changelog)
+            if manifest is None:
+                return None
+            why = manifest.unfit(kind, self._clock.wall_ms())
+            if why is None:
+                return self._repository.fetch(manifest, self._directory, lambda _: self._progress(request))
+        except AbandonedError:
+            return None
+        except StateError as error:
+            why = str(error)
+        log.warning(
+            "task %s: store %s is restored from its changelog, its snapshot is no use: %s", request.task, store, why
+        )
+        return None
+
+    def _progress(self, request: AskSnapshots) -> None:
+        self.progress_ms = self._clock.monotonic_ms()
+        if request.reply_to.closed or self._requests.closed:
+            raise AbandonedError
+
+    def close(self) -> None:
+        self._requests.close()
+
+
+def _remove(snapshots: Snapshots) -> None:
+    for snapshot in snapshots.values():
+        snapshot.remove()
+
+
+def snapshot_source(config: StreamsConfig, name: str, directory: Path, clock: Clock) -> SnapshotSource:
+    """What `snapshot_url` says. `ConfigError`."""
+    if config.snapshot_url is None:
+        return NoSnapshots()
+    repository = SnapshotRepository(config.snapshot_url, config.application_id)
+    return SnapshotFetcher(name, repository, directory, clock, config.snapshot_timeout_ms)

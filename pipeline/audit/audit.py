@@ -1,0 +1,179 @@
+"""An application's outputs and stores, checked against its inputs, on Spark.
+
+1. plan: which input counts, which output belongs to it (`planning.py`);
+2. fold the inputs through the topology, sub-topology by sub-topology; compare stores on the way (`folding.py`);
+3. compare outputs (`comparing.py`).
+
+*Guarantees*: reads only. What is told as wrong is wrong, if user code gives the same for the same input; what need not
+be is told with its doubts.
+*Assumes*: the inputs' history is in Kafka.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from milestones.application import Application
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ConfigError
+from milestones.common.records import TopicPartition
+from milestones.common.topology import StreamsBuilder, Topology
+from milestones.pipeline.audit.actual import actual
+from milestones.pipeline.audit.comparing import EXAMPLES, Comparison
+from milestones.pipeline.audit.computed import write_computed
+from milestones.pipeline.audit.folding import fold
+from milestones.pipeline.audit.plan import AuditPlan
+from milestones.pipeline.audit.planning import plan_audit
+from milestones.pipeline.audit.report import Audited, AuditReport
+from milestones.pipeline.audit.rows import ACTUAL_SQL, FOLDED_SQL, Kind, Problem
+from milestones.pipeline.audit.texts import Texts
+from milestones.pipeline.driving.jobs import SparkJobError, reason_in
+from milestones.pipeline.hosting.payload import Payload, pack
+from milestones.pipeline.spark_jobs import context_of
+
+SHUFFLED = 250_000
+"""Records in one partition of a shuffle, about."""
+
+
+def audit(
+    topology: Topology | StreamsBuilder,
+    spark: SparkSession,
+    *,
+    begin: Mapping[TopicPartition, int] | None = None,
+    work: str | None = None,
+    config: StreamsConfig | None = None,
+    **settings: Any,
+) -> AuditReport:
+    """Fold the application's committed input through its topology, and compare with what it has written.
+
+    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `work`: URL of a
+    folder that Spark's tasks share, needed when they run on other machines. Settings as of `Streams`, by name or as
+    `config`. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` (history that is gone), `SparkJobError`.
+    """
+    began = time.monotonic()
+    config = StreamsConfig(**settings) if config is None else config.replace(**settings)
+    built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+    application, context = Application.of(built, config), context_of(spark)
+    near = str(context.master).startswith("local")
+    with ExitStack() as closing:
+        folder = _folder(work, closing, near=near)
+        plan = plan_audit(application, config, folder, begin)
+        run = _Run(spark, pack(built, config, near=near), plan, folder, Texts(application), closing)
+        try:
+            return run.report(application, config, began)
+        except Exception as error:
+            if type(error).__module__.startswith(("pyspark", "py4j")):
+                raise SparkJobError(f"audit of {application.id}: {reason_in(error)}") from error
+            raise
+
+
+def _folder(work: str | None, closing: ExitStack, *, near: bool) -> str:
+    if work is not None:
+        return f"{work.rstrip('/')}/{time.time_ns()}"
+    if not near:
+        raise ConfigError("work", None, "Spark runs on other machines: give the URL of a folder that all of them reach")
+    directory = closing.enter_context(tempfile.TemporaryDirectory(prefix="milestones-audit-"))
+    return Path(directory).as_uri()
+
+
+class _Run:
+    """One audit. *Owns*: the frames that Spark keeps, until `closing`."""
+
+    def __init__(
+        self, spark: SparkSession, payload: Payload, plan: AuditPlan, folder: str, texts: Texts, closing: ExitStack
+    ) -> None:
+        self._spark, self._payload, self._plan, self._folder = spark, payload, plan, folder
+        self._texts, self._closing = texts, closing
+        self._partitions = max(4, -(-plan.size // SHUFFLED))
+        self._doubts = {sub: list(doubts) for sub, doubts in plan.doubts.items()}
+
+    def report(self, application: Application, config: StreamsConfig, began: float) -> AuditReport:
+        """Do it all."""
+        folded = self._folded()
+        for row in folded.where(f"kind = '{Kind.DOUBT}'").select("sub", "what").distinct().collect():
+            self._doubts.setdefault(row["sub"], []).append(row["what"])
+        inputs = {
+            f"{row['source']}-{row['source_partition']}": row["seq"]
+            for row in folded.where(f"kind = '{Kind.INPUT}'").orderBy("source", "source_partition").collect()
+        }
+        return AuditReport(
+            application_id=application.id,
+            guarantee=config.processing_guarantee,
+            topics=list(self._topics(folded)),
+            stores=list(self._stores(folded)),
+            inputs=inputs,
+            seconds=time.monotonic() - began,
+            notes=self._plan.notes,
+            skipped=self._plan.skipped,
+            live=self._plan.live,
+        )
+
+    def _folded(self) -> DataFrame:
+        frames = []
+        computed = self._plan.computed
+        for jobs in self._plan.levels:
+            frame = self._kept(partial(fold, self._payload, jobs), len(jobs), FOLDED_SQL)
+            frames.append(frame)
+            if computed:
+                write_computed(frame, sorted(computed), self._folder, self._partitions)
+        return reduce(DataFrame.unionByName, frames, self._spark.createDataFrame([], FOLDED_SQL))
+
+    def _kept(self, function: Callable[[Any], Iterator[Any]], count: int, schema: str) -> DataFrame:
+        """The rows of `count` Spark tasks, kept on disk."""
+        frame = self._spark.range(0, count, 1, count).mapInArrow(function, schema).persist(StorageLevel.DISK_ONLY)
+        self._closing.callback(frame.unpersist)
+        frame.count()
+        return frame
+
+    # -- outputs
+
+    def _topics(self, folded: DataFrame) -> Iterable[Audited]:
+        outputs = self._plan.outputs
+        if not outputs:
+            return
+        found = self._kept(partial(actual, outputs), len(outputs), ACTUAL_SQL)
+        topics = sorted({part.partition.topic for part in outputs})
+        wanted = folded.where(folded["topic"].isin(topics) & (folded["kind"] == Kind.OUTPUT.value))
+        comparison = Comparison(wanted, found, self._plan.untimed, self._partitions)
+        self._closing.callback(comparison.close)
+        for name, topic in sorted(comparison.topics().items()):
+            doubts = [doubt for sub in sorted(topic.subs) for doubt in self._doubts.get(sub, [])]
+            if not topic.subs and not self._texts.is_written(name):
+                continue  # a topic that a function might have chosen, and that others write to
+            examples = [self._texts.of_output(*example) for example in topic.examples]
+            counts = {problem: count for problem, count in topic.counts.items() if count}
+            yield Audited(name, topic.expected, topic.actual, counts, doubts, examples, topic.timeline)
+
+    # -- stores
+
+    def _stores(self, folded: DataFrame) -> Iterable[Audited]:
+        entries: Counter[tuple[int, str, str]] = Counter()
+        for row in folded.where(f"kind = '{Kind.STORE}'").collect():
+            entries[row["sub"], row["what"], row["topic"]] += row["seq"]
+        differences = folded.where(f"kind = '{Kind.DIFFERENCE}'")
+        counts: defaultdict[str, Counter[Problem]] = defaultdict(Counter)
+        for row in differences.groupBy("topic", "what").count().collect():
+            counts[row["topic"]][Problem(row["what"])] += row["count"]
+        for (sub, name, changelog), count in sorted(entries.items()):
+            found = counts[changelog]
+            rows = differences.where(differences["topic"] == changelog)
+            examples = [
+                self._texts.of_entry(name, row)
+                for problem in found
+                for row in rows.where(rows["what"] == problem.value).limit(EXAMPLES).collect()
+            ]
+            there = count - found[Problem.LOST] + found[Problem.UNEXPECTED]
+            yield Audited(name, count, there, dict(found), self._state_doubts(sub), examples)
+
+    def _state_doubts(self, sub: int) -> list[str]:
+        return [doubt for doubt in self._doubts.get(sub, []) if "caches" not in doubt]

@@ -1,0 +1,79 @@
+"""The rows that Spark carries from folds and topics to the comparison.
+
+*Guarantees*: one schema for all that a fold yields, told apart by `kind`.
+*Assumes*: nothing.
+
+| kind | one row is | fields that mean something else than their name |
+|---|---|---|
+| `output` | an output that should be there | `seq`: its place among its task's |
+| `difference` | an entry that a changelog should have otherwise | `other`: what is there, `what`: `Problem` |
+| `store` | a store that was compared | `seq`: its entries, `what`: its name |
+| `input` | an input partition that was folded | `seq`: its records |
+| `doubt` | a reason why outputs need not come out the same | `what`: the reason |
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from milestones.common.records import Headers
+
+ROWS = 20_000
+"""In one batch from Python to Spark."""
+
+
+class Kind(enum.StrEnum):
+    """What a row of a fold is."""
+
+    OUTPUT = "output"
+    DIFFERENCE = "difference"
+    STORE = "store"
+    INPUT = "input"
+    DOUBT = "doubt"
+
+
+class Problem(enum.StrEnum):
+    """What can be wrong."""
+
+    LOST = "lost"
+    DUPLICATE = "duplicate"
+    UNEXPECTED = "unexpected"
+    REORDERED = "reordered"
+    WRONG = "wrong"
+    MISPLACED = "misplaced"
+
+
+FOLDED = pa.schema([
+    ("kind", pa.string()), ("sub", pa.int32()), ("task", pa.int32()), ("seq", pa.int64()), ("sure", pa.bool_()),
+    ("source", pa.string()), ("source_partition", pa.int32()), ("source_offset", pa.int64()), ("topic", pa.string()),
+    ("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary()), ("time", pa.int64()),
+    ("headers", pa.binary()), ("other", pa.binary()), ("what", pa.string()),
+])  # fmt: skip
+FOLDED_SQL = (
+    "kind string, sub int, task int, seq long, sure boolean, source string, source_partition int, source_offset long, "
+    "topic string, partition int, key binary, value binary, time long, headers binary, other binary, what string"
+)
+
+ACTUAL = pa.schema([
+    ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("key", pa.binary()),
+    ("value", pa.binary()), ("time", pa.int64()), ("headers", pa.binary()),
+])  # fmt: skip
+ACTUAL_SQL = "topic string, partition int, offset long, key binary, value binary, time long, headers binary"
+
+
+def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows, each with a value per field, as Arrow has them."""
+    source = iter(rows)
+    while chunk := list(islice(source, ROWS)):
+        arrays = [pa.array(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def headers_as_bytes(headers: Headers | None) -> bytes | None:
+    """Headers so that equal ones have equal bytes."""
+    return repr(headers).encode() if headers else None

@@ -1,0 +1,9 @@
+"""An application's history, in one batch on Spark, from Kafka and from archives; then live instances go on."""
+
+from __future__ import annotations
+
+from milestones.pipeline.backfill.archive import Archive, ArchiveError
+from milestones.pipeline.backfill.archiving import ArchiveRun, archive_inputs
+from milestones.pipeline.backfill.backfill import HandOver, backfill
+
+__all__ = ["Archive", "ArchiveError", "ArchiveRun", "HandOver", "archive_inputs", "backfill"]

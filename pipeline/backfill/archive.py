@@ -1,0 +1,170 @@
+"""The history of topics as Parquet, beyond what Kafka keeps.
+
+    <url>/<topic>/partition=<p>/<first>-<end>.parquet      20 digits each: offsets of the partition, `end` exclusive
+
+| column | type |
+|---|---|
+| `offset` | int64, rising |
+| `timestamp` | int64, ms since the epoch |
+| `key`, `value` | binary |
+| `headers` | list of (name, value) |
+
+A range of offsets has no record for a control record, an aborted one, or one that compaction has removed: that it is in
+a file's name says that nothing else was there.
+
+*Guarantees*: a file that is there is whole; what `ranges` says has no gap.
+*Assumes*: one writer at a time for each partition.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from milestones.common.errors import ConfigError, StateError
+from milestones.common.records import TopicPartition
+from milestones.pipeline.records import StoredRecord
+
+ROWS = 1_000
+"""Read at once, about what a fetch brings."""
+
+GROUP_ROWS = 50_000
+SCHEMA = pa.schema([
+    ("offset", pa.int64()), ("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.binary()),
+    ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+])  # fmt: skip
+
+_FILE = re.compile(r"(\d{20})-(\d{20})\.parquet")
+_PARTITION = re.compile(r"partition=(\d+)")
+
+Stored = tuple[int, int, "bytes | None", "bytes | None", "list[tuple[str, bytes | None]] | None"]
+"""Offset, timestamp, key, value, headers."""
+
+
+class ArchiveError(StateError):
+    """An archive that can't be read or written, or has a gap; the message says which, and why."""
+
+
+class Archive:
+    """All topics below a URL."""
+
+    def __init__(self, url: str) -> None:
+        """`ConfigError` when the URL's kind isn't known here; nothing is read."""
+        self.url = url
+        try:
+            self._files, root = fsspec.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ConfigError("history", url, f"can't be used: {error}") from error
+        self._root = str(root).rstrip("/")
+
+    def ranges(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
+        """First offset and end of each partition that has an archive. `ArchiveError` when there is a gap in it."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in topics:
+            for at, files in self._listed(topic).items():
+                for (_, end, one), (first, _, other) in pairwise(files):
+                    if first != end:
+                        raise ArchiveError(
+                            f"the archive of {at} has a gap or an overlap between {one} and {other}: bring back what "
+                            f"is missing, or remove what is twice, in {self.url}"
+                        )
+                found[at] = files[0][0], files[-1][1]
+        return found
+
+    def read(self, at: TopicPartition, position: int) -> Iterator[list[StoredRecord]]:
+        """The partition's records from `position` on, in batches. `ArchiveError`."""
+        for _, end, path in self._listed(at.topic).get(at, []):
+            if end > position:
+                yield from self._read(at, path, position)
+
+    def _read(self, at: TopicPartition, path: str, position: int) -> Iterator[list[StoredRecord]]:
+        try:
+            with self._files.open(path, "rb") as file:
+                parquet = pq.ParquetFile(file)
+                for number in range(parquet.num_row_groups):
+                    if _last(parquet, number) >= position:
+                        for batch in parquet.iter_batches(ROWS, row_groups=[number]):
+                            records = _records(at, batch, position)
+                            if records:
+                                yield records
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"can't read {path} at {self.url}: {error}") from error
+
+    def write(self, at: TopicPartition, first: int, end: int, rows: Iterable[Sequence[Stored]]) -> int:
+        """Add the records with first <= offset < end, in batches; how many. `ArchiveError`."""
+        place = self._place(at)
+        part, records = f"{place}/.{uuid.uuid4().hex}.part", 0
+        try:
+            self._files.makedirs(place, exist_ok=True)
+            with self._files.open(part, "wb") as file, pq.ParquetWriter(file, SCHEMA) as writer:
+                for table in _tables(rows):
+                    writer.write_table(table)
+                    records += table.num_rows
+            self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"can't write {place} at {self.url}: {error}") from error
+        return records
+
+    def _place(self, at: TopicPartition) -> str:
+        return f"{self._root}/{at.topic}/partition={at.partition}"
+
+    def _listed(self, topic: str) -> dict[TopicPartition, list[tuple[int, int, str]]]:
+        """By partition: first, end and path of its files, in order."""
+        try:
+            paths = [str(path) for path in self._files.glob(f"{self._root}/{topic}/*/*.parquet")]
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ArchiveError(f"can't list {topic} at {self.url}: {error}") from error
+        found: defaultdict[TopicPartition, list[tuple[int, int, str]]] = defaultdict(list)
+        for path in paths:
+            folder, name = path.split("/")[-2:]
+            place, file = _PARTITION.fullmatch(folder), _FILE.fullmatch(name)
+            if place is not None and file is not None:
+                found[TopicPartition(topic, int(place[1]))].append((int(file[1]), int(file[2]), path))
+        return {at: sorted(files) for at, files in found.items()}
+
+
+def _last(parquet: Any, group: int) -> int:
+    """The last offset of a row group, or one that is beyond all when the file doesn't tell."""
+    statistics = parquet.metadata.row_group(group).column(0).statistics
+    return 1 << 62 if statistics is None else int(statistics.max)
+
+
+def _records(at: TopicPartition, batch: pa.RecordBatch, position: int) -> list[StoredRecord]:
+    columns = [column.to_pylist() for column in batch.columns]
+    return [
+        StoredRecord(at, offset, key, value, time, _headers(headers))
+        for offset, time, key, value, headers in zip(*columns, strict=True)
+        if offset >= position
+    ]
+
+
+def _headers(stored: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if stored is None else [(each["name"], each["value"]) for each in stored]
+
+
+def _tables(rows: Iterable[Sequence[Stored]]) -> Iterator[pa.Table]:
+    waiting: list[Stored] = []
+    for batch in rows:
+        waiting.extend(batch)
+        if len(waiting) >= GROUP_ROWS:
+            yield _table(waiting)
+            waiting = []
+    if waiting:
+        yield _table(waiting)
+
+
+def _table(rows: Sequence[Stored]) -> pa.Table:
+    *columns, headers = zip(*rows, strict=True)
+    structs = [None if each is None else [{"name": name, "value": value} for name, value in each] for each in headers]
+    arrays = [pa.array(values, field.type) for values, field in zip([*columns, structs], SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)

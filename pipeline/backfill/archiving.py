@@ -1,0 +1,134 @@
+"""Topics into an archive, before retention removes them.
+
+*Guarantees*: what is added begins where the archive ends; only committed records, up to where the first open
+transaction begins. Run again, it adds what came since.
+*Assumes*: run often enough that Kafka still has what follows the archive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Message
+from pyspark.sql import SparkSession
+
+from milestones.application import Application
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Cluster
+from milestones.common.patterns import matching
+from milestones.common.records import TopicPartition
+from milestones.common.topology import StreamsBuilder, Topology
+from milestones.pipeline.backfill.archive import Archive, ArchiveError, Stored
+from milestones.pipeline.driving.order import inner_topics
+from milestones.pipeline.reading import read
+from milestones.pipeline.spark_jobs import context_of, run_each
+
+
+@dataclass(frozen=True)
+class ArchiveJob:
+    """One partition's new range."""
+
+    partition: TopicPartition
+    first: int
+    end: int
+    consumer: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ArchivedRange:
+    """What was added of one partition."""
+
+    partition: TopicPartition
+    first: int
+    end: int
+    records: int
+
+
+@dataclass(frozen=True)
+class ArchiveRun:
+    """What was added."""
+
+    ranges: Sequence[ArchivedRange]
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.ranges)
+
+
+def archive_inputs(
+    topology: Topology | StreamsBuilder,
+    spark: SparkSession,
+    url: str,
+    *,
+    config: StreamsConfig | None = None,
+    **settings: Any,
+) -> ArchiveRun:
+    """Add what is new in the application's input topics to the archive at `url`. Settings as of `Streams`, by name or
+    as `config`. `ConfigError`, `SourceTopicError`, `ArchiveError` (Kafka no longer has what follows)."""
+    began = time.monotonic()
+    config = StreamsConfig(**settings) if config is None else config.replace(**settings)
+    built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+    application, archive = Application.of(built, config), Archive(url)
+    cluster = Cluster(config.admin_settings(f"{application.id}-archive"))
+    topics = outer_topics(application, cluster.partition_counts())
+    jobs = _jobs(archive, cluster, topics, config.restore_consumer_settings(f"{application.id}-archive"))
+    added = run_each(context_of(spark), partial(add, url), jobs, f"archive of {application.id}")
+    return ArchiveRun(added, time.monotonic() - began)
+
+
+def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[str, int]:
+    """Partition counts of the topics that others write and the application reads. `SourceTopicError`."""
+    inner = inner_topics(application.subtopologies) | application.repartition_topics
+    patterns = [pattern for sub in application.subtopologies for pattern in sub.source_patterns]
+    named = {topic for sub in application.subtopologies for topic in sub.source_topics}
+    topics = (named | set(matching(patterns, counts))) - inner
+    missing = sorted(topics - counts.keys())
+    if missing:
+        raise SourceTopicError(f"source topics don't exist: {', '.join(missing)}")
+    return {topic: counts[topic] for topic in sorted(topics)}
+
+
+def _jobs(
+    archive: Archive, cluster: Cluster, topics: Mapping[str, int], consumer: Mapping[str, Any]
+) -> list[ArchiveJob]:
+    partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+    known, bounds = archive.ranges(topics), cluster.bounds(partitions, committed=True)
+    jobs = []
+    for at, (first, end) in bounds.items():
+        begin = known[at][1] if at in known else first
+        check_join(at, begin, first, end, archive.url)
+        if begin < end:
+            jobs.append(ArchiveJob(at, begin, end, consumer))
+    return jobs
+
+
+def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:
+    """See that an archive that ends at `archived` is followed by what Kafka has, `first` to `end`. `ArchiveError`."""
+    if archived < first:
+        raise ArchiveError(
+            f"the archive of {at} in {url} ends at offset {archived}, and Kafka begins at {first}: the records between "
+            "are in neither; begin a new archive elsewhere, or find them in another one"
+        )
+    if archived > end:
+        raise ArchiveError(
+            f"the archive of {at} in {url} ends at offset {archived}, and Kafka has only {end}: the topic was deleted "
+            "and made anew since; begin a new archive elsewhere"
+        )
+
+
+def add(url: str, job: ArchiveJob) -> ArchivedRange:
+    """What Spark calls for each partition."""
+    batches = read(job.consumer, job.partition, job.first, job.end)
+    records = Archive(url).write(job.partition, job.first, job.end, map(_rows, batches))
+    return ArchivedRange(job.partition, job.first, job.end, records)
+
+
+def _rows(messages: Collection[Message]) -> list[Stored]:
+    return [(m.offset() or 0, m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages]  # type: ignore[misc]
+

@@ -1,0 +1,1 @@
+"""What runs in Spark's driver: the place in the group, the plan, the jobs."""

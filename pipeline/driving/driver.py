@@ -1,0 +1,300 @@
+"""The driver of a run: plans ranges, has Spark work them off, level by level.
+
+One pass:
+1. for each level of sub-topologies, upstream first: where do its tasks' inputs end, what is committed;
+2. a Spark job over all its tasks that have something left;
+3. at the end of the pass: purge what repartition topics no longer need.
+
+A batch ends after a pass in which nothing was left. Micro-batches are passes at an interval.
+
+*Guarantees*: one job at a time; it is planned from what Kafka says is committed, under the present generation. A job
+that Spark gave up is planned again, unless `MAX_FAILURES` in a row brought nothing. A rebalance, or a stop, waits a
+little for the job that runs; after that its tasks lose their generation, with what they haven't committed.
+*Assumes*: everything comes in through the constructor.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaException
+
+from milestones.common.clock import Clock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.kafka.failures import is_passing
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId
+from milestones.housekeeper import WATCH_INTERVAL_MS
+from milestones.pipeline.driving.jobs import Begin, Finished, Jobs
+from milestones.pipeline.driving.kafka import KafkaView
+from milestones.pipeline.driving.planning import Known, Wish, plan
+from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
+from milestones.pipeline.progress import Progress, Round, RunState, round_of
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 50
+"""How often the group and the job are looked at."""
+
+PATIENCE_MS = 5_000
+"""How long a rebalance, or a stop, waits for the job that runs."""
+
+PAUSE_MS = 1_000
+"""After a question that Kafka couldn't answer."""
+
+LAST_JOB_MS = 10_000
+"""How long the end after an error waits for a job that was cancelled."""
+
+MAX_FAILURES = 4
+
+Levels = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a run goes on. `interval_ms` between two passes, None for a batch. `limit`: records of a pass."""
+
+    interval_ms: int | None
+    limit: int | None = None
+
+    @property
+    def batch(self) -> bool:
+        return self.interval_ms is None
+
+
+class TaskFailedError(MilestonesError):
+    """A task failed in a way that no other attempt would change; the message has its error."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"task {outcome.task} on {outcome.where}: {outcome.error}")
+        self.exit_code = outcome.exit_code
+
+
+@dataclass
+class Running:
+    """The job that Spark works on. `late_ms`: when patience with it ends, None while nobody waits. `doomed`: its tasks
+    can't commit any more."""
+
+    round: Round
+    began_ms: int
+    late_ms: int | None = None
+    doomed: bool = False
+
+
+class Driver(threading.Thread):
+    """*Owns*: the seat in the group, the view of Kafka, the plan. *Receives*: membership events, `Finished`, a request
+    to stop. *Sends*: `Begin`; publishes `progress`.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        levels: Levels,
+        pace: Pace,
+        clock: Clock,
+        *,
+        seat: Callable[[], Seat],
+        view: Callable[[], KafkaView],
+        jobs: Callable[[Mailbox[Finished]], Jobs],
+    ) -> None:
+        """`seat` and `view` are made in the thread, which so becomes their owner."""
+        super().__init__(name=f"{config.application_id}-spark-driver", daemon=True)
+        self._config, self._levels, self._pace, self._clock = config, levels, pace, clock
+        self._make_seat, self._make_view = seat, view
+        self._done: Mailbox[Finished] = Mailbox(1, f"{self.name} finished jobs")
+        self._jobs = jobs(self._done)
+        self._known: dict[TaskId, Known] = {}
+        self._running: Running | None = None
+        self._level, self._worked, self._pass_ms = 0, False, 0
+        self._purged_ms = self._watched_ms = -math.inf
+        self._failures, self._not_before_ms = 0, 0
+        self._unanswered_ms: int | None = None
+        self._asked_to_stop = threading.Event()
+        self.progress = Progress(mode="batch" if pace.batch else "micro_batch")
+        self.error: BaseException | None = None
+
+    def ask_to_stop(self) -> None:
+        """End, with what is committed then; from any thread."""
+        self._asked_to_stop.set()
+
+    def run(self) -> None:
+        state = RunState.FAILED
+        try:
+            self._view, self._seat = self._make_view(), self._make_seat()
+            self._view.prepare()
+            self._seat.start()
+            self._jobs.start()
+            try:
+                while not self.run_once(self._clock.monotonic_ms()):
+                    self._done.wait(LOOK_MS)
+            finally:
+                self._close()
+            state = RunState.STOPPED
+        except BaseException as error:
+            log.error("%s ends: %s", self.name, error)
+            self.error = error
+        finally:
+            self.progress = replace(self.progress, state=state)
+
+    def _close(self) -> None:
+        """After an error a job may be left: killed, it may still write for a while. Under at least once nothing fences
+        it, so the group isn't told: it finds out once the session is over."""
+        self._jobs.close()
+        if self._running is not None:
+            self._jobs.cancel()
+            self._done.wait(LAST_JOB_MS)
+        self._seat.close(leave=self._running is None or self._config.exactly_once)
+
+    def run_once(self, now_ms: int) -> bool:
+        """1. hear the group; 2. take a finished job; 3. answer the group; 4. begin the next job. True at the end."""
+        self._seat.run_once()
+        for finished in self._done.drain():
+            self._finished(finished, now_ms)
+        waits_for_us = self._seat.wanted is not None or self._asked_to_stop.is_set()
+        if self._running is not None:
+            self._hurry(self._running, now_ms) if waits_for_us else self._no_hurry(self._running)
+            return False
+        if self._seat.wanted is not None:
+            self._seat.join()
+        if now_ms < self._not_before_ms:
+            return False
+        self._seat.busy = frozenset()
+        if self._asked_to_stop.is_set():
+            return True
+        if self._seat.loan is None:
+            return False
+        self._show()
+        return self._answered(now_ms)
+
+    # -- those that wait
+
+    def _hurry(self, running: Running, now_ms: int) -> None:
+        """Somebody waits for the job's end: when it takes too long, go on to a new generation, which ends it."""
+        running.late_ms = now_ms + PATIENCE_MS if running.late_ms is None else running.late_ms
+        if now_ms < running.late_ms:
+            return
+        if self._seat.wanted is not None:
+            running.late_ms, running.doomed = None, True
+            self._seat.join()
+        elif not running.doomed:
+            running.doomed = True
+            self._seat.ask_for_generation("this run is to stop")
+
+    @staticmethod
+    def _no_hurry(running: Running) -> None:
+        running.late_ms = None
+
+    def _show(self) -> None:
+        seat = self._seat
+        self.progress = replace(
+            self.progress, state=RunState.RUNNING, tasks=len(seat.tasks), generations=seat.generations
+        )
+
+    # -- passes
+
+    def _answered(self, now_ms: int) -> bool:
+        """`_go_on`, unless Kafka can't answer now; not for longer than `task_timeout_ms`."""
+        try:
+            complete = self._go_on(now_ms)
+        except (KafkaException, KafkaUnreachableError) as error:
+            since_ms = now_ms if self._unanswered_ms is None else self._unanswered_ms
+            passing = isinstance(error, KafkaUnreachableError) or is_passing(error)
+            if not passing or now_ms - since_ms > self._config.task_timeout_ms:
+                raise
+            log.warning("%s: Kafka can't be asked now: %s", self.name, error)
+            self._unanswered_ms, self._not_before_ms = since_ms, now_ms + PAUSE_MS
+            return False
+        self._unanswered_ms = None
+        return complete
+
+    def _go_on(self, now_ms: int) -> bool:
+        """Begin the next level's job, or end the pass; True when a batch is complete."""
+        if self._level == 0 and now_ms < self._pass_ms:
+            return False
+        if now_ms - self._watched_ms >= WATCH_INTERVAL_MS:
+            self._watched_ms = now_ms
+            if new := self._view.watch():
+                self._seat.ask_for_generation(f"new source topics: {', '.join(sorted(new))}")
+        while self._level < len(self._levels):
+            ranges = self._plan(self._levels[self._level])
+            self._level += 1
+            if ranges:
+                self._begin(self._levels[self._level - 1], ranges, now_ms)
+                return False
+        return self._end_pass(now_ms)
+
+    def _plan(self, level: tuple[int, ...]) -> list[TaskRange]:
+        tasks = {task: inputs for task, inputs in self._seat.tasks.items() if task.subtopology in level}
+        if not tasks or self._seat.loan is None:
+            return []
+        ends, committed = self._view.look(tasks)
+        wish = Wish(self._pace.limit if level == self._levels[0] else None, punctuate=not self._pace.batch)
+        return plan(tasks, committed, ends, self._known, self._seat.loan, wish, self._clock.wall_ms())
+
+    def _end_pass(self, now_ms: int) -> bool:
+        worked, interval_ms = self._worked, self._pace.interval_ms
+        self._level, self._worked = 0, False
+        self._pass_ms = now_ms if interval_ms is None else max(now_ms, self._pass_ms + interval_ms)
+        complete = self._pace.batch and not worked and not self._seat.promised
+        if complete or now_ms - self._purged_ms >= self._config.repartition_purge_interval_ms:
+            self._purged_ms = now_ms
+            self._view.purge(self._seat.tasks)
+        if not worked:
+            self.progress = replace(self.progress, lag=0)
+        if complete:
+            self._say_what_is_elsewhere()
+        return complete
+
+    def _say_what_is_elsewhere(self) -> None:
+        elsewhere = sorted(self._view.everything() - self._seat.tasks.keys())
+        self.progress = replace(self.progress, elsewhere=len(elsewhere))
+        if elsewhere:
+            log.warning(
+                "%s: other members of the group have tasks %s: their input is theirs to process",
+                self.name, ", ".join(map(str, elsewhere)),
+            )  # fmt: skip
+
+    # -- jobs
+
+    def _begin(self, level: tuple[int, ...], ranges: list[TaskRange], now_ms: int) -> None:
+        number, planned = self.progress.jobs + 1, sum(range_.size for range_ in ranges)
+        names = ", ".join(map(str, level))
+        title = f"{self._config.application_id}: sub-topology {names}, {len(ranges)} tasks, {planned} offsets"
+        log.info("%s: job %d: %s", self.name, number, title)
+        self._worked = True
+        self._seat.busy = frozenset(range_.task for range_ in ranges)
+        self._running = Running(Round(number, level, len(ranges), planned, 0.0), now_ms)
+        self.progress = replace(self.progress, lag=planned)
+        self._jobs.begin(Begin(number, ranges, title))
+
+    def _finished(self, finished: Finished, now_ms: int) -> None:
+        assert self._running is not None  # it is the one that was begun
+        seconds, error = (now_ms - self._running.began_ms) / 1000, finished.error
+        done = round_of(self._running.round, finished.outcomes, seconds, None if error is None else str(error))
+        self._running = None
+        self.progress = self.progress.after(done)
+        for outcome in finished.outcomes:
+            if outcome.fate is Fate.FAILED:
+                raise TaskFailedError(outcome)
+            if outcome.fate is Fate.DONE:
+                self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
+        if error is not None or any(outcome.fate is Fate.TOO_LATE for outcome in finished.outcomes):
+            self._lost(done, error, now_ms)
+        else:
+            self._failures = 0
+
+    def _lost(self, done: Round, error: MilestonesError | None, now_ms: int) -> None:
+        """Attempts were lost. The tasks stay ours, and at rest, until none that only seems dead can write any more."""
+        self._failures = 0 if done.records else self._failures + 1
+        if error is not None and self._failures >= MAX_FAILURES:
+            raise error
+        log.warning("%s: job %d is planned again: %s", self.name, done.number, error or "attempts were lost")
+        if not self._config.exactly_once:
+            self._seat.ask_for_generation("an attempt was lost")
+            self._not_before_ms = now_ms + self._config.session_timeout_ms

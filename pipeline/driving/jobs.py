@@ -1,0 +1,92 @@
+"""Spark jobs, one at a time, in a thread of their own: Spark's call returns only when a job has ended.
+
+*Guarantees*: every job that is begun ends in `Finished`, once.
+*Assumes*: a classic session; a Spark Connect session has no `sparkContext`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark import SparkContext
+
+from milestones.common.errors import MilestonesError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.pipeline.hosting.attempt import run_attempt
+from milestones.pipeline.hosting.payload import Payload
+from milestones.pipeline.hosting.ranges import Outcome, TaskRange
+
+log = logging.getLogger(__name__)
+
+
+class SparkJobError(MilestonesError):
+    """Spark gave a job up: each attempt at one of its tasks failed."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """*Driver to jobs.*"""
+
+    number: int
+    ranges: Sequence[TaskRange]
+    title: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """*Jobs to driver.* `error`: Spark gave up."""
+
+    number: int
+    outcomes: Sequence[Outcome] = ()
+    error: SparkJobError | None = None
+
+
+class Jobs(threading.Thread):
+    """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`."""
+
+    def __init__(self, context: SparkContext, payload: Payload, group: str, done: Mailbox[Finished]) -> None:
+        super().__init__(name=f"{group}-jobs", daemon=True)
+        self._context, self._group, self._done = context, group, done
+        self._call = partial(run_attempt, payload)
+        self._orders: Mailbox[Begin] = Mailbox(1, f"{group} jobs")
+
+    def begin(self, order: Begin) -> None:
+        """Start a job; the one before has ended."""
+        self._orders.put(order, timeout_ms=10_000)
+
+    def cancel(self) -> None:
+        """Have Spark kill the tasks of the job that runs."""
+        self._context.cancelJobGroup(self._group)
+
+    def close(self) -> None:
+        """Take no more jobs; the thread ends after the one that runs."""
+        self._orders.close()
+
+    def run(self) -> None:
+        while True:
+            try:
+                order = self._orders.get(timeout_ms=60_000)
+            except MailboxClosedError:
+                return
+            if order is not None:
+                self._done.put(self._run(order), timeout_ms=60_000)
+
+    def _run(self, order: Begin) -> Finished:
+        try:
+            self._context.setJobGroup(self._group, order.title)
+            rows = self._context.parallelize(order.ranges, len(order.ranges))
+            return Finished(order.number, rows.map(self._call).collect())
+        except Exception as error:  # whatever Spark raises
+            return Finished(order.number, error=SparkJobError(f"{order.title}: {reason_in(error)}"))
+
+
+def reason_in(error: BaseException) -> str:
+    """The line that says why, of Spark's many."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "Caused by", "Driver stack"))]
+    named = [line for line in python if "Error" in line or "Exception" in line or "lost" in line]
+    return (named or python or lines or [type(error).__name__])[-1][:1000]

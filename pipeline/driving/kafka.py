@@ -1,0 +1,77 @@
+"""What a run asks of Kafka, and tells it, to plan its passes.
+
+*Guarantees*: of topics that the application itself writes the end is the very end, open transactions included; of
+others it is where the first open transaction begins, under exactly once. A batch sees the others' ends as they were
+when it asked first. Committed offsets are asked for after ends: a plan may do too little, never too much.
+*Assumes*: one owner thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from milestones.application import Application
+from milestones.common.assignment.plan import plan_tasks
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TaskId, TopicPartition
+from milestones.housekeeper import NewSources, SourceWatch
+from milestones.pipeline.driving.order import inner_topics
+from milestones.pipeline.driving.planning import capped
+
+log = logging.getLogger(__name__)
+
+Inputs = Mapping[TaskId, Collection[TopicPartition]]
+
+
+class KafkaView:
+    """*Owns*: an admin client. `batch`: ends don't move."""
+
+    def __init__(self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool) -> None:
+        self._config, self._application, self._batch = config, application, batch
+        self._cluster = Cluster(config.admin_settings(client_id))
+        self._inner = inner_topics(application.subtopologies)
+        self._caps: dict[TopicPartition, int] = {}
+        self._sources = SourceWatch(application)
+
+    def prepare(self) -> None:
+        """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
+        missing = self._application.missing_topics(self._cluster.partition_counts())
+        if missing is not None:
+            raise SourceTopicError(missing)
+
+    def look(self, tasks: Inputs) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """Of all input partitions of these tasks: where they end, and what is committed, where anything is."""
+        partitions = [partition for inputs in tasks.values() for partition in inputs]
+        inner = [partition for partition in partitions if partition.topic in self._inner]
+        outer = [partition for partition in partitions if partition.topic not in self._inner]
+        ends = {p: end for p, (_, end) in self._cluster.bounds(outer, committed=self._config.exactly_once).items()}
+        if self._batch:
+            self._caps = {**ends, **self._caps}
+            ends = capped(ends, self._caps)
+        ends |= {p: end for p, (_, end) in self._cluster.bounds(inner, committed=False).items()}
+        return ends, self._cluster.committed(self._config.application_id, partitions)
+
+    def watch(self) -> frozenset[str]:
+        """Topics that a source's pattern matches and that are new. `SourceTopicError`: a source topic is gone, or has
+        another number of partitions."""
+        new: frozenset[str] = frozenset()
+        for news in self._sources.look(self._cluster.partition_counts()):
+            if isinstance(news, NewSources):
+                new |= news.topics
+            else:
+                raise news
+        return new
+
+    def everything(self) -> frozenset[TaskId]:
+        """All tasks of the application, whoever has them."""
+        return frozenset(plan_tasks(self._application.subtopologies, self._cluster.partition_counts()).tasks)
+
+    def purge(self, tasks: Inputs) -> None:
+        """Delete what is committed of the tasks' repartition topics."""
+        internal = self._application.repartition_topics
+        partitions = [p for inputs in tasks.values() for p in inputs if p.topic in internal]
+        if partitions:
+            self._cluster.purge(self._cluster.committed(self._config.application_id, partitions))

@@ -1,0 +1,58 @@
+"""From offsets to ranges: what is left to do of the tasks that are ours. Pure.
+
+*Guarantees*: a task with something left gets a range of all its input partitions, any other none. What the application
+itself writes is read to its very end, open transactions included: the Spark task waits for their end. What others write
+is read up to where their first open transaction begins, under exactly once.
+*Assumes*: offsets were asked for after everything upstream was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from milestones.common.kafka.membership import Loan
+from milestones.common.records import TaskId, TopicPartition
+from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
+
+Tasks = Mapping[TaskId, Sequence[TopicPartition]]
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a task since an earlier range of it: when its punctuations are due, the earliest by the wall
+    clock (ms since the epoch)."""
+
+    rhythm: Rhythm | None = None
+    due_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a run wants its ranges. `limit`: records of all tasks together, None without limit. `punctuate`: tasks run
+    by the wall clock too, each for a first time even without input."""
+
+    limit: int | None = None
+    punctuate: bool = False
+
+
+def plan(
+    tasks: Tasks, committed: Offsets, ends: Offsets, known: Mapping[TaskId, Known], loan: Loan, wish: Wish, now_ms: int
+) -> list[TaskRange]:
+    """The ranges of the tasks that have something left, largest first; `now_ms`: wall clock."""
+    limit = None if wish.limit is None else max(1, wish.limit // max(1, len(tasks)))
+    found = []
+    for task, partitions in sorted(tasks.items()):
+        begins = {partition: committed[partition] for partition in partitions if partition in committed}
+        own = {partition: max(ends[partition], begins.get(partition, 0)) for partition in partitions}
+        at = known.get(task)
+        due = wish.punctuate and (at is None or (at.due_ms is not None and at.due_ms <= now_ms))
+        if due or any(begins.get(partition, -1) < end for partition, end in own.items()):
+            found.append(TaskRange(task, begins, own, loan, limit, None if at is None else at.rhythm, anyway=due))
+    return sorted(found, key=lambda range_: -range_.size)
+
+
+def capped(ends: Offsets, caps: Offsets) -> dict[TopicPartition, int]:
+    """The ends, but none behind its cap."""
+    return {partition: min(end, caps.get(partition, end)) for partition, end in ends.items()}

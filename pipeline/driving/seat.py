@@ -1,0 +1,109 @@
+"""The run's place in the application's group.
+
+*Guarantees*: what the group gave to this run, it alone works on: under the generation in which it was given, which the
+Spark tasks commit with. A task is given away once no Spark task works on it.
+*Assumes*: one owner thread, which calls `run_once` often.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from milestones.application import Application
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.clock import Clock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ApplicationShutdownError, SourceTopicError
+from milestones.common.kafka.leader import TopologyLeader
+from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, Loan, Lost
+from milestones.common.records import TaskId, TopicPartition
+from milestones.pipeline.hosting.surroundings import STAGE
+
+log = logging.getLogger(__name__)
+
+
+class Seat:
+    """*Owns*: the member, what the group has given to it. *Receives*: membership events.
+
+    `tasks`: ours, with their input partitions; `loan`: what to commit them under, None between two generations.
+    `wanted`: why the group wants us to join again; `join` does. `busy`: tasks that Spark works on, the owner says so.
+    `promised`: what will be ours once others have released it.
+    """
+
+    def __init__(
+        self, config: StreamsConfig, application: Application, client_id: str, capacity: int, clock: Clock
+    ) -> None:
+        self._application, self._client_id, self._capacity = application, client_id, capacity
+        leader = TopologyLeader(config, application.subtopologies, f"{client_id}-leader")
+        self._tags = config.client_tags
+        self._member = GroupMember(config.member_settings(client_id, 1), leader, clock)
+        self._generation = -1
+        self._releasing = False
+        self.promised: frozenset[TaskId] = frozenset()
+        self.busy: frozenset[TaskId] = frozenset()
+        self.tasks: Mapping[TaskId, tuple[TopicPartition, ...]] = {}
+        self.loan: Loan | None = None
+        self.wanted: str | None = None
+        self.generations = 0
+
+    def start(self) -> None:
+        self._member.start()
+
+    def run_once(self) -> None:
+        """Take what the group said; `MilestonesError` when it is the end."""
+        for event in self._member.poll():
+            match event:
+                case JoinNeeded(reason):
+                    self.wanted = reason
+                case Assigned(generation, member_id, assignment):
+                    self._assigned(generation, member_id, assignment)
+                case Lost(reason):
+                    log.warning("%s: membership lost (%s)", self._client_id, reason)
+                    self.tasks, self.loan = {}, None
+                case Failed(error):
+                    raise error
+        if self._releasing and not self.busy - self.tasks.keys():
+            self._releasing = False
+            self._member.request_rejoin("tasks were released to their new owners")
+
+    def join(self) -> None:
+        """Join the next generation with what is ours now. Whatever still runs can't commit, once it has begun."""
+        log.info("%s: joins the group: %s", self._client_id, self.wanted)
+        subscription = self._subscription(self.wanted or "")
+        self.loan = self.wanted = None
+        self._member.join(subscription)
+
+    def ask_for_generation(self, reason: str) -> None:
+        """Have the group go on to a new generation."""
+        self._member.request_rejoin(reason)
+
+    def _assigned(self, generation: int, member_id: str, assignment: Assignment) -> None:
+        if assignment.error is not None:
+            raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
+        gone = (self.tasks.keys() | self.busy) - assignment.active
+        self.tasks = {task: assignment.partitions[task] for task in sorted(assignment.active)}
+        self.loan, self._generation = Loan(member_id, generation), generation
+        self.promised = assignment.promised
+        self.generations += 1
+        log.info("%s: generation %d, %d tasks, %d given away", self._client_id, generation, len(self.tasks), len(gone))
+        self._releasing = bool(gone)
+
+    def _subscription(self, reason: str) -> Subscription:
+        return Subscription(
+            process_id=self._client_id,
+            stage=STAGE,
+            capacity=self._capacity,
+            topics=self._application.source_topics,
+            fingerprint=self._application.fingerprint,
+            active=frozenset(self.tasks) | self.busy,
+            promised=self.promised,
+            generation=self._generation,
+            client_tags=self._tags,
+            reason=reason,
+        )
+
+    def close(self, *, leave: bool) -> None:
+        """End the membership; with `leave` the group is told, else it notices by the session timeout."""
+        self.loan = None
+        self._member.close(leave=leave)

@@ -1,0 +1,1 @@
+"""What runs inside a Spark task: one task of the topology, over a range of its input."""

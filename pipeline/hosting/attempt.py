@@ -1,0 +1,100 @@
+"""One attempt of a Spark task: makes everything, runs the hosted task, tells how it ended.
+
+| what happened | what the attempt does |
+|---|---|
+| the generation is over | returns: the driver plans anew |
+| fenced by a later attempt, a broker away, a damaged store | raises: Spark makes another attempt, then the driver |
+| the user's code, a bad record, damaged settings | returns the error: no other attempt could do better |
+| a second attempt under at least once | returns: see below |
+
+Under exactly once attempts fence each other by their transactional id. Under at least once nothing would fence an
+earlier attempt that is only thought dead, and its old counts could land behind newer ones. So only a first attempt
+works then; the driver goes on in a new generation, a session later: what still runs under the old one has noticed then.
+
+*Guarantees*: everything is closed when it returns or raises.
+*Assumes*: called in a Spark task.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+
+from confluent_kafka import KafkaException
+from pyspark import TaskContext
+
+from milestones.application import Application
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    MilestonesError,
+    StateCorruptError,
+    StateLockedError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    TimeoutExceededError,
+)
+from milestones.common.kafka.failures import is_stale_member
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.pipeline.hosting.hosted_task import Done, HostedTask
+from milestones.pipeline.hosting.payload import Payload, unpack
+from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
+from milestones.pipeline.hosting.surroundings import HostedClients
+
+log = logging.getLogger(__name__)
+
+PASSING = (
+    KafkaUnreachableError,
+    StateCorruptError,
+    StateLockedError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    TimeoutExceededError,
+)
+
+
+def run_attempt(payload: Payload, work: TaskRange) -> Outcome:
+    """What Spark calls in its worker process."""
+    began = perf_counter()
+    spark_task = TaskContext.get()
+    first = spark_task is None or spark_task.attemptNumber() == 0
+    outcome = attempt(payload, work, first=first)
+    return replace(outcome, seconds=perf_counter() - began, where=f"{socket.gethostname()}/{os.getpid()}")
+
+
+def attempt(payload: Payload, work: TaskRange, *, first: bool) -> Outcome:
+    """See the module's table. `first`: no other attempt at this range was ever started."""
+    ended = partial(Outcome, work.task)
+    try:
+        topology, config = unpack(payload)
+        if not (first or config.exactly_once):
+            return ended(Fate.TOO_LATE)
+        return _run(Application.of(topology, config), config, work, payload.history)
+    except StaleGenerationError as error:
+        log.info("task %s: %s", work.task, error)
+        return ended(Fate.STALE, error=str(error))
+    except KafkaException as exception:
+        if is_stale_member(exception):
+            return ended(Fate.STALE, error=str(exception))
+        raise
+    except PASSING:
+        raise
+    except MilestonesError as error:
+        return ended(Fate.FAILED, error=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+
+
+def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> Outcome:
+    clients = HostedClients(config, application, work, SystemClock(), history)
+    try:
+        done: Done = HostedTask(clients, work).run()
+    finally:
+        clients.close()
+    return Outcome(
+        work.task, Fate.DONE, done.records, clients.restored.records, done.commits, rhythm=done.rhythm,
+        due_ms=done.due_ms,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""One task of the topology over a range of its input, from its committed state to its committed result.
+
+    committed offsets ---> restored ---> started ---> fetch, process, send, commit ... ---> all committed
+
+It is the runtime's task, with the runtime's parts around it: restoration, inputs, collection and committer are those of
+the baseline. What is left for here is their order.
+
+*Guarantees*: those of the runtime: what is committed is a boundary, its outputs, changelogs and offsets in one
+transaction under exactly once. After `run` nothing is uncommitted; when it raises, what wasn't committed never was.
+*Assumes*: one thread; the clients were made before anything was read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from milestones.baseline.collection import DirectCollection
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.baseline.inputs import Inputs
+from milestones.baseline.processing import InlineProcessing
+from milestones.baseline.restoration import InlineRestoration
+from milestones.baseline.state import TaskOwnedState
+from milestones.common.errors import StateCorruptError, TimeoutExceededError
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.task.task import Task
+from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
+from milestones.pipeline.hosting.surroundings import HostedClients
+
+log = logging.getLogger(__name__)
+
+TURN = 500
+"""Records between two looks at the clock."""
+
+SLICE_MS = 50
+"""How long processing goes on between two fetches. What was fetched is worked off where that allows: a partition that
+fills up is paused, which throws away what the client has prefetched."""
+
+FETCH_MS = 50
+"""How long a fetch waits for the first record."""
+
+LAST_CLOSE_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run has done."""
+
+    records: int = 0
+    commits: int = 0
+    rhythm: Rhythm | None = None
+    due_ms: int | None = None
+
+
+class HostedTask:
+    """*Owns*: the task, the parts around it."""
+
+    def __init__(self, clients: HostedClients, work: TaskRange) -> None:
+        self._clients, self._work = clients, work
+        self._context = context = clients.context
+        self._clock, self._config = context.clock, context.config
+        self._inputs = Inputs(context, clients)
+        self._collection = DirectCollection(context, clients)
+        confirmation = (Transaction if self._config.exactly_once else OffsetCommit)(context, clients)
+        self._committer = Committer(clients, self._collection, confirmation, InlineProcessing(context))
+        self._records = self._commits = 0
+        self._committed_ms = self._moved_ms = self._clock.monotonic_ms()
+
+    def run(self) -> Done:
+        """Do all of the range that isn't committed yet. Errors are the runtime's own."""
+        committed = self._clients.offsets.stable(self._work.ends)
+        if not (self._work.anyway or self._left(committed)):
+            return Done(rhythm=self._work.rhythm)
+        state = TaskOwnedState(self._context, self._clients)
+        task = state.create(self._work.task, frozenset(self._work.ends))
+        try:
+            self._restore(task, committed)
+            self._start(task, committed)
+            self._work_off(task)
+            done = Done(self._records, self._commits, task.rhythm(), task.next_punctuation_ms())
+        except StateCorruptError as error:
+            if error.store is not None:
+                task.set_aside(error.store, error)  # the next attempt restores it
+            raise
+        finally:
+            task.close()
+        return done
+
+    def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether there is anything to read, or a partition that nothing was ever committed of."""
+        return any(p not in committed or committed[p].offset < end for p, end in self._work.ends.items())
+
+    def _restore(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if not task.needs_restoration:
+            return
+        restoration = InlineRestoration(self._context, self._clients)
+        try:
+            restoration.add(task, {partition: at.offset for partition, at in committed.items()})
+            while not restoration.take_restored():
+                if not restoration.run_once(self._clock.monotonic_ms()):
+                    self._clock.sleep_ms(1)
+        finally:
+            restoration.close(LAST_CLOSE_MS)
+
+    def _start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._inputs.start(task, committed)
+        while not self._inputs.take_started():
+            self._inputs.run_once()
+        task.initialise()
+        if self._work.rhythm is not None:
+            task.go_on(self._work.rhythm)
+        if not self._work.ends.keys() <= committed.keys():
+            # Where the reset policy said to begin is settled now, for the next range too.
+            self._commit(task)
+
+    def _work_off(self, task: Task) -> None:
+        """1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until all is done, then commit."""
+        busy = False
+        while not self._finished(task):
+            self._inputs.run_once()
+            fetched = self._inputs.fetch(0 if busy else FETCH_MS)
+            self._inputs.throttle()
+            processed = self._process(task)
+            self._collection.collect([task])
+            self._commit_if_due(task)
+            busy = self._note(fetched or processed)
+        task.punctuate(self._clock.wall_ms())
+        self._collection.collect([task])
+        while task.commit_needed():
+            self._commit(task)
+
+    def _finished(self, task: Task) -> bool:
+        limit = self._work.limit
+        if limit is not None and self._records >= limit:
+            return True
+        return self._clients.consumer.complete and task.buffered() == 0
+
+    def _process(self, task: Task) -> bool:
+        before, until_ms = self._records, self._clock.monotonic_ms() + SLICE_MS
+        while processed := task.process(self._turn(), self._clock.wall_ms()):
+            self._records += processed
+            if self._clock.monotonic_ms() >= until_ms:
+                break
+        return task.punctuate(self._clock.wall_ms()) or self._records > before
+
+    def _turn(self) -> int:
+        limit = self._work.limit
+        return TURN if limit is None else min(TURN, limit - self._records)
+
+    def _note(self, moved: bool) -> bool:
+        """Records stay away when a transaction is open before them; not for ever."""
+        now_ms = self._clock.monotonic_ms()
+        if moved:
+            self._moved_ms = now_ms
+        elif now_ms - self._moved_ms > self._config.task_timeout_ms:
+            open_ = sorted(str(partition) for partition in self._clients.consumer.assigned)
+            raise TimeoutExceededError(
+                f"task {self._work.task}: nothing came of {', '.join(open_)} within task_timeout_ms "
+                f"({self._config.task_timeout_ms}), though they don't end yet: a transaction that nobody ends may be "
+                "open there, or their brokers are away"
+            )
+        return moved
+
+    def _commit_if_due(self, task: Task) -> None:
+        elapsed_ms = self._clock.monotonic_ms() - self._committed_ms
+        full = task.uncommitted_bytes() >= self._config.statestore_uncommitted_max_bytes
+        if (elapsed_ms >= self._config.commit_interval_ms or full or task.commit_requested()) and task.commit_needed():
+            self._commit(task)
+
+    def _commit(self, task: Task) -> None:
+        """At least once: a commit without an answer is made again, with all that has come since."""
+        until_ms = self._clock.monotonic_ms() + self._config.task_timeout_ms
+        while True:
+            try:
+                self._committer.commit([task])
+                break
+            except CommitRetriableError as error:
+                if self._clock.monotonic_ms() >= until_ms:
+                    raise TimeoutExceededError(
+                        f"task {task.id}: offsets couldn't be committed within task_timeout_ms: {error}"
+                    ) from error
+        self._commits += 1
+        self._committed_ms = self._clock.monotonic_ms()

@@ -1,0 +1,71 @@
+"""What the driver tells a Spark task, and what that tells the driver.
+
+*Guarantees*: plain values that any pickle can carry; nothing of the user's in them.
+*Assumes*: Kafka's committed offsets are the truth: a range is a plan, what is committed beyond its beginning is done.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from milestones.common.kafka.membership import Loan
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.task.punctuation import Due
+
+Rhythm = tuple[Due, Due]
+"""When punctuations are due: by stream time, by the wall clock."""
+
+
+@dataclass(frozen=True)
+class TaskRange:
+    """One task's work: its input partitions, each from the committed offset, at most to before `ends`.
+
+    `begins` is what was committed when it was planned, without partitions that have none. `limit`: records to process
+    at most, None without limit. `loan`: the membership to commit under. `rhythm`: of the task's last run, if it is
+    known. `anyway`: run also when there is nothing to read, as something is due.
+    """
+
+    task: TaskId
+    begins: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    loan: Loan
+    limit: int | None = None
+    rhythm: Rhythm | None = None
+    anyway: bool = False
+
+    @property
+    def size(self) -> int:
+        """Offsets in it; control records count, what retention has removed as well."""
+        return sum(max(0, end - self.begins.get(partition, 0)) for partition, end in self.ends.items())
+
+
+class Fate(enum.Enum):
+    """How a run of a range ended."""
+
+    DONE = "all of it is committed, or as much as its limit allows"
+    STALE = "the generation is over: what wasn't committed was dropped"
+    TOO_LATE = "an earlier attempt may still write, and nothing would fence it: it was left alone"
+    FAILED = "an error that another try won't change"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a range. Counts are of this attempt only.
+
+    `due_ms`: when a wall-clock punctuation is due next (ms since the epoch), None without any. `error` and `exit_code`
+    go with FAILED. `where`: host and process.
+    """
+
+    task: TaskId
+    fate: Fate
+    records: int = 0
+    restored: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    rhythm: Rhythm | None = None
+    due_ms: int | None = None
+    error: str = ""
+    exit_code: int = 1
+    where: str = field(default="", compare=False)

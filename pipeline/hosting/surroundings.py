@@ -1,0 +1,189 @@
+"""A stream thread's surroundings, for one task in a process that has nothing else.
+
+*Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
+`snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
+one has its producer; what is read as committed after that is final. One attempt at a time has the task's state
+directory; one that finds it taken works on one of its own, which goes at its end.
+*Assumes*: closed at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from milestones.application import Application
+from milestones.baseline.clients import initialise
+from milestones.common.clock import Clock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import StateLockedError
+from milestones.common.kafka.consumers import AssignedConsumer
+from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.membership import BorrowedMembership
+from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.topics import Cluster
+from milestones.common.mailbox import Mailbox
+from milestones.common.metrics import Metrics
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines import open_engines
+from milestones.common.state.local import LocalState
+from milestones.context import Exceptions, ThreadContext
+from milestones.housekeeper import AskBounds, Purge, Request, bounds_of
+from milestones.instance import rocks_settings
+from milestones.listeners import Listeners, StateRestoreListener
+from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.hosting.ranges import TaskRange
+from milestones.snapshots import snapshot_source
+
+log = logging.getLogger(__name__)
+
+STAGE = "spark"
+"""What manifests and subscriptions say where others name their stage."""
+
+LOCK_PATIENCE_MS = 2_000
+"""How long an earlier attempt, which is fenced by now, may take to let the state directory go."""
+
+
+class HostedClients:
+    """The clients of one attempt, those that `parts.Sending` and `parts.Reading` name, its context, its state."""
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        application: Application,
+        work: TaskRange,
+        clock: Clock,
+        history: str | None = None,
+    ) -> None:
+        name = transactional_id(application.id, work.task)
+        self._config, self._name = config, name
+        with ExitStack() as closing:
+            transactional = name if config.exactly_once else None
+            self.producer = OutputProducer(config.producer_settings(name, transactional), clock)
+            closing.callback(self.producer.close)
+            if transactional is not None:
+                patience = Patience(config.task_timeout_ms, clock)
+                initialise(self.producer, transactional, clock, patience, config.task_timeout_ms)
+            self.member = BorrowedMembership(config.member_settings(name, 1), work.loan, clock)
+            closing.callback(self.member.close)
+            self.offsets = GroupReader(
+                config.admin_settings(name), application.id, timeout_ms=config.task_timeout_ms, clock=clock
+            )
+            closing.callback(self.offsets.close)
+            self.consumer = _consumer(config.consumer_settings(name), work, history)
+            closing.callback(self.consumer.close)
+            self.restored = Restored()
+            state = _open_state(config, work.task, clock, closing)
+            snapshots = snapshot_source(config, f"{name}-snapshots", state.directory.path, clock)
+            snapshots.start()
+            closing.callback(snapshots.close)
+            self.context = ThreadContext(
+                name=name,
+                index=1,
+                stage=STAGE,
+                config=config,
+                clock=clock,
+                application=application,
+                process_id=state.directory.process_id,
+                transactional_id=name,
+                state=state,
+                metrics=Metrics(clock, level=config.metrics_recording_level),
+                housekeeper=AnsweringHousekeeper(config, name),
+                notify=lambda _: None,
+                decide=lambda _: Exceptions.SHUTDOWN_CLIENT,
+                listeners=_told(self.restored),
+                snapshots=snapshots,
+            )
+            self._closing = closing.pop_all()
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        return AssignedConsumer(self._config.restore_consumer_settings(self._name))
+
+    def close(self) -> None:
+        """Let all go; an open transaction is aborted."""
+        self._closing.close()
+
+
+def _consumer(settings: Mapping[str, Any], work: TaskRange, history: str | None) -> BoundedConsumer:
+    if history is None:
+        return BoundedConsumer(settings, work.ends)
+    from milestones.pipeline.backfill.consumer import ArchiveConsumer
+
+    return ArchiveConsumer(settings, work.ends, history)
+
+
+class AnsweringHousekeeper(Mailbox[Request]):
+    """Answers at once, in the thread that asks. *Owns*: an admin client, made when it is first asked."""
+
+    def __init__(self, config: StreamsConfig, name: str) -> None:
+        super().__init__(1, f"{name} requests")
+        self._config, self._client = config, name
+        self._cluster: Cluster | None = None
+
+    def put(self, item: Request, timeout_ms: int) -> None:
+        if self._cluster is None:
+            self._cluster = Cluster(self._config.admin_settings(self._client))
+        match item:
+            case AskBounds():
+                item.reply_to.try_put(bounds_of(self._cluster, item))
+            case Purge(offsets):
+                self._cluster.purge(offsets)
+
+
+class Restored(StateRestoreListener):
+    """Counts what was restored."""
+
+    def __init__(self) -> None:
+        self.records = 0
+
+    def on_batch_restored(
+        self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int
+    ) -> None:
+        self.records += num_restored
+
+
+def _told(restored: Restored) -> Listeners:
+    listeners = Listeners()
+    listeners.restore = restored
+    return listeners
+
+
+def transactional_id(application_id: str, task: TaskId) -> str:
+    """Of a task on Spark: a later attempt fences an earlier one by it, wherever they run."""
+    return f"{application_id}-spark-{task}"
+
+
+def state_folder(config: StreamsConfig, task: TaskId) -> Path:
+    """The task's state directory, one of its own: several processes run tasks side by side."""
+    return Path(config.state_dir) / f"{STAGE}-{config.application_id}" / str(task)
+
+
+def _open_state(config: StreamsConfig, task: TaskId, clock: Clock, closing: ExitStack) -> LocalState:
+    folder = state_folder(config, task)
+    try:
+        directory = _locked(folder, config.application_id, clock)
+    except StateLockedError as error:
+        scratch = tempfile.mkdtemp(prefix=f"{config.application_id}-{task}-")
+        closing.callback(shutil.rmtree, scratch, ignore_errors=True)
+        log.warning("task %s: an earlier attempt still has its state (%s); this one restores anew", task, error)
+        directory = StateDirectory(scratch, config.application_id, clock)
+    closing.callback(directory.close)
+    return LocalState(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), STAGE)
+
+
+def _locked(folder: Path, application_id: str, clock: Clock) -> StateDirectory:
+    until_ms = clock.monotonic_ms() + LOCK_PATIENCE_MS
+    while True:
+        try:
+            return StateDirectory(folder, application_id, clock)
+        except StateLockedError:
+            if clock.monotonic_ms() >= until_ms:
+                raise
+        clock.sleep_ms(50)

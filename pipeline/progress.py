@@ -1,0 +1,96 @@
+"""What a run on Spark shows of itself.
+
+*Guarantees*: immutable values, swapped whole: anyone reads them at any time.
+*Assumes*: one thread notes what happened.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from milestones.pipeline.hosting.ranges import Fate, Outcome
+
+KEPT = 100
+"""Rounds that are remembered."""
+
+
+class RunState(enum.Enum):
+    """Where a run is in its life."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One Spark job: the tasks of some sub-topologies over a range each.
+
+    `records`: committed by it; `restored`: changelog records read for it; `planned`: offsets that its ranges had;
+    `stale`: tasks that the group's next generation took before they were done; `error`: why Spark gave it up.
+    """
+
+    number: int
+    subtopologies: tuple[int, ...]
+    tasks: int
+    planned: int
+    seconds: float
+    records: int = 0
+    restored: int = 0
+    commits: int = 0
+    stale: int = 0
+    error: str | None = None
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The whole run so far. `rounds`: the last `KEPT` of them, oldest first.
+
+    `tasks`: those that the group gave to this run; `elsewhere`: those that other members of the group have. `lag`:
+    offsets that were left to read when it was looked at last. `generations` of the group that it has seen.
+    """
+
+    state: RunState = RunState.STARTING
+    mode: str = ""
+    rounds: tuple[Round, ...] = ()
+    tasks: int = 0
+    elsewhere: int = 0
+    generations: int = 0
+    jobs: int = 0
+    failed_jobs: int = 0
+    records: int = 0
+    restored: int = 0
+    commits: int = 0
+    lag: int = 0
+
+    def after(self, done: Round) -> Progress:
+        return replace(
+            self,
+            rounds=(*self.rounds, done)[-KEPT:],
+            jobs=self.jobs + 1,
+            failed_jobs=self.failed_jobs + (done.error is not None),
+            records=self.records + done.records,
+            restored=self.restored + done.restored,
+            commits=self.commits + done.commits,
+            lag=max(0, self.lag - done.records),
+        )
+
+
+def round_of(begun: Round, outcomes: Sequence[Outcome], seconds: float, error: str | None) -> Round:
+    """The round when its job has ended."""
+    return replace(
+        begun,
+        seconds=seconds,
+        records=sum(outcome.records for outcome in outcomes),
+        restored=sum(outcome.restored for outcome in outcomes),
+        commits=sum(outcome.commits for outcome in outcomes),
+        stale=sum(outcome.fate is not Fate.DONE for outcome in outcomes),
+        error=error,
+    )

@@ -1,0 +1,48 @@
+"""A range of a partition, read to its end.
+
+*Guarantees*: every committed record from the first offset to the end (exclusive), in order, or an error.
+*Assumes*: the end isn't beyond the last stable offset: nothing before it is undecided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Message
+
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
+from milestones.common.records import TopicPartition
+from milestones.pipeline.hosting.bounded import BoundedConsumer
+
+BATCH = 10_000
+SILENCE_S = 60.0
+"""So long nothing may come."""
+
+
+def read(
+    settings: Mapping[str, Any], partition: TopicPartition, first: int, end: int
+) -> Iterator[list[Message]]:
+    """The records of `partition` with first <= offset < end, in batches. `settings`: a restore consumer's.
+
+    `KafkaUnreachableError` when nothing comes, `MilestonesError` when records were deleted meanwhile."""
+    consumer = BoundedConsumer(settings, {partition: end})
+    try:
+        consumer.assign({partition: first})
+        heard = time.monotonic()
+        while not consumer.complete:
+            fetched = consumer.fetch(BATCH, timeout_ms=100)
+            if fetched.out_of_range or fetched.gone:
+                raise MilestonesError(f"{partition} has no records from offset {first} on: they were deleted meanwhile")
+            messages = fetched.records.get(partition)
+            if messages:
+                yield messages
+                heard = time.monotonic()
+            elif time.monotonic() - heard > SILENCE_S:
+                raise KafkaUnreachableError(
+                    f"{partition} should go to offset {end}, and nothing has come for {SILENCE_S:.0f} s; check that "
+                    "its brokers are up, and that no transaction was left open"
+                )
+    finally:
+        consumer.close()

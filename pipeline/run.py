@@ -1,0 +1,180 @@
+"""A topology on Spark: `run_on_spark`, and the run that it returns.
+
+*Guarantees*: as the runtime, by the application's `processing_guarantee`; Kafka's committed offsets are the truth, so
+whatever was interrupted, run twice, or shared with live instances of the application is processed as often as it says.
+*Assumes*: a classic Spark session (not Spark Connect); Spark's processes reach Kafka under the same addresses.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from milestones.application import Application
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ConfigError, TopologyError
+from milestones.common.topology import StreamsBuilder, Topology
+from milestones.pipeline.driving.driver import Driver, Pace
+from milestones.pipeline.driving.jobs import Jobs
+from milestones.pipeline.driving.kafka import KafkaView
+from milestones.pipeline.driving.order import levels
+from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.hosting.payload import pack
+from milestones.pipeline.progress import Progress, RunState
+from milestones.pipeline.spark_jobs import context_of
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["batch", "micro_batch"]
+
+COMMIT_INTERVAL_MS = 2_000
+"""Between two commits of a Spark task, unless the application says otherwise: nobody waits for a batch's outputs."""
+
+STOP_S = 60.0
+
+
+class SparkRun:
+    """A run that has begun. It goes on in threads of its own, until it is complete, stopped, or fails; `with` stops it
+    at the end."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @property
+    def progress(self) -> Progress:
+        """What it has done so far; from any thread."""
+        return self._driver.progress
+
+    @property
+    def state(self) -> RunState:
+        return self._driver.progress.state
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it has failed."""
+        return self._driver.error
+
+    def metrics(self) -> Mapping[str, float]:
+        """The numbers of `progress`, and the records per second of the last job that had any."""
+        progress = self.progress
+        rates = [done.records_per_second for done in progress.rounds if done.records]
+        return {
+            "tasks": progress.tasks,
+            "jobs-total": progress.jobs,
+            "failed-jobs-total": progress.failed_jobs,
+            "records-total": progress.records,
+            "restored-records-total": progress.restored,
+            "commits-total": progress.commits,
+            "generations-total": progress.generations,
+            "records-lag": progress.lag,
+            "records-rate": rates[-1] if rates else 0.0,
+        }
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended; False when time is up before. Raises the error that it has ended with."""
+        self._driver.join(timeout_s)
+        if self._driver.error is not None:
+            raise self._driver.error
+        return not self._driver.is_alive()
+
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """End it: the Spark tasks that run get some seconds to come to their end; what they haven't committed then is
+        dropped. True when all has ended within the time. Errors as of `wait`."""
+        self._driver.ask_to_stop()
+        return self.wait(timeout_s)
+
+    def __enter__(self) -> SparkRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.ask_to_stop()
+        self._driver.join(STOP_S)
+
+
+def run_on_spark(
+    topology: Topology | StreamsBuilder,
+    spark: SparkSession,
+    *,
+    application_id: str | None = None,
+    bootstrap_servers: str | None = None,
+    mode: Mode = "batch",
+    interval_ms: int = 1_000,
+    max_records: int | None = None,
+    history: str | None = None,
+    config: StreamsConfig | None = None,
+    **settings: Any,
+) -> SparkRun:
+    """Run the topology inside Spark tasks, with its stores, changelogs, repartition topics and transactions.
+
+    `mode`: a `batch` ends when everything that was there at its beginning is processed; `micro_batch` goes on, one
+    every `interval_ms`, of at most about `max_records` records each. `history`: URL of an archive of what Kafka no
+    longer has of the inputs (see `backfill`). Settings as of `Streams`, by name or as `config`; `commit_interval_ms` is
+    2,000 unless they say otherwise.
+
+    The run joins the application's group. Live instances of the application may be members too: each has tasks of its
+    own then, and a batch ends when those of the run are done (`progress.elsewhere` counts the others).
+
+    `ConfigError`, `TopologyError` at once; all else ends the run, and is raised by `wait`.
+    """
+    given = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    complete = StreamsConfig(**settings) if config is None else config.replace(**settings)
+    if complete.origin("commit_interval_ms") == "default":
+        usual_ms = min(COMMIT_INTERVAL_MS, complete.transaction_timeout_ms // 4)
+        complete = complete.replace(commit_interval_ms=usual_ms)
+    built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+    driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records), history)
+    driver.start()
+    return SparkRun(driver)
+
+
+def _pace(mode: str, interval_ms: int, max_records: int | None) -> Pace:
+    if mode not in ("batch", "micro_batch"):
+        raise ConfigError("mode", mode, "choose batch or micro_batch")
+    if interval_ms < 0:
+        raise ConfigError("interval_ms", interval_ms, "must be at least 0")
+    if max_records is not None and (max_records < 1 or mode == "batch"):
+        raise ConfigError("max_records", max_records, "must be at least 1, and is for micro_batch: a batch has no end")
+    return Pace(interval_ms if mode == "micro_batch" else None, max_records)
+
+
+def _driver(
+    topology: Topology, config: StreamsConfig, context: SparkContext, pace: Pace, history: str | None
+) -> Driver:
+    application = Application.of(topology, config)
+    near = str(context.master).startswith("local")
+    _check_stores(application, near=near)
+    payload = replace(pack(topology, config, near=near), history=history)
+    client_id = f"{config.client_id or config.application_id}-spark-{uuid.uuid4().hex[:8]}"
+    clock = SystemClock()
+    return Driver(
+        config,
+        levels(application.subtopologies),
+        pace,
+        clock,
+        seat=partial(Seat, config, application, client_id, max(1, context.defaultParallelism), clock),
+        view=partial(KafkaView, config, application, client_id, batch=pace.batch),
+        jobs=partial(Jobs, context, payload, client_id),
+    )
+
+
+def _check_stores(application: Application, *, near: bool) -> None:
+    """Each Spark task may run in another process, on another machine: state comes back from changelogs alone."""
+    loose = [spec for sub in application.subtopologies for spec in sub.stores if spec.name not in sub.changelogs]
+    volatile = sorted(spec.name for spec in loose if not spec.persistent)
+    if volatile:
+        raise TopologyError(
+            f"stores {', '.join(volatile)} are in memory and have no changelog: on Spark they would be empty in every "
+            "task; give them a changelog, or make them persistent"
+        )
+    if loose and not near:
+        names = ", ".join(sorted(spec.name for spec in loose))
+        log.warning("stores %s have no changelog: they are empty wherever Spark runs their task next", names)

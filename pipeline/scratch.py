@@ -1,0 +1,61 @@
+"""A store on this machine's disk for as long as something is made of it: the fold of a changelog.
+
+The fold is the runtime's own (`changelog.restored`), over the engine that restoration fills: what is in it is what a
+restoration would give.
+
+*Guarantees*: nothing is left at the end of the `with`.
+*Assumes*: room on the local disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from milestones.common.records import TopicPartition
+from milestones.common.state.changelog import restored
+from milestones.common.state.rocks import MIB, RocksSettings
+from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.spec import StoreKind
+from milestones.pipeline.reading import read
+
+SETTINGS = RocksSettings(block_cache_bytes=16 * MIB, write_buffer_bytes=32 * MIB)
+
+
+class ScratchStore:
+    """One store partition in `directory`."""
+
+    def __init__(self, directory: Path, store: str, kind: StoreKind) -> None:
+        self._store, self._kind = store, kind
+        self._engine = RocksDictEngines(SETTINGS).open(directory, store)
+        self._namespace = self._engine.open(store)
+
+    def __enter__(self) -> ScratchStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def ingest(self, files: Iterable[Path]) -> None:
+        """Begin with sorted table files. `StateCorruptError`."""
+        for _ in self._engine.ingest(self._store, list(files)):
+            pass
+
+    def empty(self) -> None:
+        """Forget everything."""
+        self._engine.drop(self._store)
+        self._namespace = self._engine.open(self._store)
+
+    def fold(self, consumer: Mapping[str, Any], changelog: TopicPartition, first: int, end: int) -> int:
+        """The changelog's committed records with first <= offset < end; how many. `consumer`: a restore consumer's
+        settings. Errors as of `read`."""
+        records = 0
+        for batch in read(consumer, changelog, first, end):
+            self._engine.apply({self._store: restored(self._kind, batch)}, {})
+            records += len(batch)
+        return records
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """All content in the order of its keys."""
+        return self._namespace.scan(None, None)

@@ -1,0 +1,88 @@
+"""A Spark session that works at once: Python, Java, folders and addresses are set as Spark needs them.
+
+*Guarantees*: Spark's tasks run on the interpreter of the driver; with a master on this machine they find the modules
+that the driver finds. Nothing is written into the installation of PySpark or into the current folder: work folders,
+warehouse and Spark's own temporary files lie in a folder that goes when the process ends.
+*Assumes*: one session per process at a time, as Spark has it; its Java process, once started, stays until the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from milestones.pipeline.java import java_home
+
+LOOPBACK = "127.0.0.1"
+
+# What a stream application's data don't need, or a small machine can't bear.
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.memory": "1g",
+}
+
+
+def spark_session(
+    name: str = "milestones", *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start a session, or get the one that runs; `with` stops it.
+
+    `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` win
+    over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`.
+    """
+    folder = prepare()
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_QUIET, **_folders(folder), **_near(master), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _folders(folder: Path) -> dict[str, str]:
+    return {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+
+
+def _near(master: str) -> dict[str, str]:
+    """What holds only where executors run on this machine."""
+    if not master.startswith("local"):
+        return {}
+    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
+    return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.executorEnv.PYTHONPATH": path}
+
+
+_folder: Path | None = None
+
+
+def prepare() -> Path:
+    """Set the environment in which Spark starts, once; the folder of this process."""
+    global _folder
+    if _folder is None:
+        _folder = Path(tempfile.mkdtemp(prefix="milestones-spark-"))
+        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        os.environ["JAVA_HOME"] = str(java_home(_folder))
+        os.environ.setdefault("SPARK_HOME", str(_home(_folder)))
+    return _folder
+
+
+def _home(folder: Path) -> Path:
+    """Spark's installation with a `work` folder of this process: `local-cluster` writes there, and nowhere else."""
+    home = folder / "home"
+    home.mkdir()
+    for entry in Path(pyspark.__path__[0]).iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home

@@ -1,0 +1,7 @@
+"""Snapshots of stores, made on Spark from their changelogs; the runtime restores from them (`snapshot_url`)."""
+
+from __future__ import annotations
+
+from milestones.pipeline.snapshots.compact import CompactionRun, compact_changelog
+
+__all__ = ["CompactionRun", "compact_changelog"]

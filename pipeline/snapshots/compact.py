@@ -1,0 +1,101 @@
+"""Changelogs into snapshots, on Spark: one Spark task per store and partition.
+
+*Guarantees*: a snapshot that is published is exact: what a restoration of its store up to its offset gives, deletions,
+aborted transactions and control records told apart as the runtime does. Partitions are published one by one: what fails
+leaves the others, and the earlier snapshot of its own partition.
+*Assumes*: `url` is the same place for the driver, for Spark's tasks and for the application's instances.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from milestones.application import Application
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ConfigError, SourceTopicError
+from milestones.common.state.repository import SnapshotRepository
+from milestones.common.topology import StreamsBuilder, Topology
+from milestones.pipeline.hosting.payload import pack
+from milestones.pipeline.snapshots.jobs import SnapshotJob, snapshot_jobs
+from milestones.pipeline.snapshots.making import MadeSnapshot, make
+from milestones.pipeline.spark_jobs import context_of, run_each
+
+
+@dataclass(frozen=True)
+class CompactionRun:
+    """What was made. `parquet`: by store the URL of its folder."""
+
+    snapshots: Sequence[MadeSnapshot]
+    seconds: float
+    parquet: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Changelog records read."""
+        return sum(made.records for made in self.snapshots)
+
+    @property
+    def entries(self) -> int:
+        """Entries in all snapshots."""
+        return sum(made.manifest.entries for made in self.snapshots)
+
+
+def compact_changelog(
+    topology: Topology | StreamsBuilder,
+    spark: SparkSession,
+    url: str | None = None,
+    *,
+    stores: Sequence[str] | None = None,
+    parquet: bool = False,
+    config: StreamsConfig | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> CompactionRun:
+    """Make snapshots of the application's stores, for `snapshot_url`.
+
+    `url`: where to, `snapshot_url` by default. `stores`: only these. `parquet`: their content as Parquet too. Settings
+    as of `Streams`, by name or as `config`. It may run beside the application: what is committed when it begins is what
+    is in it. `ConfigError`, `SourceTopicError` (nothing to make snapshots of), `KafkaUnreachableError`, `SparkJobError`
+    (which says why).
+    """
+    began = time.monotonic()
+    config = StreamsConfig(**settings) if config is None else config.replace(**settings)
+    url = _writable(url or config.snapshot_url, config.application_id)
+    built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+    application, context = Application.of(built, config), context_of(spark)
+    jobs = _chosen(snapshot_jobs(application, config, url, clock or SystemClock()), stores, config.application_id)
+    folders = {job.store: _folder(url, job) for job in jobs if parquet}
+    jobs = [replace(job, parquet=folders.get(job.store)) for job in jobs]
+    payload = pack(built, config, near=str(context.master).startswith("local"))
+    made = run_each(context, partial(make, payload), jobs, f"snapshots of {config.application_id}")
+    return CompactionRun(made, time.monotonic() - began, folders)
+
+
+def _writable(url: str | None, application_id: str) -> str:
+    if url is None:
+        raise ConfigError("snapshot_url", None, "say where the snapshots are to go: any URL that fsspec knows")
+    if url.startswith("memory:"):
+        raise ConfigError("snapshot_url", url, "each process has a memory of its own; use file:// or a remote URL")
+    SnapshotRepository(url, application_id)
+    return url
+
+
+def _chosen(jobs: list[SnapshotJob], stores: Sequence[str] | None, application_id: str) -> list[SnapshotJob]:
+    known = {job.store for job in jobs}
+    unknown = sorted(set(stores or ()) - known)
+    if unknown or not known:
+        wanted, there_are = ", ".join(unknown) or "any", ", ".join(sorted(known)) or "none"
+        raise SourceTopicError(f"stores of {application_id} with a changelog: wanted {wanted}, there are {there_are}")
+    return [job for job in jobs if stores is None or job.store in stores]
+
+
+def _folder(url: str, job: SnapshotJob) -> str:
+    """A new one each time: its files never change."""
+    return f"{url.rstrip('/')}/{job.application_id}/parquet/{job.created_ms}/{job.store}"

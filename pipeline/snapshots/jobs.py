@@ -1,0 +1,106 @@
+"""What there is to do for the snapshots of one application: a job per store and partition.
+
+*Guarantees*: a job is plain data, so that it can travel to wherever Spark runs it.
+*Assumes*: made in the driver, where Kafka can be reached too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from milestones.application import Application
+from milestones.common.assignment.plan import TaskPlan, plan_tasks
+from milestones.common.clock import Clock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError, SourceTopicError
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.spec import StoreKind
+
+
+@dataclass(frozen=True)
+class SnapshotJob:
+    """One store partition. `first`, `end`: the offsets of its changelog that count, committed ones only; `end` is
+    where the snapshot will be. `created_ms`, `usable_until_ms`: as in the manifest. `parquet`: URL of a folder for its
+    content as Parquet too, None for none."""
+
+    application_id: str
+    url: str
+    task: TaskId
+    store: str
+    kind: StoreKind
+    changelog: TopicPartition
+    changelog_id: str | None
+    first: int
+    end: int
+    created_ms: int
+    usable_until_ms: int | None
+    consumer: Mapping[str, Any]
+    parquet: str | None = None
+
+
+def snapshot_jobs(application: Application, config: StreamsConfig, url: str, clock: Clock) -> list[SnapshotJob]:
+    """The jobs of all stores that have a changelog, without Parquet. `SourceTopicError` when topics are missing,
+    `MilestonesError`."""
+    cluster = Cluster(config.admin_settings(f"{application.id}-snapshots"))
+    try:
+        return _jobs(application, config, url, cluster, clock)
+    except KafkaException as exception:
+        why = text_of(exception)
+        raise MilestonesError(f"the changelogs of {application.id} can't be looked at: {why}") from exception
+
+
+def _jobs(
+    application: Application, config: StreamsConfig, url: str, cluster: Cluster, clock: Clock
+) -> list[SnapshotJob]:
+    plan = _plan(application, cluster)
+    created_ms = clock.wall_ms()  # before the ends: what is deleted after it may be forgotten a while later
+    changelogs = {at for logs in plan.changelogs.values() for at in logs}
+    topics = {at.topic for at in changelogs}
+    bounds = cluster.bounds(changelogs, committed=True)
+    inputs = changelogs & {at for partitions in plan.tasks.values() for at in partitions}
+    committed = cluster.committed(application.id, inputs) if inputs else {}
+    ids, settings = cluster.topic_ids(topics), cluster.topic_settings(topics)
+    consumer = config.restore_consumer_settings(f"{application.id}-snapshots")
+    jobs = []
+    for task, logs in sorted(plan.changelogs.items()):
+        sub = application.subtopology(task.subtopology)
+        for spec in sub.stores:
+            at = TopicPartition(sub.changelogs.get(spec.name, ""), task.partition)
+            if at not in logs:
+                continue
+            first, end = bounds[at]
+            # What isn't committed of a source topic is input still, not state.
+            end = min(end, max(first, committed.get(at, first))) if at in inputs else end
+            jobs.append(SnapshotJob(
+                application.id, url, task, spec.name, spec.kind, at, ids.get(at.topic), first, end, created_ms,
+                usable_until(settings[at.topic], created_ms), consumer,
+            ))  # fmt: skip
+    return jobs
+
+
+def _plan(application: Application, cluster: Cluster) -> TaskPlan:
+    counts = cluster.partition_counts()
+    plan = plan_tasks(application.subtopologies, counts)
+    if plan.error is not None:
+        raise SourceTopicError(plan.error)
+    missing = sorted(plan.changelog_counts.keys() - counts.keys())
+    if missing:
+        raise SourceTopicError(
+            f"changelog topics don't exist: {', '.join(missing)}; the application has to run once before there is "
+            "anything to make snapshots of; check application_id too"
+        )
+    return plan
+
+
+def usable_until(settings: Mapping[str, str], created_ms: int) -> int | None:
+    """How long a snapshot can be the beginning of a restoration. A deletion that comes after it stays in a compacted
+    topic for `delete.retention.ms` at least; a tenth of that is for the restoration itself, and clocks that differ."""
+    if "compact" not in settings["cleanup.policy"]:
+        return None
+    return created_ms + int(settings["delete.retention.ms"]) * 9 // 10

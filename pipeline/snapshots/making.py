@@ -1,0 +1,132 @@
+"""One snapshot, made where Spark runs its task.
+
+    newest snapshot, if it is fit --ingest--> `ScratchStore` <--fold-- the changelog's tail
+                                                   |
+                                                   +--in the order of keys--> table files, Parquet --> the repository
+
+*Guarantees*: an attempt that fails, or runs beside another one, leaves nothing that a reader takes for a snapshot.
+*Assumes*: room on the local disk for the store, twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from milestones.application import Application
+from milestones.common.errors import StateError
+from milestones.common.state.manifest import LAYOUTS
+from milestones.common.state.repository import LocalSnapshot, SnapshotRepository, described
+from milestones.common.state.snapshot import SnapshotManifest
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.sst import SstWriter
+from milestones.pipeline.hosting.payload import Payload, unpack
+from milestones.pipeline.scratch import ScratchStore
+from milestones.pipeline.snapshots.parquet import write_parquet
+
+if TYPE_CHECKING:
+    from milestones.pipeline.snapshots.jobs import SnapshotJob
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MadeSnapshot:
+    """`records`: of the changelog that were read; `base`: the offset of the snapshot that it was built on, None for
+    none; `location`: where it lies; `new`: False when the one that is there is still good."""
+
+    manifest: SnapshotManifest
+    location: str
+    records: int
+    base: int | None
+    seconds: float
+    new: bool = True
+
+
+def make(payload: Payload, job: SnapshotJob) -> MadeSnapshot:
+    """Make the snapshot that `job` describes and publish it. `StateError`, `MilestonesError`."""
+    began = time.monotonic()
+    repository = SnapshotRepository(job.url, job.application_id)
+    newest = _newest(repository, job)
+    if newest is not None and newest.offset == job.end and _fresh(newest, job) and job.parquet is None:
+        return MadeSnapshot(newest, repository.describe(newest), 0, newest.offset, time.monotonic() - began, new=False)
+    with TemporaryDirectory(prefix="milestones-snapshot-") as place:
+        directory = Path(place)
+        with ScratchStore(directory / "store", job.store, job.kind) as scratch:
+            base = None if newest is None else _begin_with(newest, repository, scratch, directory)
+            records = scratch.fold(job.consumer, job.changelog, job.first if base is None else base, job.end)
+            snapshot = _write(scratch, job, directory / "files")
+            if job.parquet is not None:
+                write_parquet(_spec(payload, job), job.changelog, scratch.entries(), job.parquet)
+        repository.publish(snapshot)
+    return MadeSnapshot(
+        snapshot.manifest, repository.describe(snapshot.manifest), records, base, time.monotonic() - began
+    )
+
+
+def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
+    """With the serdes that the user has written."""
+    application = Application.of(*unpack(payload))
+    return next(spec for spec in application.subtopology(job.task.subtopology).stores if spec.name == job.store)
+
+
+def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
+    """The snapshot to build on. Where nothing was written since, it doesn't matter how old it is."""
+    try:
+        newest = repository.newest(job.changelog)
+    except StateError as error:
+        log.warning("%s is read from its beginning: %s", job.changelog, error)
+        return None
+    if newest is None:
+        return None
+    now_ms = job.created_ms if newest.offset < job.end else newest.created_ms
+    why = newest.unfit(job.kind, now_ms) or newest.misplaced(job.changelog_id, job.first, job.end)
+    if why is not None:
+        log.warning("%s is read from its beginning, its snapshot is no use: %s", job.changelog, why)
+    return newest if why is None else None
+
+
+def _fresh(newest: SnapshotManifest, job: SnapshotJob) -> bool:
+    """Half of its time at least is left."""
+    until = newest.usable_until_ms
+    return until is None or 2 * job.created_ms <= newest.created_ms + until
+
+
+def _begin_with(
+    manifest: SnapshotManifest, repository: SnapshotRepository, scratch: ScratchStore, directory: Path
+) -> int | None:
+    """Take a snapshot in; its offset, or None when it can't be read."""
+    try:
+        scratch.ingest(repository.fetch(manifest, directory).files)
+        return manifest.offset
+    except StateError as error:
+        log.warning("%s-%d is read from its beginning: %s", manifest.changelog, manifest.partition, error)
+        scratch.empty()
+        return None
+
+
+def _write(scratch: ScratchStore, job: SnapshotJob, directory: Path) -> LocalSnapshot:
+    """The store's content as table files."""
+    directory.mkdir()
+    writer = SstWriter(directory)
+    writer.write(scratch.entries())
+    manifest = SnapshotManifest(
+        id=uuid.uuid4().hex[:12],
+        application_id=job.application_id,
+        store=job.store,
+        kind=job.kind,
+        layout=LAYOUTS[job.kind],
+        changelog=job.changelog.topic,
+        changelog_id=job.changelog_id,
+        partition=job.changelog.partition,
+        offset=job.end,
+        created_ms=job.created_ms,
+        usable_until_ms=job.usable_until_ms,
+        files=tuple(described(path, entries) for path, entries in writer.files.items()),
+    )
+    return LocalSnapshot(manifest, directory)

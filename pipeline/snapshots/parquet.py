@@ -1,0 +1,90 @@
+"""A store's content as Parquet, for whoever wants to look at it with other tools.
+
+    <folder>/partition=<p>/store.parquet
+
+| column | what |
+|---|---|
+| `key`, `value` | as the serdes read them, where that is a type of Parquet's (`TYPES`); JSON as its text; else bytes |
+| `timestamp` | of stores that keep one |
+
+*Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same.
+*Assumes*: the store's entries come in the order of their keys, which becomes that of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from milestones.common.records import TopicPartition
+from milestones.common.serdes import Serde
+from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
+from milestones.common.state.spec import StoreSpec
+
+ROWS = 50_000
+"""Rows of a group."""
+
+TYPES: Mapping[str, pa.DataType] = {
+    "STRING": pa.string(),
+    "SHORT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "LONG": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "UUID": pa.string(),
+    "JSON": pa.string(),
+}
+"""By the name of a built-in serde; all others are bytes."""
+
+_AS_TEXT = ("UUID", "JSON")
+_TIME = pa.timestamp("ms", tz="UTC")
+
+
+def schema(spec: StoreSpec) -> pa.Schema:
+    """The columns of a store."""
+    fields = [pa.field("key", _type(spec.key_serde)), pa.field("value", _type(spec.value_serde))]
+    if spec.kind == "timestamped-key-value":
+        fields.append(pa.field("timestamp", _TIME))
+    return pa.schema(fields)
+
+
+def _type(serde: Serde[Any] | None) -> pa.DataType:
+    return TYPES.get(_name(serde), pa.binary())
+
+
+def _name(serde: Serde[Any] | None) -> str:
+    """Of a built-in serde, else nothing: a serde of the user's may be called as one of ours."""
+    return str(serde.name) if type(serde) is Serde else ""
+
+
+def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
+    if serde is None or _name(serde) not in TYPES:
+        return bytes
+    return bytes.decode if serde.name in _AS_TEXT else serde.deserializer(topic)
+
+
+def write_parquet(
+    spec: StoreSpec, changelog: TopicPartition, entries: Iterator[tuple[bytes, bytes]], folder: str
+) -> None:
+    """Write one partition of a store below the URL `folder`."""
+    columns = schema(spec)
+    timestamped = "timestamp" in columns.names
+    key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
+    files, root = fsspec.url_to_fs(folder)
+    place = f"{root}/partition={changelog.partition}"
+    files.makedirs(place, exist_ok=True)
+    with files.open(f"{place}/store.parquet", "wb") as file, pq.ParquetWriter(file, columns) as writer:
+        while chunk := list(islice(entries, ROWS)):
+            data = [[key(k) for k, _ in chunk]]
+            if timestamped:
+                data.append([value(v[TIMESTAMP_BYTES:]) for _, v in chunk])
+                data.append([TIMESTAMP.unpack_from(v)[0] for _, v in chunk])
+            else:
+                data.append([value(v) for _, v in chunk])
+            arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=columns))

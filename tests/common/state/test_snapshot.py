@@ -1,0 +1,79 @@
+"""What a snapshot's manifest says, and which snapshots are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateFormatError
+from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
+
+MANIFEST = SnapshotManifest(
+    id="a1", application_id="app", store="counts", kind="key-value", layout=1, changelog="app-counts-changelog",
+    changelog_id="topic-1", partition=3, offset=100, created_ms=1_000, usable_until_ms=2_000,
+    files=(SnapshotFile("00000.sst", 10, 2, "ab"), SnapshotFile("00001.sst", 5, 1, "cd")),
+)  # fmt: skip
+
+
+def test_a_manifest_comes_back_as_it_was_written() -> None:
+    for manifest in (MANIFEST, replace(MANIFEST, changelog_id=None, usable_until_ms=None, files=())):
+        assert SnapshotManifest.decode(manifest.encode(), "here") == manifest
+    assert (MANIFEST.entries, MANIFEST.size) == (3, 15)
+
+
+def test_what_a_newer_version_adds_is_passed_over() -> None:
+    written = json.loads(MANIFEST.encode()) | {"stream_time": 7}
+    assert SnapshotManifest.decode(json.dumps(written).encode(), "here") == MANIFEST
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"null", b'{"format": 1}', b'{"offset": 1}'])
+def test_what_is_no_manifest_is_refused_with_its_place(data: bytes) -> None:
+    with pytest.raises(StateFormatError, match="here isn't a snapshot's manifest"):
+        SnapshotManifest.decode(data, "here")
+
+
+def test_another_format_is_refused_by_its_number() -> None:
+    with pytest.raises(StateFormatError, match="format 2"):
+        SnapshotManifest.decode(json.dumps(json.loads(MANIFEST.encode()) | {"format": 2}).encode(), "here")
+
+
+def test_a_file_name_that_leads_elsewhere_is_refused() -> None:
+    for name in ("../../etc/passwd", "", "a/b"):
+        stray = replace(MANIFEST, files=(SnapshotFile(name, 1, 1, ""),))
+        with pytest.raises(StateFormatError):
+            SnapshotManifest.decode(stray.encode(), "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "now_ms", "why"),
+    [
+        ({}, 2_000, None),
+        ({}, 2_001, "too old"),
+        ({"usable_until_ms": None}, 10**15, None),
+        ({"kind": "timestamped-key-value"}, 0, "timestamped-key-value"),
+        ({"layout": 2}, 0, "layout 2"),
+    ],
+)
+def test_a_store_begins_with_snapshots_of_its_kind_that_are_young_enough(
+    change: dict[str, Any], now_ms: int, why: str | None
+) -> None:
+    found = replace(MANIFEST, **change).unfit("key-value", now_ms)
+    assert found is None if why is None else found is not None and why in found
+
+
+@pytest.mark.parametrize(
+    ("topic", "first", "end", "fits"),
+    [
+        ("topic-1", 0, 100, True),
+        ("topic-1", 100, 100, True),
+        (None, 0, 500, True),
+        ("topic-2", 0, 500, False),
+        ("topic-1", 101, 500, False),
+        ("topic-1", 0, 99, False),
+    ],
+)
+def test_a_changelog_goes_on_after_its_own_snapshots_only(topic: str | None, first: int, end: int, fits: bool) -> None:
+    assert (MANIFEST.misplaced(topic, first, end) is None) is fits

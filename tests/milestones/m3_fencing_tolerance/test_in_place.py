@@ -1,0 +1,106 @@
+"""A whole stream loop whose producer dies: what stays as it was, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milestones.common.kafka.membership import Lost, StaleGenerationError
+from milestones.common.records import TaskId
+from milestones.common.task.lifecycle import State
+from tests.milestones.fakes import FENCED, Running, put
+from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
+
+A = TaskId(0, 0)
+
+
+def of_the_thread(r: Running) -> dict[str, Any]:
+    r.step(2, ms=1_000)
+    (entry,) = r.world.context.metrics.snapshot()["stream-thread-metrics"]
+    return dict(entry["metrics"])
+
+
+@pytest.mark.parametrize("call", ["send", "poll", "flush", "send_offsets", "commit"])
+def test_a_dead_producer_costs_neither_tasks_nor_stores_nor_a_rebalance_wherever_it_shows(call: str) -> None:
+    world = TolerantWorld()
+    world.commit(IN, 0)
+    r = Running(world).run(0)
+    put(world, 0, "a", "b")
+    world.producer.fail(call, FENCED)
+    r.step(6, ms=100)
+    assert world.clients.renewed == 1
+    assert world.state.tasks[A].epoch == 1
+    assert world.state.opens == 1
+    assert world.member.rejoins == []
+    assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+    assert world.producer.committed[IN].offset == 2
+
+
+def test_a_commit_that_was_made_without_an_answer_rolls_nothing_back() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+    put(world, 0, "a", "b")
+
+    def commit(timeout_ms: int) -> None:
+        world.member.committed.update(world.producer.offsets)
+        raise FENCED
+
+    world.producer.commit = commit  # type: ignore[method-assign]
+    r.step(3, ms=100)
+    assert world.clients.renewed == 1
+    assert world.state.tasks[A].epoch == 0
+    assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+    assert world.state.offset(A) == 2
+
+
+def test_a_member_that_the_group_has_given_up_closes_its_tasks_and_rejoins() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    world.producer.fail("commit", FENCED)
+    world.member.answer_error = StaleGenerationError("removed")
+    r.step(2, ms=100)
+    assert r.tasks.owned == frozenset()
+    assert world.state.tasks[A].state is State.CLOSED
+    world.member.events.append(Lost("removed"))
+    world.member.answer_error = None
+    r.run(0)
+    r.step(6, ms=100)
+    assert world.state.content(A) == {b"k": (1).to_bytes(8, "big")}
+
+
+def test_others_that_have_committed_since_keep_what_they_committed() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    world.producer.fail("commit", FENCED)
+    world.member.committed[IN] = numbered(1, 7, "other")
+    r.step(2, ms=100)
+    assert world.member.committed[IN] == numbered(1, 7, "other")
+    assert world.state.content(A) == {}
+    assert [reason[:10] for reason in world.member.rejoins] == ["tasks lost"]
+
+
+def test_metrics_tell_what_happened_and_what_it_cost() -> None:
+    world = TolerantWorld(settings={"transaction_timeout_ms": 1_000})
+    world.commit(IN, 0)
+    r = Running(world).run(0)
+    put(world, 0, "a", "b", "c")
+    world.producer.fail("commit", FENCED)
+    world.producer.age = 1_500
+    r.step(6, ms=100)
+    thread = of_the_thread(r)
+    assert (thread["producer-fenced-total"], thread["producer-recovered-total"]) == (1, 1)
+    assert (thread["producer-lost-total"], thread["rolled-back-total"]) == (0, 1)
+    assert thread["rolled-back-records-total"] == 3
+    assert thread["rolled-back-ms-total"] > 0
+
+
+def test_the_age_of_open_transactions_is_shown() -> None:
+    world = TolerantWorld(settings={"commit_interval_ms": 5_000, "transaction_timeout_ms": 60_000})
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    world.producer.age = 700
+    r.step(2)
+    assert of_the_thread(r)["transaction-age-ms-max"] == 700

@@ -1,0 +1,121 @@
+"""A task's history through the topology, without Kafka and Spark: what upstream should have written, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from milestones import Processor, Record, StreamsBuilder, StreamsConfig, Topology, serdes
+from milestones.application import Application
+from milestones.common.records import TaskId, TopicPartition
+from milestones.pipeline.audit.folding import Fold, fold
+from milestones.pipeline.audit.placement import partition_of
+from milestones.pipeline.audit.plan import FoldJob, Source
+from milestones.pipeline.audit.rows import FOLDED, Kind
+from milestones.pipeline.hosting.payload import pack
+
+CONFIG = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
+END = 1 << 62
+NAMES = FOLDED.names
+Entry = tuple[str, str, int]
+
+
+def written(folder: Path, topic: str, partition: int, *records: Entry) -> Source:
+    """Key, value and timestamp of each record, as an upstream fold would leave them."""
+    place = folder / f"topic={topic}" / f"partition={partition}"
+    place.mkdir(parents=True)
+    rows = [{"key": k.encode(), "value": v.encode(), "time": time, "headers": None} for k, v, time in records]
+    schema = pa.schema([
+        ("key", pa.binary()), ("value", pa.binary()), ("time", pa.int64()), ("headers", pa.binary()),
+    ])  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows, schema), place / "0.parquet")
+    return Source(TopicPartition(topic, partition), 0, END, END, computed=folder.as_uri())
+
+
+def rows(topology: Topology, *sources: Source, **partitions: int) -> list[dict[str, Any]]:
+    job = FoldJob(TaskId(0, sources[0].partition.partition), sources, (), {"out": 3, **partitions}, {})
+    with Fold(Application.of(topology, CONFIG), CONFIG, job) as one:
+        return [dict(zip(NAMES, row, strict=True)) for row in one.rows()]
+
+
+def outputs(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    wanted = ("source", "source_partition", "source_offset", "key", "value", "time", "partition")
+    return [tuple(row[name] for name in wanted) for row in found if row["kind"] == Kind.OUTPUT]
+
+
+def counting() -> Topology:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    stream.group_by_key().count("counts").to_stream().to("out", value=serdes.LONG)
+    return builder.build()
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def test_every_output_is_told_with_its_input_record_and_its_place(tmp_path: Path) -> None:
+    source = written(tmp_path, "in", 1, ("a", "x", 5), ("b", "x", 6), ("a", "x", 4))
+    found = rows(counting(), source)
+    assert outputs(found) == [
+        ("in", 1, 0, b"a", number(1), 5, partition_of(b"a", 3)),
+        ("in", 1, 1, b"b", number(1), 6, partition_of(b"b", 3)),
+        ("in", 1, 2, b"a", number(2), 5, partition_of(b"a", 3)),
+    ]
+    assert [row["seq"] for row in found if row["kind"] == Kind.OUTPUT] == [1, 2, 3]
+    assert [row["seq"] for row in found if row["kind"] == Kind.INPUT] == [3]
+
+
+def test_several_partitions_are_merged_by_time_and_each_output_names_its_own(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    left = builder.stream("left", key=serdes.STRING, value=serdes.STRING)
+    left.merge(builder.stream("right", key=serdes.STRING, value=serdes.STRING)).to("out")
+    one = written(tmp_path, "left", 0, ("a", "1", 10), ("a", "2", 30))
+    other = written(tmp_path, "right", 0, ("a", "3", 20), ("a", "4", 40))
+    found = rows(builder.build(), one, other)
+    assert [(row[0], row[2], row[4]) for row in outputs(found)] == [
+        ("left", 0, b"1"), ("right", 0, b"3"), ("left", 1, b"2"), ("right", 1, b"4"),
+    ]  # fmt: skip
+
+
+class Ticking(Processor):
+    """Punctuates in the way that the test says."""
+
+    kind: Any = "wall-clock-time"
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.schedule(1_000, self.kind, lambda _: None)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+class TickingByStreamTime(Ticking):
+    kind = "stream-time"
+
+
+@pytest.mark.parametrize(("processor", "why"), [(Ticking, "wall clock"), (TickingByStreamTime, "stream time")])
+def test_a_punctuation_is_a_doubt(tmp_path: Path, processor: Callable[[], Processor], why: str) -> None:
+    topology = Topology()
+    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
+    topology.add_processor("ticking", processor, "source")
+    topology.add_sink("sink", "out", "ticking", key=serdes.STRING, value=serdes.STRING)
+    found = rows(topology, written(tmp_path, "in", 0, ("a", "x", 5)))
+    (doubt,) = [row["what"] for row in found if row["kind"] == Kind.DOUBT]
+    assert why in doubt
+    assert not [row for row in rows(counting(), written(tmp_path / "b", "in", 0)) if row["kind"] == Kind.DOUBT]
+
+
+def test_what_spark_calls_gives_batches_of_the_schema(tmp_path: Path) -> None:
+    source = written(tmp_path, "in", 0, *((f"k{n}", "x", n) for n in range(30_000)))
+    job = FoldJob(TaskId(0, 0), (source,), (), {"out": 3}, {})
+    numbers = pa.RecordBatch.from_pydict({"id": pa.array([0], pa.int64())})
+    found = list(fold(pack(counting(), CONFIG, near=True), [job], iter([numbers])))
+    assert {batch.schema for batch in found} == {FOLDED}
+    assert sum(batch.num_rows for batch in found) == 30_001

@@ -1,0 +1,131 @@
+"""History, from Kafka and from archives, in a batch on a real Spark; then live instances go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from milestones import Topology
+from milestones.common.errors import MilestonesError
+from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from milestones.pipeline.backfill import HandOver
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+TIMEOUT_S = 60
+
+
+class Backfilled(App):
+    """An application with a history."""
+
+    def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
+        super().__init__(kafka, directory, spark)
+        self.history = f"file://{directory}/history"
+        self.config = self.config.replace(commit_interval_ms=200)
+
+    def archive(self) -> int:
+        from milestones.pipeline.backfill import archive_inputs
+
+        return archive_inputs(self.counting(), self.spark, self.history, config=self.config).records
+
+    def backfill(self, topology: Topology | None = None, **options: Any) -> HandOver:
+        from milestones.pipeline.backfill import backfill
+
+        return backfill(topology or self.counting(), self.spark, config=self.config, **options)
+
+    def forget(self, *ends: int) -> None:
+        """Retention: the input's partitions begin at these offsets now."""
+        positions = [TopicPartition(self.topic("in"), number, end) for number, end in enumerate(ends)]
+        for future in self._admin.delete_records(positions).values():
+            future.result(TIMEOUT_S)
+
+    def sizes(self, records: list[Sent]) -> tuple[int, ...]:
+        seen = Counter(sent.partition for sent in records)
+        return tuple(seen[number] for number in range(2))
+
+    def outputs(self) -> list[tuple[str, int]]:
+        """Key and count of all outputs, committed, by partition and offset."""
+        consumer = Consumer({
+            "bootstrap.servers": self.kafka, "group.id": f"{self.name}-reader", "isolation.level": "read_committed",
+            "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        })  # fmt: skip
+        consumer.assign([TopicPartition(self.topic("out"), number, 0) for number in range(2)])
+        found, open_ = [], {0, 1}
+        while open_:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            if message.error() is not None:
+                open_.discard(message.partition() or 0)
+            else:
+                found.append(((message.key() or b"").decode(), int.from_bytes(message.value() or b"", "big")))
+        consumer.close()
+        return found
+
+    def check(self, records: list[Sent]) -> None:
+        """Every output once: exactly the counts of these inputs."""
+        wanted = [(sent.key, int.from_bytes(sent.value or b"", "big")) for sent in counted(records)]
+        assert sorted(self.outputs()) == sorted(wanted)
+
+
+@pytest.fixture
+def app(kafka: str, tmp_path: Path, spark: SparkSession) -> Backfilled:
+    return Backfilled(kafka, tmp_path, spark)
+
+
+@pytest.mark.parametrize("stage", ["baseline", "m1"])
+def test_live_instances_process_exactly_what_came_after_the_backfill(app: Backfilled, stage: str) -> None:
+    old, new = inputs(2_000), inputs(300)
+    app.send("in", old)
+    url = f"file://{app.directory}/snapshots"
+    done = app.backfill(snapshot_url=url)
+    assert (done.records, done.snapshots is not None and done.snapshots.entries) == (2_000, 20)
+    assert app.backfill().records == 0
+    app.send("in", new)
+    with app.running(app.counting(), milestones=stage, snapshot_url=url) as streams:
+        processed(streams, 300)
+        assert streams.status().records == 300
+    app.check(old + new)
+    assert app.audit(app.counting()).ok
+
+
+def test_history_that_kafka_no_longer_has_comes_from_the_archive(app: Backfilled) -> None:
+    old, kept, new = inputs(2_000), inputs(500), inputs(100)
+    app.send("in", old)
+    assert app.archive() == 2_000
+    app.send("in", kept[:200])
+    assert app.archive() == 200
+    assert app.archive() == 0
+    app.forget(*app.sizes(old))
+    app.send("in", kept[200:])
+    done = app.backfill(history=app.history)
+    assert (done.records, done.archived) == (2_500, 2_200)
+    assert [done.offsets[at] for at in sorted(done.offsets)] == list(app.sizes(old + kept))
+    assert app.backfill(history=app.history).records == 0
+    app.send("in", new)
+    with app.running(app.counting()) as streams:
+        processed(streams, 100)
+        assert streams.status().records == 100
+    app.check(old + kept + new)
+
+
+def test_what_cannot_end_well_does_not_begin(app: Backfilled) -> None:
+    records = inputs(200)
+    app.send("in", records)
+    app.archive()
+    app.send("in", records)
+    app.forget(*(2 * size for size in app.sizes(records)))
+    with pytest.raises(MilestonesError, match="are in neither"):
+        app.backfill(history=app.history)
+    with pytest.raises(MilestonesError, match="are in neither"):
+        app.archive()
+    with app.running(app.counting()), pytest.raises(MilestonesError, match="are running"):
+        app.backfill(history=app.history)
+    assert app.outputs() == []

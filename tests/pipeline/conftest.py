@@ -1,0 +1,33 @@
+"""One Spark session for all tests here: its start takes seconds. Without PySpark none of them is collected."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_S = 600
+
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test comes first waits for Spark's start."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.timeout(SPARK_S))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on this machine with two cores. Tests share it: stop what you start on it, change no settings."""
+    from milestones.pipeline import spark_session
+
+    with spark_session("tests") as session:
+        yield session

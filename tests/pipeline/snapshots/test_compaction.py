@@ -1,0 +1,323 @@
+"""Changelogs into snapshots, on a real Spark and a real Kafka, and instances that restore from them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsState, Topology, serdes
+from milestones.common.clock import SystemClock
+from milestones.common.errors import ConfigError, SourceTopicError
+from milestones.common.records import TopicPartition as Partition
+from milestones.common.state.repository import SnapshotRepository
+from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.spec import StoreSpec
+from milestones.common.testing import StepClock
+from milestones.flags import STAGES
+from tests.common.state.test_repository import Quiet
+from tests.milestones.fakes import Counting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from milestones.pipeline.snapshots import CompactionRun
+    from milestones.pipeline.snapshots.making import MadeSnapshot
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+TIMEOUT_S = 40
+BUILT = [stage.name for stage in STAGES if stage.built]
+COMPACTED = {"cleanup.policy": "compact"}
+NOW_MS = SystemClock().wall_ms()
+"""The records' time: what is old would be compacted at once."""
+Entries = dict[bytes, bytes]
+
+
+class App:
+    """An application of which there is only the changelog, with two partitions, and an input without records."""
+
+    def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
+        self.kafka, self.directory, self.spark = kafka, directory, spark
+        self.name = f"snap-{uuid4().hex[:8]}"
+        self.url = f"file://{directory}/snapshots"
+        self.topology = self._topology()
+        self.config = StreamsConfig(
+            application_id=self.name, bootstrap_servers=kafka, processing_guarantee="exactly_once_v2",
+            state_dir=str(directory / "state"),
+        )  # fmt: skip
+        self.changelog = f"{self.name}-counts-changelog"
+        self._admin = AdminClient({"bootstrap.servers": kafka})
+        self.create(f"{self.name}-in")
+        self.create(self.changelog, **COMPACTED)
+
+    def _topology(self, **spec: Any) -> Topology:
+        topology = Topology()
+        topology.add_source("source", f"{self.name}-in", key=serdes.STRING, value=serdes.STRING)
+        topology.add_processor("counting", Counting, "source")
+        store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.STRING, **spec)
+        return topology.add_state_store(store, "counting")
+
+    def create(self, topic: str, **settings: str) -> None:
+        for future in self._admin.create_topics([NewTopic(topic, 2, 1, config=settings)]).values():
+            future.result(TIMEOUT_S)
+        while self._admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error is not None:
+            """The broker that was asked hasn't heard of it yet."""
+
+    def delete(self, topic: str) -> None:
+        for future in self._admin.delete_topics([topic]).values():
+            future.result(TIMEOUT_S)
+
+    def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit", topic: str = "") -> None:
+        """One transaction; `end`: what becomes of it."""
+        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": f"{self.name}-{uuid4().hex}"})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        for key, value in records:
+            data = None if value is None else value.encode()
+            producer.produce(topic or self.changelog, data, key.encode(), partition, timestamp=NOW_MS)
+        assert producer.flush(TIMEOUT_S) == 0
+        if end == "commit":
+            producer.commit_transaction(TIMEOUT_S)
+        elif end == "abort":
+            producer.abort_transaction(TIMEOUT_S)
+
+    def compact(self, **options: Any) -> CompactionRun:
+        from milestones.pipeline.snapshots import compact_changelog
+
+        return compact_changelog(self.topology, self.spark, self.url, config=self.config, **options)
+
+    def made(self, **options: Any) -> MadeSnapshot:
+        """What became of partition 0."""
+        return next(made for made in self.compact(**options).snapshots if made.manifest.partition == 0)
+
+    def content(self, partition: int = 0) -> Entries:
+        """Of the newest snapshot."""
+        from milestones.common.state.sst import entries
+
+        repository = SnapshotRepository(self.url, self.name)
+        newest = repository.newest(Partition(self.changelog, partition))
+        assert newest is not None
+        return dict(entries(repository.fetch(newest, self.directory / "fetched").files))
+
+
+@pytest.fixture
+def app(kafka: str, tmp_path: Path, spark: SparkSession) -> App:
+    return App(kafka, tmp_path, spark)
+
+
+# -- what is in a snapshot
+
+
+def test_a_snapshot_is_what_the_changelog_comes_to(app: App) -> None:
+    app.write(("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"))
+    app.write(("b", None), ("d", None), ("e", "5"))
+    app.write(("f", "6"), partition=1)
+    run = app.compact()
+    assert (app.content(0), app.content(1)) == ({b"a": b"3", b"c": b"4", b"e": b"5"}, {b"f": b"6"})
+    assert [(one.manifest.offset, one.records) for one in run.snapshots] == [(9, 7), (2, 1)]
+    assert (run.records, run.entries) == (8, 4)
+
+
+def test_aborted_and_open_transactions_are_not_in_it_and_end_it(app: App) -> None:
+    app.write(("a", "1"))
+    app.write(("a", "aborted"), ("b", "aborted"), end="abort")
+    app.write(("c", "2"))
+    app.write(("a", "open"), end="nothing")
+    app.write(("d", "behind an open transaction"))
+    made = app.made()
+    assert app.content() == {b"a": b"1", b"c": b"2"}
+    assert made.manifest.offset == 7
+
+
+def test_an_empty_changelog_has_an_empty_snapshot(app: App) -> None:
+    made = app.made()
+    assert (made.manifest.offset, made.manifest.entries, made.manifest.files) == (0, 0, ())
+
+
+def test_a_timestamped_store_gets_its_own_format(app: App) -> None:
+    app.topology = app._topology(kind="timestamped-key-value")
+    app.write(("a", "1"))
+    app.compact()
+    assert app.content() == {b"a": NOW_MS.to_bytes(8, "big") + b"1"}
+
+
+def test_of_a_source_topic_only_what_the_group_has_committed_is_state(app: App) -> None:
+    app.changelog = f"{app.name}-in"
+    app.topology = app._topology(source_topic=app.changelog)
+    app.write(("a", "1"), ("b", "2"), ("c", "3"))
+    assert app.made().manifest.offset == 0
+    consumer = Consumer({"bootstrap.servers": app.kafka, "group.id": app.name})
+    consumer.commit(offsets=[TopicPartition(app.changelog, 0, 2)], asynchronous=False)
+    consumer.close()
+    assert (app.made().manifest.offset, app.content()) == (2, {b"a": b"1", b"b": b"2"})
+
+
+# -- one after the other
+
+
+def test_the_next_one_is_built_on_the_last_and_reads_only_what_came_since(app: App) -> None:
+    app.write(("a", "1"), ("b", "2"))
+    assert (app.made().base, app.made().new) == (None, False)
+    app.write(("a", None), ("c", "3"))
+    made = app.made()
+    assert (made.base, made.records, made.new) == (3, 2, True)
+    assert app.content() == {b"b": b"2", b"c": b"3"}
+
+
+def test_a_snapshot_after_which_deletions_may_be_forgotten_is_not_built_on(app: App) -> None:
+    app.write(("a", "1"))
+    app.made()
+    app.write(("b", "2"))
+    made = app.made(clock=StepClock(NOW_MS + 86_400_000))
+    assert (made.base, made.records) == (None, 2)
+
+
+def test_a_snapshot_whose_changelog_was_made_anew_is_not_built_on(app: App) -> None:
+    app.write(("a", "1"))
+    app.made()
+    app.delete(app.changelog)
+    app.create(app.changelog, **COMPACTED)
+    app.write(("x", "1"), ("y", "2"), ("z", "3"))
+    assert (app.made().base, app.content()) == (None, {b"x": b"1", b"y": b"2", b"z": b"3"})
+
+
+def test_a_damaged_snapshot_is_not_built_on(app: App) -> None:
+    app.write(("a", "1"))
+    for file in app.made().manifest.files:
+        (path,) = (app.directory / "snapshots").rglob(f"0/*/{file.name}")
+        path.write_bytes(b"damage")
+    app.write(("b", "2"))
+    assert (app.made().base, app.content()) == (None, {b"a": b"1", b"b": b"2"})
+
+
+# -- as Parquet
+
+
+def test_the_content_is_there_as_parquet_with_types(app: App) -> None:
+    app.topology = app._topology(kind="timestamped-key-value")
+    app.write(("a", "1"), ("b", "2"))
+    app.write(("c", "3"), partition=1)
+    for _ in range(2):
+        folder = app.compact(parquet=True).parquet["counts"]
+        rows = sorted(map(tuple, app.spark.read.parquet(folder).select("partition", "key", "value").collect()))
+        assert rows == [(0, "a", "1"), (0, "b", "2"), (1, "c", "3")]
+    times = app.spark.read.parquet(folder).selectExpr("unix_millis(timestamp)").distinct().collect()
+    assert [tuple(row) for row in times] == [(NOW_MS,)]
+
+
+# -- what can't be done
+
+
+def test_what_cannot_be_done_is_told_before_spark_begins(app: App) -> None:
+    with pytest.raises(SourceTopicError, match="wanted nothing-like-it, there are counts"):
+        app.compact(stores=["nothing-like-it"])
+    app.url = "memory://x"
+    with pytest.raises(ConfigError, match="memory of its own"):
+        app.compact()
+    app.url = ""
+    with pytest.raises(ConfigError, match="snapshot_url"):
+        app.compact()
+    app.url, app.topology = "file:///x", app._topology(logged=False)
+    with pytest.raises(SourceTopicError, match="there are none"):
+        app.compact()
+
+
+def test_an_application_that_never_ran_has_nothing_to_make_snapshots_of(app: App) -> None:
+    app.delete(app.changelog)
+    with pytest.raises(SourceTopicError, match="has to run once"):
+        app.compact()
+
+
+# -- instances that restore
+
+
+class Told(StateRestoreListener):
+    """How many records each partition's restoration read."""
+
+    def __init__(self) -> None:
+        self.restored: dict[int, int] = {}
+        self.done = threading.Event()
+
+    def on_restore_end(self, partition: Partition, store: str, total_restored: int) -> None:
+        self.restored[partition.partition] = total_restored
+        if len(self.restored) == 2:
+            self.done.set()
+
+
+def restored(app: App, stage: str, url: str | None) -> tuple[dict[int, int], dict[int, Entries]]:
+    """Records read by an instance with an empty disk, and what its stores have."""
+    told, state_dir = Told(), app.directory / uuid4().hex
+    config = app.config.replace(milestones=stage, state_dir=str(state_dir), snapshot_url=url)
+    streams = Streams(app.topology, config)
+    streams.set_global_state_restore_listener(told)
+    streams.start()
+    try:
+        assert told.done.wait(TIMEOUT_S), streams.status()
+    finally:
+        assert streams.close(TIMEOUT_S)
+    assert streams.state is StreamsState.NOT_RUNNING
+    found: dict[int, Entries] = {}
+    for partition in (0, 1):
+        engine = RocksDictEngines().open(state_dir / app.name / f"0_{partition}" / "rocksdb" / "counts")
+        found[partition] = dict(engine.open("counts").scan(None, None))
+        engine.close()
+    return told.restored, found
+
+
+@pytest.fixture
+def served(app: App) -> Iterator[str]:
+    """The snapshots, over HTTP on loopback."""
+    (app.directory / "snapshots").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(app.directory / "snapshots")))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+def filled(app: App) -> None:
+    """A changelog, its snapshot, and what came after that."""
+    for partition in (0, 1):
+        app.write(*((f"key-{number % 700}", str(number)) for number in range(1_000)), partition=partition)
+        app.write(*((f"key-{number}", None) for number in range(0, 700, 7)), partition=partition)
+    app.compact()
+    for partition in (0, 1):
+        app.write(("key-1", None), ("key-0", "back"), ("new", "1"), partition=partition)
+        app.write(("key-2", "aborted"), partition=partition, end="abort")
+
+
+@pytest.mark.parametrize("stage", BUILT)
+def test_an_empty_instance_reads_only_what_came_after_the_snapshot_and_has_the_same_content(
+    app: App, stage: str, served: str
+) -> None:
+    filled(app)
+    replayed, expected = restored(app, stage, None)
+    assert replayed == {0: 1_103, 1: 1_103}
+    for url in (app.url, served):
+        assert restored(app, stage, url) == ({0: 3, 1: 3}, expected)
+
+
+@pytest.mark.parametrize("stage", BUILT)
+@pytest.mark.parametrize("trouble", ["unreachable", "damaged"])
+def test_without_a_usable_snapshot_an_instance_warns_and_has_the_same_content(
+    app: App, stage: str, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(app)
+    for file in (app.directory / "snapshots").rglob("*.sst"):
+        file.write_bytes(file.read_bytes()[:-100])
+    url = "http://127.0.0.1:1/snapshots" if trouble == "unreachable" else app.url
+    with caplog.at_level(logging.WARNING):
+        counts, content = restored(app, stage, url)
+    assert "is restored from its changelog" in caplog.text
+    assert counts == {0: 1_103, 1: 1_103}
+    assert content == restored(app, stage, None)[1]

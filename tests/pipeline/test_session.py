@@ -1,0 +1,38 @@
+"""What a session promises: the right Python, the driver's modules, no traces."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def _task(_: Any) -> tuple[str, str]:
+    import milestones.pipeline
+
+    return sys.executable, str(Path(milestones.pipeline.__file__).resolve())
+
+
+def test_tasks_run_on_the_drivers_python_and_find_its_modules(spark: SparkSession) -> None:
+    import milestones.pipeline
+
+    found = spark.sparkContext.parallelize(range(2), 2).map(_task).collect()
+    assert set(found) == {(sys.executable, str(Path(milestones.pipeline.__file__).resolve()))}
+
+
+def test_nothing_is_written_into_pyspark_or_the_current_folder(spark: SparkSession, tmp_path: Path) -> None:
+    before = sorted(Path.cwd().iterdir())
+    spark.range(10).write.parquet(str(tmp_path / "some"))
+    spark.sql("create table if not exists numbers as select id from range(3)")
+    assert spark.table("numbers").count() == 3
+    spark.sql("drop table numbers")
+    assert sorted(Path.cwd().iterdir()) == before
+    assert not (Path(pyspark.__path__[0]) / "work").exists()
