@@ -69,12 +69,14 @@ class TaskCommits:
         progress = self.committed if self.pending is None else self.pending[1]
         return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
 
-    def freeze(self, services: Services) -> Staged:
-        """Give out the last boundary."""
+    def freeze(self, services: Services) -> Staged | None:
+        """Give out the last boundary; None when something waits in caches: it can't be committed."""
         if self.pending is not None or self.applying:
             raise OwnershipError(f"task {self._task}: commit {self._number} is still pending. This is a bug")
         boundary = self._boundary
         with boundary.lock:
+            if self._runner.unflushed:
+                return None
             progress = self._progress()
             outputs, boundary.outputs = boundary.outputs, []
             self._stores.freeze()

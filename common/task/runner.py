@@ -291,6 +291,11 @@ class Runner:
             message.key(), message.value(), self._task, node,
         )  # fmt: skip
 
+    @property
+    def unflushed(self) -> bool:
+        """Whether anything waits in caches."""
+        return any(store.buffer for store in self.cached)
+
     def punctuation_times(self) -> tuple[dict[Punctuation, int], ...]:
         """When punctuations are due, for a later `rewind`."""
         return self.stream_punctuations.times(), self.wall_punctuations.times()

@@ -311,8 +311,12 @@ class Task(ChangelogTask):
     # -- commit
 
     def commit_requested(self) -> bool:
-        """User code asked for a commit."""
-        return self._services.commit_requested
+        """User code asked for a commit, and there is something to commit: that of a record in work isn't there yet."""
+        return self._services.commit_requested and self.commit_needed()
+
+    def request_commit(self) -> None:
+        """Ask for one, as user code may. Any thread may call it."""
+        self._services.request_commit()
 
     def commit_needed(self) -> bool:
         """Something has changed since the last boundary that was frozen, be it trailing control records only."""
@@ -321,7 +325,7 @@ class Task(ChangelogTask):
     @property
     def unflushed(self) -> bool:
         """Something waits in caches: the last boundary can't be committed."""
-        return any(store.buffer for store in self._runner.cached)
+        return self._runner.unflushed
 
     @property
     def cached(self) -> bool:
@@ -361,6 +365,14 @@ class Task(ChangelogTask):
     def freeze(self) -> Staged:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
         self.flush()
+        staged = self.freeze_if_flushed()
+        if staged is None:
+            raise OwnershipError(f"task {self.id}: somebody else works on it. This is a bug")
+        return staged
+
+    def freeze_if_flushed(self) -> Staged | None:
+        """Give out the last boundary; None when something waits in caches, be it since a moment ago: another thread may
+        be at work."""
         self.lifecycle.expect(State.READY, State.RUNNING, State.LOCKED, State.QUARANTINED)
         return self._commits.freeze(self._services)
 

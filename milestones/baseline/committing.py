@@ -2,7 +2,7 @@
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: every task is `committable`.
+*Assumes*: every task was `committable`; one that isn't any more is left to the next commit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ class Committer:
         staged: dict[Task, Staged] = {}
         try:
             for task in tasks:
-                staged[task] = task.freeze()
+                boundary = task.freeze_if_flushed()
+                if boundary is not None:
+                    staged[task] = boundary
+            if not staged:
+                return {}
             reach("commit.before-flush")
             for task, boundary in staged.items():
                 self._collection.send(task, boundary)

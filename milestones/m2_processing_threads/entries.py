@@ -67,17 +67,18 @@ class Lease:
 
 class Entry:
     """One task. `since_ms`: since when it waits for a thread; `fate`: it is to be given back; `flush`: its caches are
-    to be flushed; `full`: its outputs have filled their buffer; `limit`: records per batch."""
+    to be flushed; `missed`: and a commit went without it; `full`: its outputs have filled their buffer; `limit`:
+    records per batch."""
 
-    __slots__ = ("failure", "fate", "flush", "full", "lease", "limit", "locked_until_ms", "place", "since_ms", "task",
-                 "weight")  # fmt: skip
+    __slots__ = ("failure", "fate", "flush", "full", "lease", "limit", "locked_until_ms", "missed", "place", "since_ms",
+                 "task", "weight")  # fmt: skip
 
     def __init__(self, task: Task, weight: int) -> None:
         self.task, self.weight = task, weight
         self.place = Place.IDLE
         self.lease: Lease | None = None
         self.fate: Fate | None = None
-        self.flush = self.full = False
+        self.flush = self.missed = self.full = False
         self.failure: Failure | None = None
         self.since_ms: int | None = None
         self.locked_until_ms = 0

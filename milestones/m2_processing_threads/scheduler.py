@@ -38,6 +38,9 @@ SLICE_MS = 50
 LOCK_MS = 10_000
 """How long a task that was flushed waits to be committed."""
 
+CALL_MS = 250
+"""So long after the end of its slice a task that still works on one record is in a long call."""
+
 IDLE_MS, LOOK_MS = 1_000, 20
 """How long a thread without work sleeps; and while a task waits for the records of another of its partitions."""
 
@@ -137,7 +140,7 @@ class Scheduler:
 
     def flush(self) -> bool:
         """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
-        troubles."""
+        troubles, and one that is in a long call isn't waited for."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             waiting = 0
@@ -145,7 +148,7 @@ class Scheduler:
                 if entry.place is Place.LOCKED:
                     entry.locked_until_ms = now_ms + LOCK_MS
                 elif entry.task.cached and entry.task.unflushed and entry.failure is None:
-                    waiting += 1
+                    waiting += not self._is_in_a_call(entry, now_ms)
                     if not entry.flush:
                         entry.flush = True
                         if entry.lease is not None:
@@ -154,13 +157,18 @@ class Scheduler:
             return not waiting
 
     def unlock(self) -> None:
-        """Let go on what was locked; what wasn't flushed needn't be any more."""
+        """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
+        commit is to follow that one."""
         with self._lock:
+            now_ms = self._clock.monotonic_ms()
             for entry in self._entries.values():
-                entry.flush = False
+                entry.flush = entry.missed = entry.flush and self._is_in_a_call(entry, now_ms)
                 if entry.place is Place.LOCKED:
                     entry.release()
             self._look.notify_all()
+
+    def _is_in_a_call(self, entry: Entry, now_ms: int) -> bool:
+        return entry.lease is not None and now_ms >= entry.lease.deadline_ms + CALL_MS
 
     def wake(self) -> None:
         """There may be something to do: input came, outputs have left, or time has passed."""
@@ -340,7 +348,9 @@ class Scheduler:
         if entry.failure is not None:
             entry.quarantine(entry.failure)
         elif lease.job is Job.FLUSH and entry.flush:
-            entry.flush = False
+            if entry.missed:
+                entry.task.request_commit()
+            entry.flush = entry.missed = False
             entry.place, entry.locked_until_ms = Place.LOCKED, now_ms + LOCK_MS
             entry.task.lifecycle.move(State.LOCKED)
 

@@ -142,6 +142,7 @@ class FakeState:
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
             transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
+            cache_max_bytes=self._world.config.statestore_cache_max_bytes,
         )  # fmt: skip
         task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
         task.open()

@@ -1,7 +1,7 @@
 """What is committed, and when: too far, too early, back, never; a roll-back that aborts nothing.
 
 *Guarantees*: as `mutations/__init__.py`.
-*Assumes*: every commit freezes its tasks by `Task.freeze`, and confirms by the producer or the member.
+*Assumes*: every commit freezes its tasks by `Task.freeze_if_flushed`, and confirms by the producer or the member.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ Offsets = Mapping[TopicPartition, int]
 def committing(change: Callable[[Offsets], Offsets]) -> None:
     """Commit what `change` makes of each boundary's offsets."""
 
-    @around(Task, "freeze")
+    @around(Task, "freeze_if_flushed")
     def freeze(original: Any, task: Any) -> Any:
         staged = original(task)
+        if staged is None:
+            return None
         changed = replace(staged, offsets=change(staged.offsets))
         task._commits.pending = changed, task._commits.pending[1]
         return changed

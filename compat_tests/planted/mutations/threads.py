@@ -27,7 +27,7 @@ def half_a_record_is_committed() -> None:
     def commit_needed(original: Any, task: Any) -> bool:
         return bool(task._runner.scope) or bool(original(task))
 
-    @around(Task, "freeze")
+    @around(Task, "freeze_if_flushed")
     def freeze(original: Any, task: Any) -> Any:
         with task._boundary.lock:
             task._runner.scope.merge(task._boundary.outputs)
@@ -75,4 +75,4 @@ def commits_wait_for_user_code() -> None:
 @mutation
 def commits_forget_the_caches() -> None:
     """Boundaries are committed whose updates still wait in a cache."""
-    Task.unflushed = False  # type: ignore[assignment,method-assign]
+    Runner.unflushed = False  # type: ignore[assignment,method-assign]

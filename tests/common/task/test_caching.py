@@ -155,6 +155,16 @@ def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
     assert len(h.engine("store")) == 2
 
 
+def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out(kit: Any) -> None:
+    h = last_value(kit)
+    h.feed(("a", "1", 1))
+    h.run()
+    assert h.task.freeze_if_flushed() is None
+    assert h.task.commit_needed()
+    h.task.flush()
+    assert written(h.task.freeze_if_flushed()) == [(LOG, b"a", b"1"), (OUT, b"a", b"1")]
+
+
 def test_a_roll_back_empties_the_cache(kit: Any) -> None:
     h = last_value(kit)
     h.feed(("a", "1", 1))

@@ -79,6 +79,19 @@ def test_user_code_can_ask_for_a_commit_until_the_next_one(kit: Any) -> None:
     assert not h.task.commit_requested()
 
 
+def test_a_commit_that_user_code_asked_for_is_due_at_the_end_of_its_record(kit: Any) -> None:
+    asked: list[bool] = []
+
+    def process(context: Any, record: Any) -> None:
+        context.commit()
+        asked.append(h.task.commit_requested())
+
+    h = kit.Harness(kit.processing(process)).start()
+    h.feed(("k", "a", 1))
+    h.run()
+    assert (asked, h.task.commit_requested()) == ([False], True)
+
+
 def test_a_second_commit_while_one_is_pending_is_a_bug(kit: Any) -> None:
     h = kit.forwarding()
     h.task.freeze()

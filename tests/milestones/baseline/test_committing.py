@@ -10,11 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones import wiring
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.processing import InlineProcessing
+from milestones.common import serdes
 from milestones.common.errors import OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import POINTS
+from milestones.common.topology import StreamsBuilder
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, counting, kafka_error
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -143,6 +145,16 @@ def test_when_a_task_cannot_be_frozen_those_before_it_do_not_stay_frozen() -> No
         c.commit()
     assert c.tasks[0].commit_needed()
     assert c.tasks[0].freeze().offsets == {IN: 2}
+
+
+def test_a_task_whose_updates_wait_in_a_cache_is_left_to_the_next_commit() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key().count("counts").to_stream().to("out")
+    c = Committing(0, 1, world=World(builder.build(), {"statestore_cache_max_bytes": 10_000_000}))
+    assert c.commit() == {}
+    assert c.world.producer.calls == []
+    c.tasks[1].flush()
+    assert c.commit().keys() == {TopicPartition("in", 1)}
 
 
 def test_under_exactly_once_a_passing_error_is_answered_by_the_same_call_again() -> None:

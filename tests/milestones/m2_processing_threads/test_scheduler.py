@@ -14,7 +14,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.entries import Job, Place
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
-from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
+from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import Fate
 from tests.milestones.m2_processing_threads.work import Work
@@ -259,6 +259,22 @@ def test_a_task_at_work_is_flushed_after_its_record() -> None:
     assert lease.stop
     shop.scheduler.give_back(lease)
     assert shop.take().job is Job.FLUSH
+
+
+def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call() -> None:
+    shop = Shop({"waiting": 100_000}, {"waiting": 100_000})
+    for task in shop.tasks:
+        task.cached = task.unflushed = True
+    call = shop.take()
+    shop.clock.advance(SLICE_MS + CALL_MS)
+    assert not shop.scheduler.flush()  # the other one's
+    shop.work()
+    assert shop.scheduler.flush()
+    shop.scheduler.unlock()
+    assert not call.task.commit_requested
+    shop.scheduler.give_back(call)
+    shop.work()
+    assert (call.task.done[-1], call.task.state, call.task.commit_requested) == ("flush", State.LOCKED, True)
 
 
 def test_a_lock_is_a_lease_with_an_end() -> None:

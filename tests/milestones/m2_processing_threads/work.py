@@ -22,7 +22,7 @@ class Work:
         self.work = SimpleNamespace(processed=0)
         self.lifecycle = Lifecycle(self.id)
         self.lifecycle.move(State.RESTORING)
-        self.initialised = self.cached = self.unflushed = self.applying = False
+        self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
         self.epoch = self.bytes = self.limit = 0
@@ -81,6 +81,9 @@ class Work:
 
     def invalidate(self) -> None:
         self.epoch += 1
+
+    def request_commit(self) -> None:
+        self.commit_requested = True
 
     def flush(self) -> None:
         self._do("flush")
