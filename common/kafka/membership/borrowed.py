@@ -55,7 +55,7 @@ class BorrowedMembership:
         self._coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
-        self._confirmed_ms = clock.monotonic_ms()
+        self._confirmed_ms = self._asked_ms = clock.monotonic_ms()
         self._over: StaleGenerationError | None = None
 
     def metadata(self) -> bytes:
@@ -78,13 +78,13 @@ class BorrowedMembership:
 
     def session_over(self) -> bool:
         """Whether the group may have given the tasks to others by now. Asks for it by a heartbeat, unless it was told
-        within the last third of a session."""
-        if self._over is None and self._silent_ms() > self._settings.session_timeout_ms // 3:
+        within the last third of a session. A rebalance that the lender doesn't join in time counts as its end: else our
+        heartbeats would keep a dead one in the group."""
+        now_ms, session_ms = self._clock.monotonic_ms(), self._settings.session_timeout_ms
+        if self._over is None and now_ms - max(self._asked_ms, self._confirmed_ms) > session_ms // 3:
+            self._asked_ms = now_ms
             self._beat()
-        return self._over is not None or self._silent_ms() > self._settings.session_timeout_ms
-
-    def _silent_ms(self) -> int:
-        return self._clock.monotonic_ms() - self._confirmed_ms
+        return self._over is not None or now_ms - self._confirmed_ms > session_ms
 
     def _beat(self) -> None:
         request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
@@ -99,8 +99,10 @@ class BorrowedMembership:
         """The answer's meaning: an error, or the group knows us still."""
         code = code_of(answer)
         reaction = reaction_to(code)
-        if code is ErrorCode.none or (reaction is Reaction.REJOIN and request != COMMIT):
+        if code is ErrorCode.none:
             self._confirmed_ms = self._clock.monotonic_ms()
+        elif reaction is Reaction.REJOIN and request != COMMIT:
+            return
         elif reaction in OVER or reaction is Reaction.REJOIN or code is ErrorCode.fenced_instance_id:
             raise StaleGenerationError(f"{request}: {explain(code)}")
         elif reaction in (Reaction.REFUSE, Reaction.FAIL):

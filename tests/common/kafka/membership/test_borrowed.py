@@ -91,12 +91,17 @@ def test_the_session_is_asked_about_once_it_is_a_third_over(
     assert len(broker.of("Heartbeat")) == 1
 
 
-def test_the_session_of_a_member_in_a_rebalance_goes_on(
+def test_the_session_of_a_member_in_a_rebalance_goes_on_but_not_for_ever(
     borrowed: BorrowedMembership, broker: Any, clock: StepClock
 ) -> None:
-    broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress]
+    broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress] * 3
+    for _ in range(2):
+        clock.advance(3_001)
+        assert not borrowed.session_over()
+        assert not borrowed.session_over()
     clock.advance(3_001)
-    assert not borrowed.session_over()
+    assert borrowed.session_over()
+    assert len(broker.of("Heartbeat")) == 3
 
 
 def test_the_session_is_over_when_the_group_says_so_and_stays_over(
