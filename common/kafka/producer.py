@@ -17,6 +17,7 @@ silently, and one that is refused takes no other with it. `close` takes no longe
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ CLOSE_TIMEOUT_MS = 10_000
 GRACE_MS = 5_000
 """How long a transactional call may be late before its producer counts as dead."""
 
+LOOK_MS = 100
+"""How long a flush waits until it looks whether the transaction has failed meanwhile."""
+
 ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
 """Settings that mean nothing to the client that asks for ends, or cost it something."""
 
@@ -111,7 +115,7 @@ class OutputProducer(Owned):
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
-        self.in_transaction = self._closed = False
+        self.in_transaction = self._spoilt = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
@@ -178,10 +182,12 @@ class OutputProducer(Owned):
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message) -> None:
+                self._spoilt |= self.transactional and error is not None
                 if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
                     self.refused.append(Refused(task, error, _output(message), dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
+                self._spoilt |= self.transactional and error is not None
                 if error is None:
                     at = TopicPartition(message.topic() or "", message.partition() or 0)
                     self.acknowledged[at] = (message.offset() or 0) + 1
@@ -200,7 +206,7 @@ class OutputProducer(Owned):
         self._check_owner()
         try:
             with self._waiting():
-                left = self._producer.flush(timeout_ms / 1000)
+                left = self._flush(timeout_ms)
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)
@@ -209,6 +215,16 @@ class OutputProducer(Owned):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
         if self._logged:
             self._ask_for_ends(timeout_ms)
+
+    def _flush(self, timeout_ms: int) -> int:
+        """How many records are left that wait for an answer. A transaction that a record has failed isn't waited for:
+        the client sends nothing more of it, and the commit will say why."""
+        left = 0
+        for _ in range(max(1, math.ceil(timeout_ms / LOOK_MS))):
+            left = self._producer.flush(min(timeout_ms, LOOK_MS) / 1000)
+            if not left or self._spoilt:
+                return 0
+        return left
 
     def _ask_for_ends(self, timeout_ms: int) -> None:
         if self._cluster is None:
@@ -233,7 +249,7 @@ class OutputProducer(Owned):
         self._check_owner()
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
-            self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
+            self.in_transaction, self._began_ms, self._spoilt = True, self._clock.monotonic_ms(), False
 
     def age_ms(self) -> int | None:
         """How long the transaction has been open; None when there is none. Kafka counts from later on."""
