@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ FOREVER = {"retention.ms": "-1"}
 STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
 
-class Fed:
+class Fed(ABC):
     """What a subclass adds: its `name`, `partitions` of input and output, `records`, `rows`, and `judge`."""
 
     name = ""
@@ -32,17 +33,17 @@ class Fed:
         self._cluster, self._directory = cluster, directory
         self._runs = 0
 
+    @abstractmethod
     def records(self, times: int) -> int:
         """Of the input of contenders that are given so many times the records."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, times: int, topic: str) -> Iterator[Row]:
         """That input."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
         """The figures of a run. `BenchmarkError` when it doesn't count."""
-        raise NotImplementedError
 
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Write the inputs that they need."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from milestones.baseline.clients import ThreadClients
 from milestones.baseline.collection import DirectCollection
@@ -29,25 +30,28 @@ from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts, Processing, StateOwnership
 
-CONFIRMATIONS: dict[str, Callable[[ThreadContext, Clients], Confirmation]] = {
+Confirmations = dict[str, Callable[[ThreadContext, Clients], Confirmation]]
+
+CONFIRMATIONS: Confirmations = {
     "exactly_once_v2": Transaction,
     "at_least_once": OffsetCommit,
 }
 """Step 3 of a commit, by processing guarantee."""
 
 
+TOLERANT: Confirmations = {**CONFIRMATIONS, "exactly_once_v2": ResolvedTransaction}
+"""The same with fencing tolerance."""
+
+
 def _commit(
-    context: ThreadContext, clients: Clients, collection: OutputCollection, processing: Processing
+    confirmations: Confirmations,
+    context: ThreadContext,
+    clients: Clients,
+    collection: OutputCollection,
+    processing: Processing,
 ) -> Commit:
-    confirmation = CONFIRMATIONS[context.config.processing_guarantee]
+    confirmation = confirmations[context.config.processing_guarantee]
     return Committer(clients, collection, confirmation(context, clients), processing)
-
-
-def _fencing_tolerant_commit(
-    context: ThreadContext, clients: Clients, collection: OutputCollection, processing: Processing
-) -> Commit:
-    way = {**CONFIRMATIONS, "exactly_once_v2": ResolvedTransaction}[context.config.processing_guarantee]
-    return Committer(clients, collection, way(context, clients), processing)
 
 
 def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
@@ -66,7 +70,7 @@ BASELINE = Parts(
     restoration=InlineRestoration,
     processing=InlineProcessing,
     collection=DirectCollection,
-    commit=_commit,
+    commit=partial(_commit, CONFIRMATIONS),
     recovery=RejoinRecovery,
     observer=lambda *_: None,
 )
@@ -74,7 +78,7 @@ BASELINE = Parts(
 REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
     "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
     "processing_threads": {"state": _state, "processing": ThreadedProcessing, "collection": BufferedCollection},
-    "fencing_tolerance": {"commit": _fencing_tolerant_commit, "recovery": InPlaceRecovery},
+    "fencing_tolerance": {"commit": partial(_commit, TOLERANT), "recovery": InPlaceRecovery},
 }
 """By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
 

@@ -5,27 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from compat_tests.cases.arrivals import Arrivals
 from compat_tests.harness.cluster import Tail
-from compat_tests.oracles.rows import Place, origin_of
+from compat_tests.oracles.rows import Place
 
 
 class Gaps:
     """By input partition; as a reader of committed outputs sees it, so look often."""
 
     def __init__(self, tail: Tail) -> None:
-        self._tail, self._seen = tail, 0
+        self._arrivals = Arrivals(tail)
         self._last: dict[Place, float] = {}
         self.longest: dict[Place, float] = {}
 
     def look(self) -> None:
-        self._tail.poll()
+        new = self._arrivals.new()
         now = time.monotonic()
-        for row in self._tail.rows[self._seen :]:
-            origin = origin_of(row)
-            assert origin is not None
+        for origin in new:
             self._note(origin.place, now)
             self._last[origin.place] = now
-        self._seen = len(self._tail.rows)
 
     def _note(self, place: Place, now: float) -> None:
         if place in self._last:

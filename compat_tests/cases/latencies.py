@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 
+from compat_tests.cases.arrivals import Arrivals
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.world import World
-from compat_tests.oracles.rows import Origin, Place, Row, origin_of
+from compat_tests.oracles.rows import Origin, Place, Row
 
 
 class Latencies:
@@ -16,8 +17,7 @@ class Latencies:
 
     def __init__(self, tail: Tail, outputs: int = 1) -> None:
         """`outputs`: of each input."""
-        self._tail, self._outputs = tail, outputs
-        self._seen = tail.poll()
+        self._arrivals, self._outputs = Arrivals(tail, seen=tail.poll()), outputs
         self._sent: dict[Origin, float] = {}
         self._took: dict[Origin, float] = {}
 
@@ -27,15 +27,12 @@ class Latencies:
             self._sent[Origin(row.topic, row.partition, row.offset)] = at
 
     def look(self) -> None:
-        self._tail.poll()
+        new = self._arrivals.new()
         now = time.monotonic()
-        for row in self._tail.rows[self._seen :]:
-            origin = origin_of(row)
-            assert origin is not None
+        for origin in new:
             first = origin._replace(ordinal=0)
             if origin.ordinal == self._outputs - 1 and first in self._sent:
                 self._took.setdefault(first, now - self._sent[first])
-        self._seen = len(self._tail.rows)
 
     def of(self, places: Collection[Place]) -> list[float]:
         """Of the inputs of these partitions, in seconds, ascending."""

@@ -29,6 +29,8 @@ from compat_tests.cases.steps import (
     uncommitted_tail,
 )
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.feed import Feed
+from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -91,18 +93,24 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
             app.resume()
             await_outputs(world, outputs, seen + 1)
             print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
-        feed.send(world.records(500, keys=50))
-        world.processed()
-    app.must_live()
+    after = went_on(world, feed, app)
     assert before is not None
-    after = standing(world, app)
-    app.stop()
-    judge(world, COUNT, crashed=True)
     if world.has(TOLERANT) or step not in IN_TRANSACTION:
         hold(in_place(before, after))
     else:
         hold(kept(before.stores, after.stores))
         assert after.generation > before.generation
+
+
+def went_on(world: World, feed: Feed, app: Instance) -> Standing:
+    """It processes what comes after all of that, and has lost nothing; how it stood at its end."""
+    feed.send(world.records(500, keys=50))
+    world.processed()
+    app.must_live()
+    after = standing(world, app)
+    app.stop()
+    judge(world, COUNT, crashed=True)
+    return after
 
 
 def kill(broker: Broker) -> Callable[[], None]:
@@ -140,12 +148,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
             over = time.monotonic() + AWAY_S
             world.wait(lambda over=over: time.monotonic() > over, "calls to the broker have timed out")  # type: ignore[misc]
         back()
-    feed.send(world.records(500, keys=50))
-    world.processed()
-    app.must_live()
+    after = went_on(world, feed, app)
     assert before is not None
-    after = standing(world, app)
-    app.stop()
-    judge(world, COUNT, crashed=True)
     if world.has(TOLERANT) and world.exactly_once:
         hold(in_place(before, after))

@@ -39,10 +39,10 @@ class Campaign:
     failures: list[Failure] = field(default_factory=list)
     done: int = 0
 
-    def run(self, cases: Iterable[Case], until: float = float("inf")) -> None:
-        """All of them, or as many as begin before `until` (of `time.monotonic`)."""
+    def run(self, cases: Iterable[Case], until: float = float("inf"), most_failures: float = float("inf")) -> None:
+        """All of them, or as many as begin before `until` (of `time.monotonic`) and before so many have failed."""
         for case in cases:
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or len(self.failures) >= most_failures:
                 return
             self.try_one(case)
 
@@ -51,7 +51,7 @@ class Campaign:
         began = time.monotonic()
         failure = attempt(self._runner("first"), case)
         self.done += 1
-        kinds = " ".join(fault.kind for fault in case.faults) or "no fault"
+        kinds = " ".join(f"{fault.kind} {fault.point}".strip() for fault in case.faults) or "no fault"
         outcome = "failed" if failure else "passed"
         took = f"{time.monotonic() - began:.0f} s"
         self.say(f"{self.done}: seed {case.seed} {case.guarantee} {outcome} in {took} ({kinds})")

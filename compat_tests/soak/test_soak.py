@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,10 +61,9 @@ def test_ever_new_random_cases_are_as_promised(
     say: Callable[[str], None],
 ) -> None:
     campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    for seed in itertools.islice(itertools.count(request.config.option.seed), MOST_CASES):
-        if time.monotonic() >= until or len(campaign.failures) >= MOST_FAILURES:
-            break
-        campaign.try_one(random_case(seed, guarantee, broker_faults=broker.has_faults))
+    first = request.config.option.seed
+    cases = (random_case(first + n, guarantee, broker_faults=broker.has_faults) for n in range(MOST_CASES))
+    campaign.run(cases, until, MOST_FAILURES)
     campaign.hold()
 
 
@@ -79,11 +77,8 @@ def test_each_fault_at_each_step_of_a_commit_is_survived_by_twenty_random_topolo
     say: Callable[[str], None],
 ) -> None:
     campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    for case in cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=broker.has_faults):
-        if time.monotonic() >= until or len(campaign.failures) >= MOST_FAILURES:
-            break
-        say(case.faults[0].point)
-        campaign.try_one(case)
+    cases = cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=broker.has_faults)
+    campaign.run(cases, until, MOST_FAILURES)
     campaign.hold()
 
 

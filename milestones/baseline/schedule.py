@@ -88,7 +88,6 @@ class CommitSchedule:
     def commit_now(self, now_ms: int) -> bool:
         """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
         self._last_commit = now_ms
-        self._processing.prepare(now_ms)
         try:
             tasks = [task for task in self._tasks.processing.values() if task.commit_needed() and task.committable]
             if not tasks:

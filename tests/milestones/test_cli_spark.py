@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from milestones.cli.main import invoke
-from milestones.cli.spark import running
+from milestones.cli.spark import sessions
 
 WORDS = """
 from milestones import StreamsBuilder, serdes
@@ -107,7 +107,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]]:
     module = ModuleType("milestones.pipeline")
     module.run_on_spark = run_on_spark  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "milestones.pipeline", module)
-    monkeypatch.setattr(running, "session", session)
+    monkeypatch.setattr(sessions, "session", session)
     return made, given
 
 

@@ -14,14 +14,13 @@ import rich_click as click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from milestones.cli.console import OK, is_verbose, log_to_stderr, out, verbose_option
-from milestones.cli.loading import load_streams
-from milestones.cli.settings import config_options, settings
-from milestones.cli.spark.sessions import session, spark_options
+from milestones.cli.console import OK, out
+from milestones.cli.spark.sessions import Start, on_spark
 from milestones.common.records import TopicPartition
 
 if TYPE_CHECKING:
     from milestones.pipeline.audit import Audited, AuditReport
+    from milestones.streams import Streams
 
 FAILED = 1
 SHOWN = 5
@@ -50,22 +49,13 @@ def _begin(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict
     help="Where the application began with an input partition; 0 by default. May be repeated.",
 )
 @click.option("--work", metavar="URL", help="A folder that Spark's executors share; only needed on other machines.")
-@spark_options
-@config_options
-@verbose_option
-@click.pass_context
+@on_spark
 def audit(
-    context: click.Context,
-    app: str,
+    streams: Streams,
+    start: Start,
     report: Path | None,
     begin: Mapping[TopicPartition, int],
     work: str | None,
-    master: str,
-    spark_settings: dict[str, str],
-    file: Path | None,
-    given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
 ) -> int:
     """Check an application's outputs and stores against its inputs.
 
@@ -80,10 +70,7 @@ def audit(
       milestones spark audit words.py --report audit.html
       milestones spark audit words.py -b kafka:9092 --begin lines-0=1500 --begin lines-1=0
     """
-    log_to_stderr(verbose=is_verbose(context))
-    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
-    streams = load_streams(app, file, settings(given, **short))
-    with session(f"{streams.config.application_id} audit", master, spark_settings) as spark:
+    with start("audit") as spark:
         from milestones.pipeline.audit import audit as audited
         from milestones.pipeline.audit.page import write_page
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from milestones.cli.console import INTERRUPTED, OK, err, is_verbose, log_to_stderr, out, verbose_option
-from milestones.cli.loading import load_streams
-from milestones.cli.settings import config_options, settings
-from milestones.cli.spark.sessions import session, spark_options
+from milestones.cli.console import INTERRUPTED, OK, err, out
+from milestones.cli.spark.sessions import Start, on_spark
 from milestones.running import LOOK_S, signals
 
 if TYPE_CHECKING:
     from milestones.pipeline import Round, SparkRun
+    from milestones.streams import Streams
 
 MODES = {"batch": "batch", "micro-batch": "micro_batch"}
 
@@ -26,23 +24,8 @@ MODES = {"batch": "batch", "micro-batch": "micro_batch"}
     "--interval-ms", type=click.IntRange(min=0), default=1_000, show_default=True, help="Between two micro-batches."
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Of one micro-batch, about.")
-@spark_options
-@config_options
-@verbose_option
-@click.pass_context
-def run(
-    context: click.Context,
-    app: str,
-    mode: str,
-    interval_ms: int,
-    max_records: int | None,
-    master: str,
-    spark_settings: dict[str, str],
-    file: Path | None,
-    given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
-) -> int:
+@on_spark
+def run(streams: Streams, start: Start, mode: str, interval_ms: int, max_records: int | None) -> int:
     """Run an application inside Spark tasks.
 
     APP and settings are as in `milestones run`; stages don't matter here. A batch processes what is there and ends,
@@ -55,10 +38,7 @@ def run(
       milestones spark run words.py --mode micro-batch --interval-ms 500
       milestones spark run words.py --spark spark.executor.memory=2g
     """
-    log_to_stderr(verbose=is_verbose(context))
-    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
-    streams = load_streams(app, file, settings(given, **short))
-    with signals() as received, session(streams.config.application_id, master, spark_settings) as spark:
+    with signals() as received, start("") as spark:
         from milestones.pipeline import run_on_spark
 
         begun = run_on_spark(

@@ -1,4 +1,4 @@
-"""Options of every command that starts Spark, and the session that they make.
+"""What the commands that start Spark have in common: options, the application, the session.
 
 *Guarantees*: the session is stopped at the end; without PySpark the error says what to install.
 *Assumes*: the application was loaded before: a session's processes look for modules where this one does by then.
@@ -7,15 +7,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import rich_click as click
+
+from milestones.cli.console import is_verbose, log_to_stderr, verbose_option
+from milestones.cli.loading import load_streams
+from milestones.cli.settings import config_options, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Start: TypeAlias = "Callable[[str], AbstractContextManager[SparkSession]]"
+"""Makes a session for an application; told what for."""
 
 
 def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:
@@ -28,7 +36,7 @@ def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> d
     return found
 
 
-def spark_options(command: Command) -> Command:
+def _spark_options(command: Command) -> Command:
     """`--master` and `--spark`; the command takes `master` and `spark_settings`."""
     options = (
         click.option(
@@ -52,9 +60,39 @@ def spark_options(command: Command) -> Command:
     return command
 
 
+def on_spark(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of settings, of Spark and `--verbose`. Beside its own parameters, of which APP isn't one, the command
+    takes `streams`, what APP names, and `start`, which makes the session. Logs go to standard error."""
+
+    def loading(
+        context: click.Context,
+        /,
+        *,
+        app: str,
+        master: str,
+        spark_settings: dict[str, str],
+        file: Path | None,
+        given: dict[str, str],
+        application_id: str | None,
+        bootstrap_servers: str | None,
+        **own: Any,
+    ) -> int:
+        log_to_stderr(verbose=is_verbose(context))
+        short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
+        streams = load_streams(app, file, settings(given, **short))
+
+        def start(what: str) -> AbstractContextManager[SparkSession]:
+            return session(f"{streams.config.application_id} {what}".rstrip(), master, spark_settings)
+
+        return command(streams=streams, start=start, **own)
+
+    update_wrapper(loading, command)
+    return _spark_options(config_options(verbose_option(click.pass_context(loading))))
+
+
 @contextmanager
 def session(name: str, master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """A session; `UsageError` without PySpark."""
+    """`UsageError` without PySpark."""
     try:
         from milestones.pipeline import spark_session
     except ModuleNotFoundError as error:

@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from milestones.cli.console import OK, is_verbose, log_to_stderr, out, verbose_option
-from milestones.cli.loading import load_streams
-from milestones.cli.settings import config_options, settings
-from milestones.cli.spark.sessions import session, spark_options
+from milestones.cli.console import OK, out
+from milestones.cli.spark.sessions import Start, on_spark
+
+if TYPE_CHECKING:
+    from milestones.streams import Streams
 
 
 @click.command()
@@ -24,22 +25,13 @@ from milestones.cli.spark.sessions import session, spark_options
 @click.argument("url", required=False)
 @click.option("--store", "stores", multiple=True, metavar="NAME", help="Only this store; may be repeated.")
 @click.option("--parquet", is_flag=True, help="Write the stores' content as Parquet too.")
-@spark_options
-@config_options
-@verbose_option
-@click.pass_context
+@on_spark
 def snapshot(
-    context: click.Context,
-    app: str,
+    streams: Streams,
+    start: Start,
     url: str | None,
     stores: Sequence[str],
     parquet: bool,
-    master: str,
-    spark_settings: dict[str, str],
-    file: Path | None,
-    given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
 ) -> int:
     """Make snapshots of an application's stores, from which its instances restore.
 
@@ -53,10 +45,7 @@ def snapshot(
       milestones spark snapshot words.py s3://bucket/snapshots --parquet
       milestones spark snapshot shop.orders:topology --config shop.toml --store orders
     """
-    log_to_stderr(verbose=is_verbose(context))
-    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
-    streams = load_streams(app, file, settings(given, **short))
-    with session(f"{streams.config.application_id} snapshots", master, spark_settings) as spark:
+    with start("snapshots") as spark:
         from milestones.pipeline.snapshots import compact_changelog
 
         run = compact_changelog(
