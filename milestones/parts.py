@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import enum
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -318,14 +320,12 @@ class Recovery(Protocol):
         ...
 
 
-class Observer(Protocol):
+class Observer(threading.Thread, ABC):
     """A thread of its own that only looks."""
 
-    def start(self) -> None: ...
-
+    @abstractmethod
     def close(self) -> None:
-        """Ask it to end; nobody waits for that."""
-        ...
+        """Ask it to end: a client that closes waits for that."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def _start(start: Callable[[], None], received: list[int], close: Callable[[], N
 def _until_stopped(supervisor: Supervisor, received: list[int], leave_group: bool) -> None:
     """Wait until the client has stopped, and ask it to at the first signal."""
     asked = False
-    while not supervisor.stopped.wait(LOOK_S):
+    while not supervisor.wait(LOOK_S):
         if received and not asked:
             asked = True
             log.info("%s: ending; the same again ends it at once", signal.Signals(received[0]).name)

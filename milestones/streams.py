@@ -97,7 +97,7 @@ class Streams:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the client has stopped, whoever stopped it; False when time is up before."""
-        return self._supervisor.stopped.wait(timeout_s)
+        return self._supervisor.wait(timeout_s)
 
     def close(self, timeout_s: float = 60.0, *, leave_group: bool | None = None) -> bool:
         """Commit, close, leave the group; True when all is closed within the time.

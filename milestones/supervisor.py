@@ -83,7 +83,7 @@ class Supervisor:
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
-        self.stopped = threading.Event()
+        self._stopped = threading.Event()
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
         self.live = Live(config.num_stream_threads)
         self.listeners = Listeners()
@@ -143,7 +143,15 @@ class Supervisor:
             return
         self._move(StreamsState.PENDING_SHUTDOWN)
         self._move(StreamsState.NOT_RUNNING)
-        self.stopped.set()
+        self._stopped.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything has ended, the supervisor's own thread too; False when time is up before."""
+        if not self._stopped.wait(timeout_s):
+            return False
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        return True
 
     def add_thread(self) -> str:
         """Have a thread of the lowest free number started; its name."""
@@ -335,6 +343,7 @@ class Supervisor:
         self._give_up_removals()
         if self._observer is not None:
             self._observer.close()
+            join(self._observer)
         housekeeper.close()
         join(housekeeper)
         try:
@@ -344,7 +353,7 @@ class Supervisor:
         if self.endpoint is not None:
             self.endpoint.close()
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
-        self.stopped.set()
+        self._stopped.set()
 
     def _give_up_removals(self) -> None:
         """Threads that were to be removed have ended with all others."""

@@ -28,7 +28,8 @@ from compat_tests.oracles.leftovers import Census, nothing_left
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
-TAIL_LINES = 60
+TAIL_LINES, TAIL_WIDTH = 25, 200
+"""Of a log in the text of a failure, where many stand one behind another; the report has all of it."""
 RESTORED = re.compile(r": task (\d+_\d+) has restored (\d+) records$", re.MULTILINE)
 """What the log says of a task that was restored, before it runs."""
 
@@ -195,7 +196,8 @@ class Instance:
 
     def log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
+        shown = (line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..." for line in lines[-TAIL_LINES:])
+        return f"the last lines of {self.log_file}:\n" + "\n".join(f"    {line}" for line in shown)
 
     def leftovers(self) -> Findings:
         """What the last process still had after its clean end."""

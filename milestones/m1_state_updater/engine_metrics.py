@@ -1,18 +1,18 @@
 """Engines' statistics as metrics: the seed's RocksDB metrics thread, one per client.
 
-*Guarantees*: nobody waits for it; a store that is gone takes its metrics along.
+*Guarantees*: nobody waits for it while it runs; a store that is gone takes its metrics along.
 *Assumes*: statistics are cheap to ask for, and may be asked for by any thread.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import EngineMetrics
+from milestones.parts import Observer
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -27,7 +27,7 @@ INTERVAL_MS = 10_000
 Statistics = Callable[[], Mapping[tuple["TaskId", str], Mapping[str, int]]]
 
 
-class EngineMetricsThread(threading.Thread):
+class EngineMetricsThread(Observer):
     """*Owns*: the metrics of all engines. *Receives*: a request to stop.
 
     `read`: by task and store, RocksDB's numbers."""

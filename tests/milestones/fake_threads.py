@@ -10,6 +10,7 @@ from typing import Any
 from milestones import wiring
 from milestones.common.records import TaskId
 from milestones.context import ThreadFailed, ThreadMoved
+from milestones.parts import Parts
 from milestones.states import StreamsState, ThreadState
 from milestones.supervisor import Supervisor
 from tests.milestones.fakes import World, counting
@@ -109,10 +110,10 @@ class FakeHousekeeper:
 class Client:
     """A supervisor, started. `heard` has the state changes of the listener."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, parts: Parts = wiring.BASELINE, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
-        self.supervisor = Supervisor(world.config, frozenset(), application, wiring.BASELINE, world.clock)
+        self.supervisor = Supervisor(world.config, frozenset(), application, parts, world.clock)
         self.heard: list[tuple[str, str]] = []
         self.also: Callable[[StreamsState], None] = lambda _: None
         self.supervisor.listener = self.listen
@@ -145,7 +146,7 @@ class Client:
         return self.until(lambda: True)
 
     def ended(self) -> Client:
-        assert self.supervisor.stopped.wait(WAIT_S)
+        assert self.supervisor.wait(WAIT_S)
         return self
 
     @property

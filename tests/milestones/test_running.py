@@ -32,6 +32,9 @@ class FakeSupervisor:
         self.asked: list[bool] = []
         self.ends_when_asked = True
 
+    def wait(self, timeout_s: float) -> bool:
+        return self.stopped.wait(timeout_s)
+
     def ask_to_close(self, leave_group: bool) -> None:
         self.asked.append(leave_group)
         if self.ends_when_asked:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from milestones import wiring
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import Exceptions, ThreadMoved, ThreadReport
+from milestones.parts import Observer
 from milestones.states import StreamsState, ThreadState
 from milestones.streams import Streams
 from milestones.supervision import ClientFailed, client_state
@@ -64,6 +67,31 @@ def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leav
     assert FakeHousekeeper.last.did == ["start", "close", "join"]
     assert FakeInstance.closed == 1
     assert c.supervisor.error is None
+
+
+class SlowObserver(Observer):
+    """It takes a while to end."""
+
+    def __init__(self) -> None:
+        super().__init__(name="observer")
+        self.asked = threading.Event()
+
+    def run(self) -> None:
+        self.asked.wait(WAIT_S)
+        time.sleep(0.1)
+
+    def close(self) -> None:
+        self.asked.set()
+
+
+def test_a_client_that_has_stopped_has_no_thread_left() -> None:
+    before = set(threading.enumerate())
+    observer = SlowObserver()
+    c = Client(replace(wiring.BASELINE, observer=lambda *_: observer)).begin()
+    assert not c.supervisor.wait(0)
+    c.supervisor.ask_to_close(True)
+    c.ended()
+    assert set(threading.enumerate()) <= before
 
 
 def test_closing_again_changes_nothing() -> None:
@@ -248,7 +276,7 @@ def test_close_may_be_called_in_the_listener_at_any_state_and_does_not_wait_for_
     supervisor = streams._supervisor
     if state is StreamsState.RUNNING:
         while not FakeThread.all:
-            supervisor.stopped.wait(0.001)
+            supervisor.wait(0.001)
         FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
     elif state is StreamsState.PENDING_SHUTDOWN:
         streams.close(timeout_s=WAIT_S)
