@@ -115,8 +115,8 @@ def _controlled() -> Iterator[str]:
 
 
 def _refused() -> Iterator[str]:
-    yield "## Keys of later stages\n"
-    yield "| key | stage | meaning |\n|---|---|---|"
+    yield "## Keys of later versions\n"
+    yield "| key | from stage | meaning |\n|---|---|---|"
     for name, (stage, purpose) in LATER.items():
         yield f"| `{name}` | {stage} | {purpose} |"
     yield "\n## Kafka Streams' keys without a counterpart\n"

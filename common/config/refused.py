@@ -13,7 +13,7 @@ LATER = {
     "num_threads_per_task": ("m2", "several threads process one task (KIP-408)"),
     "streams_memory_bytes": ("m6", "one bound for all memory of an instance"),
 }
-"""Keys of stages that aren't built: the stage, and what the key is for."""
+"""Keys that are designed and not built: from which stage on they will be had, and what they are for."""
 
 NO_COUNTERPART = {
     "application_server": "interactive queries between instances aren't part of this runtime",
@@ -54,10 +54,10 @@ NO_COUNTERPART = {
 
 
 def why_refused(name: str, known: Iterable[str]) -> str:
-    """Why `name` is no key: of a later stage, without counterpart, or unknown (then with the nearest known name)."""
+    """Why `name` is no key: of a later version, without counterpart, or unknown (then with the nearest known name)."""
     if name in LATER:
         stage, purpose = LATER[name]
-        return f"needs stage {stage} ({purpose}), which this version doesn't have"
+        return f"this version doesn't have it ({purpose}; designed for stage {stage} and later): leave it out"
     if name in NO_COUNTERPART:
         return f"Kafka Streams' key has no counterpart here: {NO_COUNTERPART[name]}"
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
