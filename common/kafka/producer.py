@@ -83,7 +83,8 @@ Report = Callable[[KafkaError | None, Message], None]
 @dataclass(frozen=True)
 class Refused:
     """An output that wasn't taken: by the client itself, at once (`sent` is False), or by Kafka, as the delivery report
-    tells (at least once only; the report doesn't know the output's node and timestamp)."""
+    tells: outside of transactions, or of a producer that `tells_apart`. The report doesn't know the output's node and
+    timestamp."""
 
     task: TaskId
     error: KafkaError
