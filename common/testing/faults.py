@@ -72,7 +72,8 @@ def perform(action: str, point: str) -> None:
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
+        # To this thread: one that is sent to the process is any thread's to take, and this one would go on meanwhile.
+        signal.pthread_kill(threading.get_ident(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
 
 
 def parse(text: str) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,13 @@ def test_several_faults_can_be_armed_also_at_one_point(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("action", "sent"), [("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)])
-def test_kill_and_stop_are_signals_to_the_process_itself(
+def test_kill_and_stop_are_signals_that_the_thread_takes_at_once(
     action: str, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signals: list[tuple[int, int]] = []
-    monkeypatch.setattr(faults.os, "kill", lambda pid, number: signals.append((pid, number)))
+    monkeypatch.setattr(faults.signal, "pthread_kill", lambda thread, number: signals.append((thread, number)))
     armed({"MILESTONES_FAULT": f"restore.batch:{action}"})("restore.batch")
-    assert signals == [(faults.os.getpid(), sent)]
+    assert signals == [(threading.get_ident(), sent)]
 
 
 @pytest.mark.parametrize(
