@@ -133,3 +133,7 @@ class TaskCorruptedError(MilestonesError):
     def __init__(self, message: str, tasks: Iterable[TaskId], changelogs: Iterable[TopicPartition] = ()) -> None:
         super().__init__(message)
         self.tasks, self.changelogs = frozenset(tasks), frozenset(changelogs)
+
+
+class RefusedTogetherError(TaskCorruptedError):
+    """Kafka refused a batch of outputs of these tasks for one in it: sent one by one it will be known which."""

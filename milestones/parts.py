@@ -78,7 +78,7 @@ class Clients(Protocol):
 
     def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
-        `tells_apart`: one that says which output a transaction fails of.
+        `tells_apart`: one that says which output a batch or a transaction fails of.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
         in place then and can't send, as its first transaction will say."""

@@ -175,9 +175,10 @@ class ApplicationKeys:
         settle=built_in,
         importance="medium",
         doc="What happens to an output that can't be serialised, that the client refuses (it is larger than "
-        "`producer_message_max_bytes`), or that the broker refuses. A batch that the broker finds too large and, under "
-        "`exactly_once_v2`, anything that the broker refuses ends the application, whatever the handler says; but not "
-        "under `exactly_once_v2` with `fencing_tolerance`, which has the handler decide about each of them.",
+        "`producer_message_max_bytes`), or that the broker refuses, be it in a batch with others. A batch that the "
+        "broker finds too large and, under `exactly_once_v2`, anything that the broker refuses ends the application, "
+        "whatever the handler says; but not under `exactly_once_v2` with `fencing_tolerance`, which has the handler "
+        "decide about each of them.",
     )
     errors_dead_letter_queue_topic_name = ConfigKey(
         optional(legal_name("a topic name")),

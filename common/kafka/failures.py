@@ -70,6 +70,16 @@ REFUSED_WITH_ANOTHER = frozenset(
 )
 """Codes of records that weren't refused themselves: another one of their batch or transaction was."""
 
+REFUSED_BATCH = frozenset(
+    {
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""Codes of a batch that is refused for a record in it. Not always is it said which: the innocent have the same code."""
+
 REFUSED_TOPIC = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -98,8 +98,9 @@ class OutputProducer(Owned):
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
-    taken. Both are filled by `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has outputs of
-    transactions too; each is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
+    taken, and, outside of transactions, those that another one of their batch was refused with. Both are filled by
+    `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has only what was refused itself, of
+    transactions too; each output is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:

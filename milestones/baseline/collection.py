@@ -11,6 +11,9 @@
 (*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
 failed of one); the transaction is made again then, without what was given up.
 
+A broker that refuses one record refuses the batch it is in. At least once the tasks go back to their last commit then,
+and a producer that sends records one by one tells which it was; the next commit ends that.
+
 The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
 processed again.
 
@@ -27,8 +30,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import ProductionError, TaskCorruptedError
-from milestones.common.kafka.failures import REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
+from milestones.common.errors import ProductionError, RefusedTogetherError, TaskCorruptedError
+from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.records import Emitted, Output, TaskId, TopicPartition
@@ -120,6 +123,8 @@ class DirectCollection:
         producer, before = self._clients.producer, self._letters
         while producer.refused:
             refused, producer.refused = producer.refused, []
+            if not (producer.tells_apart or producer.transactional):
+                _must_be_of_one(refused)
             for one in refused:
                 if one.dead_letter:
                     self._send_letter_again(one)
@@ -176,6 +181,19 @@ class DirectCollection:
             if offset is not None:
                 offsets[store] = offset
         return offsets
+
+
+def _must_be_of_one(refused: Sequence[Refused]) -> None:
+    """Nothing that the broker refused may have been in a batch with others. The innocent can't simply be sent again:
+    what was sent behind them may lie in Kafka by now."""
+    together = [one for one in refused if one.sent and one.error.code() in REFUSED_BATCH]
+    if together:
+        topics = ", ".join(sorted({one.output.topic for one in together}))
+        raise RefusedTogetherError(
+            f"Kafka refused a batch of records for {topics} because of one in it ({together[0].error.str()}); they are "
+            "made again and sent one by one",
+            {one.task for one in together},
+        )
 
 
 def _mark(task: TaskId, output: Output) -> _Mark:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import StateCorruptError, TaskCorruptedError, TaskMigratedError
+from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import Failure, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
 
@@ -36,18 +36,18 @@ class RejoinRecovery:
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         match error:
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
-                return self._abort()
+                return self._abort(error)
             case KafkaException() if classify(error) is Failure.ABORTABLE:
-                return self._abort()
+                return self._abort(error)
             case TaskMigratedError() | KafkaException():
                 return self._lost(error)
             case _:
                 raise error
 
-    def _abort(self) -> bool:
+    def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
-            self._clients.renew_producer()
+            self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
             return True
         try:
             self._clients.producer.abort(self._context.config.request_timeout_ms)

@@ -101,8 +101,15 @@ class CommitSchedule:
         self._failing_since = None
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
+        self._send_together_again()
         self.commits += 1
         return True
+
+    def _send_together_again(self) -> None:
+        """Without transactions: outputs that were to be told apart are committed, and no other is under way."""
+        producer = self._clients.producer
+        if producer.tells_apart and not producer.transactional:
+            self._clients.renew_producer()
 
     def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
         """At least once: everything is kept, and the next commit covers it."""

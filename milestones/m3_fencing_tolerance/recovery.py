@@ -30,6 +30,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import (
     KafkaUnreachableError,
+    RefusedTogetherError,
     StateCorruptError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -101,7 +102,7 @@ class InPlaceRecovery:
         producer = self._clients.producer
         if not producer.transactional:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
-            self._clients.renew_producer()
+            self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
         try:
             producer.abort(budget.left_ms(self._context.config.request_timeout_ms))

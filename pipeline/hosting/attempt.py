@@ -33,6 +33,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import (
     KafkaUnreachableError,
     MilestonesError,
+    RefusedTogetherError,
     StateCorruptError,
     StateLockedError,
     TaskCorruptedError,
@@ -89,7 +90,18 @@ def attempt(payload: Payload, work: TaskRange, *, first: bool) -> Outcome:
 
 
 def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> Outcome:
-    clients = HostedClients(config, application, work, SystemClock(), history)
+    try:
+        return _run_once(application, config, work, history)
+    except RefusedTogetherError as error:
+        log.info("task %s: %s", work.task, error)
+        return _run_once(application, config, work, history, tells_apart=True)
+
+
+def _run_once(
+    application: Application, config: StreamsConfig, work: TaskRange, history: str | None, *, tells_apart: bool = False
+) -> Outcome:
+    """`tells_apart`: records are sent one by one, so that the one is known that Kafka refuses."""
+    clients = HostedClients(config, application, work, SystemClock(), history, tells_apart=tells_apart)
     try:
         done: Done = HostedTask(clients, work).run()
     finally:

@@ -61,12 +61,17 @@ class HostedClients:
         work: TaskRange,
         clock: Clock,
         history: str | None = None,
+        *,
+        tells_apart: bool = False,
     ) -> None:
+        """`tells_apart`: its producer does."""
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
             transactional = name if config.exactly_once else None
-            self.producer = OutputProducer(config.producer_settings(name, transactional), clock)
+            self.producer = OutputProducer(
+                config.producer_settings(name, transactional), clock, tells_apart=tells_apart
+            )
             closing.callback(self.producer.close)
             if transactional is not None:
                 patience = Patience(config.task_timeout_ms, clock)

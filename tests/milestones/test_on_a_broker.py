@@ -151,6 +151,25 @@ def test_an_output_that_the_broker_refuses_is_skipped_under_at_least_once_with_a
     assert 0 < letter.timestamp()[1] < late
 
 
+@pytest.mark.parametrize("stage", ["baseline", "m2", "fencing_tolerance"])
+def test_an_output_that_the_broker_refuses_takes_no_other_of_its_batch_with_it(
+    kafka: str, tmp_path: Path, stage: str
+) -> None:
+    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
+    topics.write("1", "2")
+    topics.write("7", timestamp=4_000_000_000_000)
+    topics.write("3", "4")
+    settings = {"production_exception_handler": "log_and_continue", "processing_guarantee": "at_least_once"}
+    dead_letters = {"errors_dead_letter_queue_topic_name": topics["letters"]}
+    with running(topics, tmp_path, **settings, **dead_letters, milestones=stage, producer_linger_ms=50) as streams:
+        (letter,) = topics.read("letters", 1)
+        assert sizes(topics.read("out", 4)) == [1, 2, 3, 4]
+        topics.write("5")
+        assert sizes(topics.read("out", 1)) == [5]
+        assert streams.state is StreamsState.RUNNING
+    assert letter.value() == b"x" * 7
+
+
 def test_an_output_that_fails_its_transaction_is_skipped_with_a_dead_letter_with_fencing_tolerance(
     kafka: str, tmp_path: Path
 ) -> None:

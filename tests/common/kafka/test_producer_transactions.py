@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
@@ -50,6 +52,26 @@ class Transacting:
     @property
     def log(self) -> TopicPartition:
         return TopicPartition(self.changelog, 0)
+
+
+def compacted(kafka: str) -> str:
+    """A topic that takes no record without a key."""
+    topic = f"compact-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})]).values():
+        made.result(20)
+    return topic
+
+
+def read(kafka: str, topic: str) -> list[bytes | None]:
+    """The values in its first partition."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([Position(topic, 0, 0)])
+    found: list[bytes | None] = []
+    while (message := consumer.poll(20)) is not None and message.error() is None:
+        found.append(message.value())
+    consumer.close()
+    return found
 
 
 def failure(call: Callable[[], object]) -> Failure | None:
@@ -213,15 +235,28 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("tells_apart", [False, True])
+def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
+    topic = compacted(kafka)
+    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, tells_apart=tells_apart)
+    keys = [None if number in (10, 20) else b"k" for number in range(30)]
+    outputs = [Output(topic, 0, key, b"%d" % number, 5, None, "sink") for number, key in enumerate(keys)]
+    producer.send(TASK, outputs)
+    producer.flush(TIMEOUT_MS)
+    refused = Counter(one.error.code() for one in producer.refused)
+    innocent = {} if tells_apart else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
+    assert refused == {KafkaError.INVALID_RECORD: 2, **innocent}
+    assert read(kafka, topic) == ([output.value for output in outputs if output.key] if tells_apart else [])
+    producer.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("tells_apart", [False, True])
 def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
     t = Transacting(kafka)
     settings = {"bootstrap.servers": kafka, "transactional.id": t.id}
     t.producer = OutputProducer(settings, tells_apart=tells_apart)
     t.producer.init_transactions(TIMEOUT_MS)
-    topic = f"compact-{t.id}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for made in admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})]).values():
-        made.result(20)
+    topic = compacted(kafka)
     good, bad = (Output(topic, 0, key, b"v", 5, None, "sink") for key in (b"k", None))
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)

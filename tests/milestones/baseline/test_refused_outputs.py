@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.baseline.collection import DirectCollection
-from milestones.common.errors import ProcessingError, ProductionError, TaskCorruptedError
+from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError, TaskCorruptedError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Output, TaskId
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
@@ -169,6 +169,20 @@ def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() 
     world.producer.refused = [Refused(TASK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
     with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
         DirectCollection(world.context, world.clients).flush()  # type: ignore[arg-type]
+    assert handler.asked == []
+
+
+@pytest.mark.parametrize("action", [Action.CONTINUE, Action.FAIL])
+def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before_a_handler_is_asked(
+    action: Action,
+) -> None:
+    settings = {"production_exception_handler": (handler := Handler(action)), "processing_guarantee": "at_least_once"}
+    world = World(settings=settings)
+    codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
+    world.producer.refused = [Refused(TASK, KafkaError(code), output(), sent=True) for code in codes]
+    with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
+        DirectCollection(world.context, world.clients).flush()  # type: ignore[arg-type]
+    assert caught.value.tasks == {TASK}
     assert handler.asked == []
 
 

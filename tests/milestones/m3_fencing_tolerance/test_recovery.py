@@ -11,6 +11,7 @@ from milestones.common.errors import (
     KafkaUnreachableError,
     MilestonesError,
     ProcessingError,
+    RefusedTogetherError,
     StateCorruptError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -237,6 +238,13 @@ def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_end
     world.producer.tells_apart = True
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=True), [])
+
+
+def test_without_transactions_outputs_that_were_refused_together_are_sent_one_by_one() -> None:
+    world, recovery = made()
+    world.producer.transactional = False
+    assert recovery.recover(RefusedTogetherError("refused", [A]), [])
+    assert (world.clients.renewed, world.producer.tells_apart) == (1, True)
 
 
 def test_a_topic_that_is_refused_ends_the_thread() -> None:
