@@ -8,20 +8,24 @@ says what the process had before and after; with `--watch` the log says when a s
 
 from __future__ import annotations
 
+import sys
+
+# The wire schemas' library loads it wherever it finds it, which takes as long as all the rest; an application has none.
+sys.modules["hypothesis"] = None  # type: ignore[assignment]
+
 import argparse
 import faulthandler
 import gc
 import json
 import logging
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.apps.topologies import named
