@@ -235,6 +235,9 @@ class Processing(Protocol):
         """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
         ...
 
+    stock: int
+    """Records that may wait in a task's buffers before `rest` says that there is no need of more."""
+
     def rest(self, timeout_ms: int) -> bool:
         """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""
         ...

@@ -164,11 +164,12 @@ class Inputs:
         for partition in fetched.gone:
             raise SourceTopicError(f"{partition} is gone: the topic was deleted under the running application")
 
-    def throttle(self) -> None:
+    def throttle(self, stock: int = 0) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart. An empty one that keeps its task from what others have buffered goes on always.
-        Those of paused tasks stay paused; what they have buffered takes no room from the others."""
-        most = self._config.buffered_records_per_partition
+        the two marks are far apart, and beyond the `stock` that is kept of all of them. An empty one that keeps its
+        task from what others have buffered goes on always. Those of paused tasks stay paused; what they have buffered
+        takes no room from the others."""
+        most = max(stock, self._config.buffered_records_per_partition)
         most_bytes = self._config.input_buffer_max_bytes // max(1, self._context.live.threads)
         going = self._tasks
         if self._paused:

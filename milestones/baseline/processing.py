@@ -45,6 +45,8 @@ class InlineProcessing:
     *Owns*: the tasks between `add` and `remove`.
     """
 
+    stock = 0
+
     def __init__(self, context: ThreadContext) -> None:
         self._clock = context.clock
         self._tasks: dict[TaskId, Task] = {}

@@ -81,7 +81,7 @@ class StreamLoop:
             idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
             fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
             self.pause(self._context.live.paused)
-            self._inputs.throttle()
+            self._inputs.throttle(self._processing.stock)
             processed = self._processing.run_once(self._clock.monotonic_ms())
             self._collection.collect(self._tasks.processing.values())
             self._commits.run_once(self._clock.monotonic_ms())

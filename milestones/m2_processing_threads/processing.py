@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 """How often the stream thread looks after its tasks while threads work: for outputs to send."""
 
-ENOUGH, FEW = 3_000, 1_000
-"""Records in the input buffers from which on no more is fetched, while every thread has a task; and until when."""
+ENOUGH, FEW = 3, 1
+"""Times `buffered_records_per_partition`: records in the input buffers from which on no more is fetched, while every
+thread has a task; and until when."""
 
 LONGEST_REST_MS = 50
 """However much waits: tasks whose records weren't fetched yet must get theirs."""
@@ -68,6 +69,8 @@ class ThreadedProcessing:
         self._launch = launch
         self._context, self._clock = context, context.clock
         self._count = share_of_threads(context.config, context.index)
+        self.stock = ENOUGH * context.config.buffered_records_per_partition
+        self._few = FEW * context.config.buffered_records_per_partition
         priorities = context.config.task_priorities
         self._scheduler = Scheduler(
             context.clock,
@@ -162,11 +165,11 @@ class ThreadedProcessing:
 
     def rest(self, timeout_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if not self._sated(ENOUGH) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
+        if not self._sated(self.stock) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
             self._fetched_ms = now_ms
             return False
         self._rests += 1
-        self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(FEW))
+        self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(self._few))
         return True
 
     def _sated(self, enough: int) -> bool:

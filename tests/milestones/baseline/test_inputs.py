@@ -230,6 +230,17 @@ def test_a_partition_pauses_at_twice_its_buffer_and_resumes_at_half() -> None:
     assert f.world.consumer.paused == set()
 
 
+def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
+    f = Fed(buffered_records_per_partition=5)
+    put(f.world, 0, *["x"] * 20)
+    f.start(0)
+    f.inputs.fetch(0)
+    f.inputs.throttle(stock=11)
+    assert f.world.consumer.paused == set()
+    f.inputs.throttle(stock=10)
+    assert f.world.consumer.paused == {IN}
+
+
 def test_all_partitions_with_records_pause_when_the_bytes_of_the_thread_are_used_up() -> None:
     f = Fed(input_buffer_max_bytes=2_000)
     put(f.world, 0, *["x"] * 10)

@@ -187,17 +187,18 @@ def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
     assert r.world.states[-1] is ThreadState.RUNNING
 
 
-def test_nothing_more_is_fetched_while_every_thread_has_enough_to_do() -> None:
-    r = running(0, max_poll_records=500, buffered_records_per_partition=10_000)
+def test_nothing_more_is_fetched_while_every_thread_has_enough_to_do_and_no_partition_is_paused_for_that() -> None:
+    r = running(0, max_poll_records=500, buffered_records_per_partition=1_000)
+    enough = ENOUGH * 1_000
     r.world.workers.stuck = True
-    put(r.world, 0, *["v"] * 3 * ENOUGH)
+    put(r.world, 0, *["v"] * 3 * enough)
     fetches = []
-    for _ in range(ENOUGH // 500 + 20):
+    for _ in range(enough // 500 + 20):
         r.step()
         fetches.append(len(r.world.consumer.waits))
     assert fetches[-1] - fetches[-10] <= 3
     task = r.world.state.tasks[A]
-    assert ENOUGH <= task.buffered() < 2 * ENOUGH
+    assert enough <= task.buffered() < 2 * enough
     r.world.clock.advance(LONGEST_REST_MS)
     r.step()
     assert len(r.world.consumer.waits) > fetches[-1]
