@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _lead(config)
     else:
         config.option.seed, config.option.broker, config.stash[_files] = given
+        workers.mind_interrupts_in_cases_only()
 
 
 def _lead(config: pytest.Config) -> None:
@@ -180,6 +181,12 @@ def _world(
 def report_file(request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """Where to write a file that is to lie in the report's folder when the run has ended."""
     return lambda name: request.config.stash[_files] / name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with workers.in_a_case(item.config):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,13 +1,15 @@
 """Parallel workers (pytest-xdist): what the process that leads them hands to each, and the order of their cases.
 
 *Guarantees*: one seed, one choice of the broker and one folder of reported files for all workers; the same order of
-cases in each.
+cases in each; Ctrl-C ends all of them.
 *Assumes*: workers run on this machine. pytest-xdist may be missing: then nothing here ever has workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -51,6 +53,25 @@ def handed(config: pytest.Config) -> Handed | None:
     """What this process was given; None: it leads, or is the only one."""
     given = getattr(config, "workerinput", {}).get(_KEY)
     return None if given is None else Handed(given[0], given[1], Path(given[2]))
+
+
+def mind_interrupts_in_cases_only() -> None:
+    """Ctrl-C reaches all processes of a run at once. A worker that it meets between two cases would break off its talk
+    with the process that leads, which then waits for it for ever; that one ends the run anyway."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def in_a_case(config: pytest.Config) -> Iterator[None]:
+    """Around a case: a worker's is interrupted, and may say what it has."""
+    if handed(config) is None:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        mind_interrupts_in_cases_only()
 
 
 def count(config: pytest.Config) -> int:
