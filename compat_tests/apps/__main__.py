@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 
-# The wire schemas' library loads it wherever it finds it, which takes as long as all the rest; an application has none.
-sys.modules["hypothesis"] = None  # type: ignore[assignment]
+if __name__ == "__main__":
+    # The wire schemas' library loads it where it finds it, and that takes as long as the rest; an application has none.
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
 
 import argparse
 import faulthandler
