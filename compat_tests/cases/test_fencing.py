@@ -189,7 +189,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
     world.wait(ended, "one of the two ends")
     loser = one if not one.running else other
     loser.dies(CONFIG_ERROR)
-    told = loser.log_tail()
+    told = loser.log()
     assert "another process uses the transactional id" in told
     assert "state_dir" in told
     for each in pair:
