@@ -226,7 +226,7 @@ def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
     app.start()
     world.processed()
     app.stop()
-    judge(world, CALLS)
+    judge(world, CALLS, crashed=not threaded(world))  # a transaction that is open in a call of one thread gets too old
 
 
 @pytest.mark.short_under("exactly_once_v2")
