@@ -137,7 +137,8 @@ def run(directory: Path, workers: int, *arguments: str, **files: str) -> Run:
         (suite / ("planted" if name == "elsewhere" else "cases") / f"test_{name}.py").write_text(HEAD + text)
     command = [sys.executable, "-m", "pytest", ".", "-v", "-n", str(workers), "--broker", "process"]
     command += ["--report", str(folder), "--basetemp", str(directory / "work"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    environment = {**own, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     done = subprocess.run(
         command,
         cwd=suite,
