@@ -70,18 +70,22 @@ def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leav
 
 
 class SlowObserver(Observer):
-    """It takes a while to end."""
+    """It ends once somebody waits for that."""
 
     def __init__(self) -> None:
         super().__init__(name="observer")
-        self.asked = threading.Event()
+        self.asked, self.awaited = threading.Event(), threading.Event()
 
     def run(self) -> None:
         self.asked.wait(WAIT_S)
-        time.sleep(0.1)
+        self.awaited.wait(WAIT_S)
 
     def close(self) -> None:
         self.asked.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self.awaited.set()
+        super().join(timeout)
 
 
 def test_a_client_that_has_stopped_has_no_thread_left() -> None:
