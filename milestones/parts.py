@@ -236,7 +236,7 @@ class Processing(Protocol):
         ...
 
     stock: int
-    """Records that may wait in a task's buffers before `rest` says that there is no need of more."""
+    """Records that may wait in the buffers of all tasks before `rest` says that there is no need of more."""
 
     def rest(self, timeout_ms: int) -> bool:
         """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""

@@ -44,14 +44,8 @@ class Interrupted:
         assert self.h.run() == 3
         staged = self.h.commit()
         assert staged.offsets == {IN: 3}
-        assert [value for topic, _, value, _ in map(_told, self.h.sent) if topic == "out"] == [
-            b"before", b"now", b"after",
-        ]  # fmt: skip
+        assert [sent.value for sent in self.h.sent if sent.topic == "out"] == [b"before", b"now", b"after"]
         assert self.h.engine("store") == {b"a": b"before", b"b": b"now", b"c": b"after"}
-
-
-def _told(output: Any) -> tuple[Any, ...]:
-    return output.topic, output.key, output.value, output.timestamp
 
 
 def fail() -> None:
