@@ -186,7 +186,10 @@ def report_file(request: pytest.FixtureRequest) -> Callable[[str], Path]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with workers.in_a_case(item.config):
-        return (yield)
+        try:
+            return (yield)
+        finally:
+            vars(item).pop("world", None)  # pytest keeps items until its end; a world's rows are for its case only
 
 
 @pytest.hookimpl(wrapper=True)

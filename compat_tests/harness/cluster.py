@@ -50,6 +50,10 @@ class Cluster:
         self.bootstrap_servers = bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
+    def close(self) -> None:
+        """Nothing may be asked any more. The client ends with its last reference, and its threads with it."""
+        del self.admin
+
     def create(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
         """Create topics with these partition counts. Nothing is deleted by age: timestamps are the tests' own."""
         settings = {"retention.ms": "-1", **(config or {})}

@@ -45,6 +45,10 @@ class Feed:
             }
         )
 
+    def close(self) -> None:
+        """Nothing may be sent any more; `rows` stay. The producer ends with its last reference."""
+        del self._producer
+
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Deliveries of a partition are reported in the order in which its records were given their origins."""
         partition = message.partition()

@@ -11,7 +11,7 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -230,6 +230,12 @@ class World:
             self.broker.proxy.heal()
         self.cluster.delete([topic for topic in self.cluster.topics() if topic.startswith(self.application_id)])
 
+    def close(self) -> None:
+        """End every client of its own: what a report still holds of a world must not go on talking to the broker."""
+        for feed in self.feeds.values():
+            feed.close()
+        self.cluster.close()
+
 
 def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
     """SIGTERM to all at once, then a clean end of each: nobody takes over what another one gave up."""
@@ -260,7 +266,8 @@ def new_world(
         rng=random.Random(f"{seed}:{name}"),
         transactions_before=cluster.transaction_ends(),
     )
-    try:
-        yield world
-    finally:
-        world.end()
+    with closing(world):
+        try:
+            yield world
+        finally:
+            world.end()

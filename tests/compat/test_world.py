@@ -1,0 +1,23 @@
+"""A real broker: what a case's world leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from compat_tests.harness.brokers import ExternalBroker
+from compat_tests.harness.waiting import until
+from compat_tests.harness.world import new_world
+
+
+def test_a_world_that_is_over_keeps_its_rows_and_no_client_however_long_a_report_holds_it(
+    kafka: str, tmp_path: Path
+) -> None:
+    process = psutil.Process()
+    before = process.num_threads()
+    with new_world(ExternalBroker(kafka), "test_of_worlds", "baseline", "at_least_once", 0, tmp_path) as world:
+        world.input("in", 1).send(world.records(3, keys=2))
+        assert process.num_threads() > before
+    assert len(world.feeds["in"].rows) == 3
+    until(lambda: process.num_threads() <= before, "the threads of the world's clients have ended", 10)
