@@ -187,7 +187,8 @@ class KafkaContainer(SingleNode):
         """On a busy machine the engine may see new threads come while it stops the others; then it undoes all."""
         for left in reversed(range(_FREEZES)):
             try:
-                return self._container.pause()
+                self._container.pause()
+                return
             except APIError as error:
                 if not left or "freeze" not in str(error):
                     raise
