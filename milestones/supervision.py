@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from milestones.common.frames import frames
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import ThreadEvent
 from milestones.housekeeper import NewSources
@@ -102,6 +102,6 @@ def join(thread: threading.Thread) -> None:
 
 
 def _place(thread: threading.Thread) -> str:
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = frames().get(thread.ident or 0)
     calls = traceback.extract_stack(frame)[-1:] if frame is not None else []
     return "".join(f"{call.name}, {call.filename}:{call.lineno}" for call in calls) or "no Python code"

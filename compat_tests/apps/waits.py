@@ -10,11 +10,12 @@ from __future__ import annotations
 import linecache
 import logging
 import re
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+
+from milestones.common.frames import frames
 
 log = logging.getLogger("compat_tests")
 
@@ -42,9 +43,9 @@ class Watch(threading.Thread):
 
     def look(self, now: float) -> None:
         """Once; `now` in s. A wait is reported when it has become too long, once."""
-        frames = sys._current_frames()
+        now_at = frames()
         for thread in threading.enumerate():
-            frame = frames.get(thread.ident or 0)
+            frame = now_at.get(thread.ident or 0)
             if frame is None or not STREAM_THREAD.search(thread.name):
                 continue
             self._look_at(thread.ident or 0, frame, now)

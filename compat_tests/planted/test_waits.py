@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from compat_tests.apps.waits import LONGEST_MS, WAITED, Watch, callers, waits
 from compat_tests.harness.waiting import until
+from milestones.common.frames import frames
 from milestones.common.kafka.deadline import Caller
 
 
@@ -23,7 +23,7 @@ def thread_at(place: Callable[[], object], release: Callable[[], object], *, wai
     thread.start()
 
     def there() -> bool:
-        frame = sys._current_frames().get(thread.ident or 0)
+        frame = frames().get(thread.ident or 0)
         return frame is not None and waits(frame) is waiting
 
     until(there, "the thread is there", 10)
@@ -85,5 +85,5 @@ def test_a_call_to_kafka_that_another_thread_makes_is_passed_over(caplog: pytest
 def caller_waits() -> bool:
     """Whether the stream thread stands in a wait."""
     thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = frames().get(thread.ident or 0)
     return frame is not None and any("Caller.call" in caller for caller in callers(frame)[1:])
