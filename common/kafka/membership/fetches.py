@@ -8,6 +8,7 @@ long as it takes. Each question is answered once.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_fetch.v8 import OffsetFetchResponse
@@ -22,28 +23,36 @@ REQUEST = "OffsetFetch"
 _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
 
 
+@dataclass(eq=False)
+class _Waiting:
+    question: FetchOffsets
+    resume_ms: int
+
+
 class PendingFetches:
-    """A queue of questions; the head may have to wait for a transaction to end."""
+    """Questions in their order, but for those that have to wait for a transaction to end: these keep no other back."""
 
     def __init__(self, group: str, pause_ms: int, now_ms: int) -> None:
-        self._group, self._pause_ms, self._resume_ms = group, pause_ms, now_ms
-        self._waiting: deque[FetchOffsets] = deque()
+        self._group, self._pause_ms, self._now_ms = group, pause_ms, now_ms
+        self._waiting: deque[_Waiting] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, question: FetchOffsets) -> None:
-        self._waiting.append(question)
+        self._waiting.append(_Waiting(question, self._now_ms))
 
     def next_ms(self) -> int:
-        """When the head can be asked."""
-        return self._resume_ms
+        """When the next one can be asked."""
+        return min(one.resume_ms for one in self._waiting)
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
-        """Ask the head's question, if it is time. `CoordinatorError` when the coordinator refuses as a whole."""
-        if not self._waiting or now_ms < self._resume_ms:
+        """Ask the first question whose time it is. `CoordinatorError` when the coordinator refuses as a whole."""
+        self._now_ms = now_ms
+        waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
+        if waiting is None:
             return False
-        question = self._waiting[0]
+        question = waiting.question
         response = coordinator.call(protocol.fetch_request(self._group, question.partitions), OffsetFetchResponse)
         (group,) = response.groups
         if group.error_code is not ErrorCode.none:
@@ -52,19 +61,19 @@ class PendingFetches:
         for topic in group.topics:
             for at in topic.partitions:
                 if at.error_code is ErrorCode.unstable_offset_commit:
-                    self._resume_ms = now_ms + self._pause_ms
+                    waiting.resume_ms = now_ms + self._pause_ms
                     return True
                 if at.error_code not in _WITHOUT_OFFSET:
                     raise CoordinatorError(REQUEST, at.error_code)
                 if at.committed_offset >= 0:
                     committed = OffsetAndMetadata(at.committed_offset, (at.metadata or "").rstrip("\0"))
                     found[TopicPartition(topic.name, at.partition_index)] = committed
-        self._waiting.popleft()
+        self._waiting.remove(waiting)
         question.reply_to.try_put(Committed(question.number, found))
         return True
 
     def reject(self, error: MilestonesError) -> None:
         """Answer all, with this error."""
         while self._waiting:
-            question = self._waiting.popleft()
+            question = self._waiting.popleft().question
             question.reply_to.try_put(Committed(question.number, {}, error))
