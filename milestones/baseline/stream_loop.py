@@ -61,6 +61,7 @@ class StreamLoop:
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
+        self._turn_ms = context.clock.monotonic_ms()
         self._next_report_ms = 0
         self._measures = ThreadMeasures(
             context,
@@ -73,6 +74,7 @@ class StreamLoop:
     def run_once(self, now_ms: int) -> bool:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
         when it is due. A failed transaction is recovered from; any other error ends the thread."""
+        self._turn_ms = now_ms
         try:
             self._answer_group()
             self._tasks.run_once(now_ms)
@@ -117,7 +119,7 @@ class StreamLoop:
 
     def _idle_ms(self, now_ms: int) -> int:
         """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
-        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms)]
+        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._commits.too_old_in_ms()]
         if self._rebalance.joining or not self._tasks.all_running:
             waits.append(self._restoration.look_ms)
         else:
@@ -127,8 +129,10 @@ class StreamLoop:
     def _recover(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
-        self._trouble.note(error, self._commits.commits, self._clock.monotonic_ms())
-        if self._recovery.recover(error, list(self._tasks.processing.values())):
+        self._trouble.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
+        recovered = self._recovery.recover(error, list(self._tasks.processing.values()))
+        self._trouble.over(self._clock.monotonic_ms())
+        if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()
             if isinstance(error, StateCorruptError) and error.task is not None and error.store is not None:
