@@ -38,6 +38,7 @@ class CommitSchedule:
     ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
         self._processing = processing
+        self._most_age_ms = context.config.transaction_timeout_ms // 2
         now_ms = context.clock.monotonic_ms()
         self._last_commit = self._last_purge = now_ms
         self._held_since: int | None = None
@@ -57,6 +58,11 @@ class CommitSchedule:
     def due_in_ms(self, now_ms: int) -> int:
         """Milliseconds until the next commit by the clock."""
         return max(0, self._last_commit + self._context.config.commit_interval_ms - now_ms)
+
+    def too_old_in_ms(self) -> int | None:
+        """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
+        age_ms = self._clients.producer.age_ms()
+        return None if age_ms is None or age_ms >= self._most_age_ms else self._most_age_ms - age_ms
 
     def hasten(self) -> None:
         """Have the next commit due now, however long ago the last one was."""
@@ -83,7 +89,7 @@ class CommitSchedule:
 
     def _too_old(self) -> bool:
         age_ms = self._clients.producer.age_ms()
-        return age_ms is not None and age_ms >= self._context.config.transaction_timeout_ms // 2
+        return age_ms is not None and age_ms >= self._most_age_ms
 
     def commit_now(self, now_ms: int) -> bool:
         """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
