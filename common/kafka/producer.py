@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -83,8 +84,8 @@ Report = Callable[[KafkaError | None, Message], None]
 @dataclass(frozen=True)
 class Refused:
     """An output that wasn't taken: by the client itself, at once (`sent` is False), or by Kafka, as the delivery report
-    tells: outside of transactions, or of a producer that `tells_apart`. The report doesn't know the output's node and
-    timestamp."""
+    tells: outside of transactions, or of a producer that `tells_apart`. Only from the latter it is known as a whole: a
+    report of an error lacks node, headers and timestamp."""
 
     task: TaskId
     error: KafkaError
@@ -121,7 +122,7 @@ class OutputProducer(Owned):
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
-        self._reports: dict[tuple[TaskId, bool], tuple[Report, Report]] = {}
+        self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
 
     @property
     def disconnected(self) -> bool:
@@ -154,6 +155,8 @@ class OutputProducer(Owned):
                 self._logged.add(TopicPartition(*outputs[index][:2]))
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
+            if self.tells_apart and on_delivery is refuse:
+                on_delivery = partial(refuse, output=Output(*output))
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
@@ -175,18 +178,20 @@ class OutputProducer(Owned):
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
-            self.commit(timeout_ms=10_000)
+            with self._explained():
+                self.commit(timeout_ms=10_000)
         raise exception
 
-    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Report]:
+    def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Callable[..., None]]:
         """Two delivery reports of a task: of a transaction's last record of a changelog, that notes its offset, and of
         all outputs without one, or when they are told apart. What a transaction loses makes it fail as a whole."""
         if (task, dead_letters) not in self._reports:
 
-            def refuse(error: KafkaError | None, message: Message) -> None:
+            def refuse(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
                 self._spoilt |= self.transactional and error is not None
                 if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
-                    self.refused.append(Refused(task, error, _output(message), dead_letters, sent=True))
+                    refused = output or _output(message)
+                    self.refused.append(Refused(task, error, refused, dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
                 self._spoilt |= self.transactional and error is not None
@@ -249,6 +254,8 @@ class OutputProducer(Owned):
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""
         self._check_owner()
+        if self._caller.late:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
             self.in_transaction, self._began_ms, self._spoilt = True, self._clock.monotonic_ms(), False
@@ -260,8 +267,9 @@ class OutputProducer(Owned):
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
-        """Put the offsets into the transaction, for the member and generation that `group_metadata` names. Errors as
-        of `commit`."""
+        """Put the offsets into the transaction, for the member and generation that `group_metadata` names.
+        `ProductionError` when Kafka refused one of its records, and would again; `KafkaException` of the classes in
+        `failures`."""
         self._check_owner()
         positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
         seconds = timeout_ms / 1000
@@ -271,11 +279,10 @@ class OutputProducer(Owned):
             )
 
     def commit(self, timeout_ms: int) -> None:
-        """Commit the open transaction. `ProductionError` when Kafka refused one of its records, and would again;
-        `KafkaException` of the classes in `failures`."""
+        """Commit the open transaction. `KafkaException` of the classes in `failures`: that Kafka refused a record has
+        been said by `send_offsets`, and no error of the end itself is taken for that."""
         self._check_owner()
-        with self._explained():
-            self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
+        self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
         self.in_transaction = False
 
     def _call(self, function: Callable[[], None], timeout_ms: int) -> None:

@@ -28,13 +28,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError
 
 from milestones.common.errors import ProductionError, RefusedTogetherError, TaskCorruptedError
 from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
-from milestones.common.records import Emitted, Output, TaskId, TopicPartition
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import Action, ErrorContext
 from milestones.common.topology.nodes import SinkNode, SubTopology
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-_Mark = tuple[TaskId, str, bytes | None, bytes | None]
-"""What an output is known by when its record is processed again: task, topic, key, value."""
+_Mark = tuple[TaskId, Output]
+"""What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""
 
 
 class DirectCollection:
@@ -96,7 +98,8 @@ class DirectCollection:
         """The outputs but for those that a handler has given up in a transaction that failed of them."""
         kept = []
         for output in outputs:
-            letters = self._given_up.get(_mark(task, Output._make(output)))
+            marks = (_mark(task, Output._make(output), timed) for timed in (True, False))
+            letters = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
             if letters is None:
                 kept.append(output)
             else:
@@ -146,10 +149,12 @@ class DirectCollection:
             raise TaskCorruptedError(f"{error}; its records are processed again", [refused.task])
         if response.action is not Action.CONTINUE or changelog:
             raise error
+        timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
+        letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
         if refused.sent and self._clients.producer.transactional:
-            self._given_up[_mark(refused.task, refused.output)] = response.dead_letters
+            self._given_up[_mark(refused.task, refused.output, timed)] = letters
             raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
-        self._write(refused.task, response.dead_letters)
+        self._write(refused.task, letters)
         self.dropped[refused.task] += 1
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
@@ -196,8 +201,15 @@ def _must_be_of_one(refused: Sequence[Refused]) -> None:
         )
 
 
-def _mark(task: TaskId, output: Output) -> _Mark:
-    return task, output.topic, output.key, output.value
+def _without_timestamp_of(output: Output, letters: Sequence[Output]) -> Sequence[Output]:
+    """Dead letters with the timestamp that was refused would be refused too: they get the present time."""
+    return [one._replace(timestamp=UNKNOWN_TIMESTAMP) if one.timestamp == output.timestamp else one for one in letters]
+
+
+def _mark(task: TaskId, output: Output, timed: bool) -> _Mark:
+    """Not `timed`: whatever its timestamp, which a punctuation by the wall clock gives anew each time."""
+    headers: Any = tuple(output.headers or ())
+    return task, output._replace(headers=headers, timestamp=output.timestamp if timed else UNKNOWN_TIMESTAMP)
 
 
 def error_context(refused: Refused, subtopology: SubTopology) -> ErrorContext:
