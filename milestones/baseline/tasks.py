@@ -307,8 +307,12 @@ class ThreadTasks:
         self._check_patience(now_ms)
 
     def _positioned(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        known = {p: committed[p] for p in task.partitions if p in committed}
+        if task.id in self._rolled_back:
+            # What has no commit yet goes on from where it began: the reset policy may name another place by now.
+            known = {p: OffsetAndMetadata(task.position(p)) for p in task.partitions} | known
         self._rolled_back.discard(task.id)
-        self._committed[task.id] = {p: committed[p] for p in task.partitions if p in committed}
+        self._committed[task.id] = known
         if task.needs_restoration:
             self._restoring[task.id] = task
             self._restoration.add(task, {p: at.offset for p, at in self._committed[task.id].items()})
