@@ -16,7 +16,7 @@ The client folds "timed out" and "taken over" into one fatal error. So nothing i
 the same transactional id ends whatever was open, and the group says whether the tasks are still ours.
 
 *Guarantees*: in place, no store is closed or wiped, no rebalance is asked for. Nothing is sent by a producer whose last
-end had no answer. The stream thread is held up for at most a third of `max_poll_interval_ms`.
+end had no answer. The stream thread is held up for at most a quarter of `max_poll_interval_ms`.
 *Assumes*: the loop rolls the tasks back when `recover` says True, and reads their positions stable.
 """
 
@@ -122,6 +122,7 @@ class InPlaceRecovery:
         except KafkaUnreachableError as unready:
             self._check(unready)
             log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
+            return self._holds(budget) or self._give_up(error)
         return self._recovered(error, budget)
 
     def _check(self, unready: KafkaUnreachableError) -> None:

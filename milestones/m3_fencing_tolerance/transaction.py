@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.testing.faults import reach
-from milestones.m3_fencing_tolerance.budget import Budget
+from milestones.m3_fencing_tolerance.budget import POLL_SHARE, Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions, NoAnswerError
 from milestones.m3_fencing_tolerance.outcome import Outcome, outcome
 from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
@@ -56,24 +56,27 @@ class ResolvedTransaction:
         self._group = GroupQuestions(context, clients)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        budget = Budget(self._context)
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
-        self._repeat(lambda: producer.send_offsets(offsets, metadata, budget.left_ms(CALL_MS)), budget)
+        self._repeat(lambda: producer.send_offsets(offsets, metadata, self._call_ms()))
         reach("commit.after-offsets")
         try:
-            self._repeat(lambda: producer.commit(budget.left_ms(CALL_MS)), budget)
+            self._repeat(lambda: producer.commit(self._call_ms()))
         except KafkaException as error:
-            self._resolve(error, offsets, budget)
+            self._resolve(error, offsets, Budget(self._context))
             return
-        self._go_on(budget)
+        self._go_on()
 
     def failed(self, staged: Mapping[Task, Staged]) -> None:
         """Nothing: the roll-back that follows drops what was staged."""
 
-    def _repeat(self, call: Callable[[], None], budget: Budget) -> None:
-        patience_ms = budget.left_ms(self._context.config.transaction_timeout_ms)
-        self._context.patience.retry(call, is_retriable, patience_ms)
+    def _repeat(self, call: Callable[[], None]) -> None:
+        config = self._context.config
+        within_ms = min(config.transaction_timeout_ms, config.max_poll_interval_ms // POLL_SHARE)
+        self._context.patience.retry(call, is_retriable, within_ms)
+
+    def _call_ms(self) -> int:
+        return max(1, int(min(CALL_MS, self._context.patience.rest_ms())))
 
     def _resolve(
         self, error: KafkaException, offsets: Mapping[TopicPartition, OffsetAndMetadata], budget: Budget
@@ -109,7 +112,7 @@ class ResolvedTransaction:
             return False
         return True
 
-    def _go_on(self, budget: Budget) -> None:
+    def _go_on(self) -> None:
         """With the same producer, unless it has lost a connection or was made for this transaction. The offsets are
         committed, whatever happens here: a producer that can't be made now is made when something is to be sent."""
         producer = self._clients.producer
@@ -123,7 +126,7 @@ class ResolvedTransaction:
         acknowledged = dict(producer.acknowledged)
         log.info("%s: the next transaction gets a new producer", self._context.name)
         try:
-            self._clients.renew_producer(budget.left_ms())
+            self._clients.renew_producer(Budget(self._context).left_ms())
         except KafkaUnreachableError as error:
             log.warning("%s: the next transaction's producer isn't ready yet: %s", self._context.name, error)
         self._clients.producer.acknowledged.update(acknowledged)
