@@ -138,7 +138,8 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     strike, times = OUTAGES[outage]
     world.create(out=2)
     feed = world.input("in", 2)
-    app = world.instance("count", session_timeout_ms=60_000).start(fault=armed(step, "stop", times))
+    patience = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}  # for the time a broker takes to be back
+    app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):
         feed_until_it_stands(world, feed, app)
