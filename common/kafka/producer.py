@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -118,7 +118,7 @@ class OutputProducer(Owned):
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
-        self.in_transaction = self._spoilt = self._closed = False
+        self.in_transaction = self._spoilt = self._has_offsets = self._closed = False
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
@@ -178,8 +178,8 @@ class OutputProducer(Owned):
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
-            with self._explained():
-                self.commit(timeout_ms=10_000)
+            self._has_offsets = False
+            self.commit(timeout_ms=10_000)
         raise exception
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Callable[..., None]]:
@@ -258,7 +258,8 @@ class OutputProducer(Owned):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
-            self.in_transaction, self._began_ms, self._spoilt = True, self._clock.monotonic_ms(), False
+            self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
+            self._spoilt = self._has_offsets = False
 
     def age_ms(self) -> int | None:
         """How long the transaction has been open; None when there is none. Kafka counts from later on."""
@@ -277,12 +278,14 @@ class OutputProducer(Owned):
             self._call(
                 lambda: self._producer.send_offsets_to_transaction(positions, group_metadata, seconds), timeout_ms
             )
+        self._has_offsets = True
 
     def commit(self, timeout_ms: int) -> None:
-        """Commit the open transaction. `KafkaException` of the classes in `failures`: that Kafka refused a record has
-        been said by `send_offsets`, and no error of the end itself is taken for that."""
+        """Commit the open transaction. Errors as of `send_offsets`; once that has succeeded Kafka has taken all records
+        that were flushed, so no error of the end itself is taken for the refusal of one."""
         self._check_owner()
-        self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
+        with nullcontext() if self._has_offsets else self._explained():
+            self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
         self.in_transaction = False
 
     def _call(self, function: Callable[[], None], timeout_ms: int) -> None:

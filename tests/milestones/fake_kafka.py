@@ -151,8 +151,8 @@ class FakeConsumer:
 
 
 class FakeProducer:
-    """`OutputProducer`. `calls` has what was done; `errors` what the next call of a name raises; `room`: how many
-    outputs it takes in all of whoever doesn't wait."""
+    """`OutputProducer`. `calls`: what was done; `timeouts`: of commits; `errors`: what the next call of a name raises;
+    `room`: how many outputs it takes in all of whoever doesn't wait."""
 
     blocked_ns = 0
 
@@ -162,6 +162,7 @@ class FakeProducer:
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Any] = []
         self.calls: list[str] = []
+        self.timeouts: list[int] = []
         self.errors: dict[str, deque[Exception]] = {}
         self.sent: list[tuple[TaskId, Output]] = []
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -207,10 +208,12 @@ class FakeProducer:
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
+        self.timeouts.append(timeout_ms)
         self._call("send_offsets")
         self.offsets = dict(offsets)
 
     def commit(self, timeout_ms: int) -> None:
+        self.timeouts.append(timeout_ms)
         self._call("commit")
         self.committed.update(self.offsets)
         self.in_transaction = False
@@ -340,6 +343,7 @@ class FakeClients:
         self.producer: Any = FakeProducer(transactional=transactional)
         self.member = FakeMember()
         self.renewed = 0
+        self.within_ms: int | None = None
         self.renewal_error: Exception | None = None
         self.closed: bool | None = None
 
@@ -353,6 +357,7 @@ class FakeClients:
 
     def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
         self.renewed += 1
+        self.within_ms = within_ms
         self.producer.close()
         self.producer = self.new_producer()
         self.producer.tells_apart = tells_apart

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
+from milestones.common.kafka.deadline import Caller, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import group_metadata
@@ -270,3 +271,52 @@ def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(
     successor.commit(TIMEOUT_MS)
     successor.close()
     t.producer.close()
+
+
+def test_what_is_refused_of_outputs_told_apart_is_known_as_a_whole(kafka: str) -> None:
+    topic = compacted(kafka)
+    settings = {"bootstrap.servers": kafka, "transactional.id": topic}
+    producer = OutputProducer(settings, tells_apart=True)
+    producer.init_transactions(TIMEOUT_MS)
+    bad = Output(topic, 0, None, b"v", 5, [("a header", b"1")], "the sink")
+    producer.send(TASK, [bad])
+    producer.flush(TIMEOUT_MS)
+    assert [one.output for one in producer.refused] == [bad]
+    producer.close()
+
+
+def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t = Transacting(kafka)
+
+    def hang(caller: Caller, function: Callable[[], None], timeout_ms: int) -> None:
+        caller.late = True
+        raise LateError("no answer")
+
+    monkeypatch.setattr(Caller, "call", hang)
+    with pytest.raises(KafkaException):
+        t.producer.init_transactions(100)
+    with pytest.raises(KafkaException) as caught:
+        t.producer.begin()
+    assert classify(caught.value) is Failure.FATAL
+    assert not t.producer.in_transaction
+
+
+def test_an_error_of_the_end_is_not_taken_for_a_record_that_was_refused(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the coordinator says last may leave open whether the transaction was committed."""
+    t = Transacting(kafka)
+    t.send()
+    t.producer.flush(TIMEOUT_MS)
+    answers = iter([None, KafkaException(KafkaError(KafkaError.UNKNOWN, "at the end", txn_requires_abort=True))])
+
+    def answer(function: Callable[[], None], timeout_ms: int) -> None:
+        if error := next(answers):
+            raise error
+
+    monkeypatch.setattr(t.producer, "_call", answer)
+    t.producer.send_offsets({}, b"", TIMEOUT_MS)
+    with pytest.raises(KafkaException, match="at the end"):
+        t.producer.commit(TIMEOUT_MS)

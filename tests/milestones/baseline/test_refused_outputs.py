@@ -275,3 +275,43 @@ def test_a_refusal_that_shows_while_sending_is_decided_before_the_transactions_o
     producer.fail("send", ProductionError("the transaction has failed"))
     with pytest.raises(TaskCorruptedError):
         collection.collect([Task(output())])  # type: ignore[list-item]
+
+
+def test_a_twin_of_what_was_given_up_is_sent_when_only_the_timestamp_was_refused() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE), KafkaError.INVALID_TIMESTAMP)
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    producer.sent.clear()
+    twin = output("bad")._replace(timestamp=6)
+    collection.collect([Task(output("bad"), twin)])  # type: ignore[list-item]
+    assert [sent for _, sent in producer.sent] == [twin]
+
+
+def test_what_was_given_up_for_its_content_is_known_whatever_the_clock_says() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    producer.sent.clear()
+    collection.collect([Task(output("bad")._replace(timestamp=6))])  # type: ignore[list-item]
+    assert producer.sent == []
+
+
+def test_what_differs_in_its_headers_is_another_output() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    producer.sent.clear()
+    other = output("bad")._replace(headers=[("h", b"2")])
+    collection.collect([Task(other)])  # type: ignore[list-item]
+    assert [sent for _, sent in producer.sent] == [other]
+
+
+def test_a_dead_letter_does_not_get_the_timestamp_that_was_refused() -> None:
+    letter = LETTER._replace(timestamp=output("bad").timestamp)
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, letter), KafkaError.INVALID_TIMESTAMP)
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    producer.sent.clear()
+    collection.collect([Task(output("bad"))])  # type: ignore[list-item]
+    ((_, sent),) = producer.sent
+    assert sent.timestamp != letter.timestamp

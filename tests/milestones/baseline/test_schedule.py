@@ -266,3 +266,18 @@ def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
     assert s.after(1) == 0
     s.error = None
     assert [s.after(1), s.after(1)] == [1, 1]
+
+
+def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    assert s.schedule.too_old_in_ms() is None
+    s.world.producer.begin()
+    s.world.producer.age = 3_000
+    assert s.schedule.too_old_in_ms() == 1_000
+
+
+def test_a_transaction_that_is_too_old_and_cannot_be_committed_yet_does_not_make_the_loop_spin() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.schedule.too_old_in_ms() is None

@@ -104,3 +104,15 @@ def test_the_age_of_open_transactions_is_shown() -> None:
     world.producer.age = 700
     r.step(2)
     assert of_the_thread(r)["transaction-age-ms-max"] == 700
+
+
+def test_a_task_that_is_rolled_back_before_its_first_commit_loses_nothing_whatever_the_reset_policy() -> None:
+    world = TolerantWorld(settings={"auto_offset_reset": "latest"})
+    put(world, 0, "before the start")
+    r = Running(world).run(0)
+    put(world, 0, "a", "b")
+    world.producer.fail("send", FENCED)
+    r.step(6, ms=100)
+    assert world.clients.renewed == 1
+    assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+    assert world.producer.committed[IN].offset == 3

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.errors import ProductionError, TaskMigratedError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction, RolledBackError
+from milestones.m3_fencing_tolerance.transaction import CALL_MS, ResolvedTransaction, RolledBackError
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 
@@ -233,3 +233,16 @@ def test_all_offsets_of_a_commit_are_asked_for_at_once() -> None:
     c.world.member.committed.update(both)
     c.transaction.confirm(both)
     assert asked == [frozenset(both)]
+
+
+def test_an_unanswered_end_leaves_time_to_find_out_how_it_ended_however_long_a_transaction_may_last() -> None:
+    c = Confirming(transaction_timeout_ms=120_000, max_poll_interval_ms=300_000)
+    c.fail([TIMED_OUT] * 10_000, committed=True)
+    c.confirm()
+    assert c.world.clients.within_ms == 75_000
+
+
+def test_a_healthy_commit_has_time_also_when_no_call_is_to_be_repeated() -> None:
+    c = Confirming(task_timeout_ms=0)
+    c.confirm()
+    assert min(c.first.timeouts) == CALL_MS
