@@ -148,5 +148,14 @@ def is_passing(exception: BaseException) -> bool:
     return error is not None and not error.fatal() and (error.retriable() or error.code() in UNREACHABLE | PENDING)
 
 
-PENDING = frozenset({KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._WAIT_CACHE, KafkaError.NOT_LEADER_FOR_PARTITION})
+PENDING = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._NOENT,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 """Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader moves."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 2.0
 """How long a broker may take before the log says that it is waited for, and before it is asked again."""
+
+SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
+"""Codes of a question that has no answer yet."""
 
 CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
@@ -73,10 +77,30 @@ class Cluster(Owned):
         self._stopped = stopped
         self._settings = dict(settings)
         self._reason = LastReason()
-        client: dict[str, Any] = {**settings, "error_cb": self._reason.note}
-        self._admin = AdminClient(client, logger=client_log)
+        self._admin = self._new_client()
         self._timeout = request_timeout_ms / 1000
         self._servers = settings.get("bootstrap.servers")
+
+    def _new_client(self) -> AdminClient:
+        client: dict[str, Any] = {**self._settings, "error_cb": self._reason.note}
+        return AdminClient(client, logger=client_log)
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """A client that has failed isn't asked again: once a broker has stood still, librdkafka may keep a leader that
+        isn't there any more, or one's old epoch, for ever (seen for a minute, of 4 clients of 4). Who was only slow may
+        still be connecting."""
+        try:
+            yield
+        except KafkaException as exception:
+            self._renew_after(exception)
+            raise
+
+    def _renew_after(self, exception: KafkaException) -> None:
+        error = error_of(exception)
+        if error is None or error.code() not in SLOW:
+            self._admin.poll(0)  # for what it says of its connections
+            self._admin = self._new_client()
 
     def partition_counts(self) -> dict[str, int]:
         """Partition counts of all topics that this principal may see."""
@@ -95,7 +119,8 @@ class Cluster(Owned):
         while True:
             left = max(deadline - time.monotonic(), 0.001)
             try:
-                return self._admin.list_topics(timeout=min(SILENT_S, left))
+                with self._renewing():
+                    return self._admin.list_topics(timeout=min(SILENT_S, left))
             except KafkaException as exception:
                 if not is_passing(exception):
                     raise
@@ -186,19 +211,24 @@ class Cluster(Owned):
         self._check_owner()
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         found: dict[TopicPartition, int] = {}
+        failed: KafkaException | None = None
         for at, future in self._asked(partitions, latest, timeout_s=timeout_ms / 1000).items():
             try:
-                found[at] = future.result().offset
+                found[at] = _told(at, future)
             except KafkaException as exception:
                 log.debug("no end of %s: %s", at, text_of(exception))
+                failed = exception
+        if failed is not None:
+            self._renew_after(failed)
         return found
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int]:
-        asked = self._asked(partitions, spec, committed=committed, timeout_s=timeout_s)
-        return {at: future.result().offset for at, future in asked.items()}
+        with self._renewing():
+            asked = self._asked(partitions, spec, committed=committed, timeout_s=timeout_s)
+            return {at: _told(at, future) for at, future in asked.items()}
 
     def _asked(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
@@ -238,8 +268,9 @@ class Cluster(Owned):
         """Kafka's ids of the topics (KIP-516): a topic that is deleted and made anew gets another one. None of topics
         that brokers older than 2.8 made, which have none."""
         self._check_owner()
-        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
-        ids = {topic: future.result().topic_id for topic, future in futures.items()}
+        with self._renewing():
+            futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+            ids = {topic: future.result().topic_id for topic, future in futures.items()}
         return {
             topic: str(id)
             for topic, id in ids.items()
@@ -255,3 +286,11 @@ class Cluster(Owned):
             resource.name: {name: str(entry.value) for name, entry in future.result().items()}
             for resource, future in futures.items()
         }
+
+
+def _told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
+    """The offset. A broker that stands still when asked is an answer without an error to librdkafka: offset -1001."""
+    offset: int = future.result().offset
+    if offset < 0:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the leader of {at} doesn't tell its offsets"))
+    return offset

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
@@ -194,3 +199,67 @@ def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> No
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
         cluster.topic_ids([topic.name])
     assert cluster.topic_ids([]) == {}
+
+
+class Admin:
+    """A client that gives these answers about offsets, whatever it is asked; `made` so far."""
+
+    made: ClassVar[list[Admin]] = []
+    answers: ClassVar[Iterator[int | Exception]] = iter([])
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.made.append(self)
+
+    def poll(self, timeout: float) -> None: ...
+
+    def list_offsets(self, positions: Collection[Position], **_: object) -> dict[Position, Future[Any]]:
+        futures: dict[Position, Future[Any]] = {position: Future() for position in positions}
+        for future in futures.values():
+            answer = next(self.answers)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(SimpleNamespace(offset=answer))
+        return futures
+
+
+AT = TopicPartition("in", 0)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) -> Cluster:
+    monkeypatch.setattr("milestones.common.kafka.topics.AdminClient", Admin)
+    monkeypatch.setattr(Admin, "made", [])
+    monkeypatch.setattr(Admin, "answers", iter(answers))
+    return Cluster({"bootstrap.servers": "any:1"})
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT, KafkaError._TRANSPORT])
+def test_a_client_that_has_failed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """It may name a leader that has gone, or one's old epoch, for ever: seen with a broker that stood still."""
+    cluster = answering(monkeypatch, KafkaException(KafkaError(code)), 7)
+    with pytest.raises(KafkaException) as caught:
+        cluster.ends([AT], timeout_ms=100)
+    assert is_passing(caught.value)
+    assert cluster.ends([AT], timeout_ms=100) == {AT: 7}
+    assert len(Admin.made) == 2
+
+
+def test_a_client_that_was_only_slow_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = answering(monkeypatch, KafkaException(KafkaError(KafkaError._TIMED_OUT)), 7)
+    with pytest.raises(KafkaException):
+        cluster.ends([AT], timeout_ms=100)
+    assert cluster.ends([AT], timeout_ms=100) == {AT: 7}
+    assert len(Admin.made) == 1
+
+
+def test_an_answer_that_tells_no_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka says -1001, and no error, of a leader that stands still: taken for an end, nothing would be restored."""
+    cluster = answering(monkeypatch, -1001)
+    with pytest.raises(KafkaException, match="doesn't tell its offsets") as caught:
+        cluster.ends([AT], timeout_ms=100)
+    assert is_passing(caught.value)
+
+
+def test_ends_that_are_known_are_told_beside_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = answering(monkeypatch, -1001, 7)
+    assert cluster.known_ends([TopicPartition("in", 1), AT], timeout_ms=100) == {AT: 7}
