@@ -253,7 +253,7 @@ def test_a_client_that_was_only_slow_is_asked_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_answer_that_tells_no_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka says -1001, and no error, of a leader that stands still: taken for an end, nothing would be restored."""
+    """librdkafka says -1001, without an error, of a leader that stands still: as an end, nothing would be restored."""
     cluster = answering(monkeypatch, -1001)
     with pytest.raises(KafkaException, match="doesn't tell its offsets") as caught:
         cluster.ends([AT], timeout_ms=100)
