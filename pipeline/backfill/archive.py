@@ -33,6 +33,9 @@ from milestones.common.errors import ConfigError, StateError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.records import StoredRecord
 
+IN_KAFKA = "kafka:"
+"""In place of an archive's URL: all history is in Kafka."""
+
 ROWS = 1_000
 """Read at once, about what a fetch brings."""
 

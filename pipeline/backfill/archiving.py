@@ -23,7 +23,8 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.patterns import matching
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
-from milestones.pipeline.backfill.archive import Archive, ArchiveError, Stored
+from milestones.pipeline.backfill.archive import Archive, Stored
+from milestones.pipeline.backfill.beginning import check_join
 from milestones.pipeline.driving.order import inner_topics
 from milestones.pipeline.reading import read
 from milestones.pipeline.spark_jobs import context_of, run_each
@@ -106,20 +107,6 @@ def _jobs(
         if begin < end:
             jobs.append(ArchiveJob(at, begin, end, consumer))
     return jobs
-
-
-def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:
-    """See that an archive that ends at `archived` is followed by what Kafka has, `first` to `end`. `ArchiveError`."""
-    if archived < first:
-        raise ArchiveError(
-            f"the archive of {at} in {url} ends at offset {archived}, and Kafka begins at {first}: the records between "
-            "are in neither; begin a new archive elsewhere, or find them in another one"
-        )
-    if archived > end:
-        raise ArchiveError(
-            f"the archive of {at} in {url} ends at offset {archived}, and Kafka has only {end}: the topic was deleted "
-            "and made anew since; begin a new archive elsewhere"
-        )
 
 
 def add(url: str, job: ArchiveJob) -> ArchivedRange:

@@ -1,7 +1,8 @@
-"""A consumer whose partitions begin in an archive and go on in Kafka.
+"""A consumer of history: its partitions begin in an archive, where there is one, and go on in Kafka.
 
-*Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; nothing is read twice.
-*Assumes*: every partition's archive ends within what Kafka has of it, and before the partition's end.
+*Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; nothing is read twice, and nothing is
+passed over: what Kafka has deleted before it was read is an error.
+*Assumes*: nothing is added before what the archive has.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from typing import Any
 
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import TopicPartition
-from milestones.pipeline.backfill.archive import Archive
+from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, ArchiveError
 from milestones.pipeline.hosting.bounded import BoundedConsumer
 from milestones.pipeline.records import StoredRecord
 
 
 class ArchiveConsumer(BoundedConsumer):
-    """`history`: URL of the archive."""
+    """`history`: URL of the archive, or `IN_KAFKA`."""
 
     def __init__(self, settings: Mapping[str, Any], ends: Mapping[TopicPartition, int], history: str) -> None:
         super().__init__(settings, ends)
-        self._archive = Archive(history)
-        self._archived = self._archive.ranges({partition.topic for partition in ends})
+        self._archive = None if history == IN_KAFKA else Archive(history)
+        topics = {partition.topic for partition in ends}
+        self._archived = {} if self._archive is None else self._archive.ranges(topics)
         self._reading: dict[TopicPartition, Iterator[list[StoredRecord]]] = {}
         self._resting: set[TopicPartition] = set()
 
@@ -37,7 +39,8 @@ class ArchiveConsumer(BoundedConsumer):
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         old = {at: position for at, position in positions.items() if position < self._archived.get(at, (0, 0))[1]}
         super().assign({at: position for at, position in positions.items() if at not in old})
-        self._reading.update({at: self._archive.read(at, position) for at, position in old.items()})
+        if self._archive is not None:
+            self._reading.update({at: self._archive.read(at, position) for at, position in old.items()})
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         leaving = set(partitions)
@@ -66,5 +69,10 @@ class ArchiveConsumer(BoundedConsumer):
                 del self._reading[at]
                 super().assign({at: self._archived[at][1]})
         fetched = super().fetch(limit, 0 if records else timeout_ms)
+        if fetched.out_of_range:
+            raise ArchiveError(
+                f"Kafka no longer has the next records of {', '.join(map(str, fetched.out_of_range))}: retention has "
+                "overtaken the run; run it again to be told what is missing, with an archive that has it"
+            )
         fetched.records.update(records)
         return fetched

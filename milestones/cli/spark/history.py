@@ -61,6 +61,10 @@ def backfill(streams: Streams, start: Start, history: str | None, snapshots: str
         from milestones.pipeline.backfill import backfill as run_backfill
 
         done = run_backfill(streams.topology, spark, history=history, snapshot_url=snapshots, config=streams.config)
+    for at, offset in sorted(done.missing.items()):
+        out().print(f"{at}: history begins at offset {offset}: what was before is nowhere", highlight=False)
+    if done.elsewhere:
+        out().print(f"{done.elsewhere} tasks: live instances have taken them, and go on", highlight=False)
     for at, offset in sorted(done.offsets.items()):
         out().print(f"{at}: live instances go on at offset {offset}", highlight=False)
     if done.snapshots is not None:

@@ -11,7 +11,6 @@ import pytest
 from milestones.common.errors import ConfigError
 from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import GROUP_ROWS, Archive, ArchiveError, Stored
-from milestones.pipeline.backfill.archiving import check_join
 from milestones.pipeline.backfill.consumer import ArchiveConsumer
 from milestones.pipeline.records import StoredRecord
 
@@ -97,18 +96,6 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_url_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="history"):
         Archive("nonsense://x")
-
-
-@pytest.mark.parametrize(("archived", "first", "end"), [(10, 0, 20), (10, 10, 10), (10, 10, 20)])
-def test_an_archive_that_kafka_goes_on_from_is_fine(archived: int, first: int, end: int) -> None:
-    check_join(AT, archived, first, end, "url")
-
-
-def test_an_archive_that_kafka_does_not_go_on_from_is_an_error() -> None:
-    with pytest.raises(ArchiveError, match="in neither"):
-        check_join(AT, 10, 11, 20, "url")
-    with pytest.raises(ArchiveError, match="made anew"):
-        check_join(AT, 10, 0, 9, "url")
 
 
 def test_a_stored_record_looks_like_the_client_s() -> None:

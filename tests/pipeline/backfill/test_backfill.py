@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from milestones import Topology
+from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.errors import MilestonesError
 from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from milestones.pipeline import SparkRun
     from milestones.pipeline.backfill import HandOver
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -127,5 +129,74 @@ def test_what_cannot_end_well_does_not_begin(app: Backfilled) -> None:
     with pytest.raises(MilestonesError, match="are in neither"):
         app.archive()
     with app.running(app.counting()), pytest.raises(MilestonesError, match="are running"):
+        app.backfill(history=app.history)
+    assert app.outputs() == []
+
+
+# -- where history begins
+
+
+def test_a_reset_policy_that_begins_at_the_end_skips_no_history(app: Backfilled) -> None:
+    old, new = inputs(400), inputs(100)
+    app.config = app.config.replace(auto_offset_reset="latest")
+    app.send("in", old)
+    assert app.backfill().records == 400
+    app.send("in", new)
+    with app.running(app.counting()) as streams:
+        processed(streams, 100)
+    app.check(old + new)
+
+
+def test_a_topic_between_two_parts_of_the_application_is_read_from_its_beginning_too(app: Backfilled) -> None:
+    app.create("mid")
+    app.config = app.config.replace(auto_offset_reset="latest")
+    builder = StreamsBuilder()
+    builder.stream(app.topic("in"), key=serdes.STRING, value=serdes.STRING).to(app.topic("mid"))
+    stream = builder.stream(app.topic("mid"), key=serdes.STRING, value=serdes.STRING)
+    stream.group_by_key().count("counts").to_stream().to(app.topic("out"), value=serdes.LONG)
+    records = inputs(400)
+    app.send("in", records)
+    assert app.backfill(builder.build()).records == 800
+    app.check(records)
+
+
+def test_history_that_is_gone_before_its_processing_ends_fails_the_run(
+    app: Backfilled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention strikes once all was looked at, and before Spark reads."""
+    module = importlib.import_module("milestones.pipeline.backfill.backfill")
+
+    records = inputs(400)
+    app.send("in", records)
+    begin = module.run_on_spark
+
+    def late(*arguments: Any, **options: Any) -> SparkRun:
+        app.forget(*(size - 5 for size in app.sizes(records)))
+        return begin(*arguments, **options)
+
+    monkeypatch.setattr(module, "run_on_spark", late)
+    with pytest.raises(MilestonesError, match="no longer has"):
+        app.backfill()
+    assert app.outputs() == []
+    monkeypatch.undo()
+    with pytest.raises(MilestonesError, match="is at 0, and Kafka begins at"):
+        app.backfill()
+
+
+def test_history_whose_beginning_nobody_has_is_processed_and_told(app: Backfilled) -> None:
+    records = inputs(400)
+    app.send("in", records)
+    app.forget(10, 0)
+    done = app.backfill()
+    assert done.records == 390
+    assert {at.partition: offset for at, offset in done.missing.items()} == {0: 10}
+
+
+def test_an_input_without_an_archive_whose_beginning_is_gone_is_refused(app: Backfilled) -> None:
+    app.send("in", [sent for sent in inputs(200) if sent.partition == 0])
+    app.archive()
+    app.send("in", inputs(200))
+    app.forget(0, 10)
+    with pytest.raises(MilestonesError, match=r"has no archive of .*-in-1"):
         app.backfill(history=app.history)
     assert app.outputs() == []

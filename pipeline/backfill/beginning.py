@@ -1,0 +1,87 @@
+"""Where the history of an input partition begins for a run, and whether all that follows is there. Pure.
+
+    nothing committed     the archive's beginning, else Kafka's: whatever the reset policy says
+    something committed   there: an earlier run, or live instances, have been that far
+
+*Guarantees*: from the beginning on there is no gap: archive, then Kafka. Records before it that are in neither, where
+nothing was committed, are told (`missing`): what was never archived can't be brought back.
+*Assumes*: Kafka's bounds were asked for after the committed offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from milestones.common.errors import MilestonesError
+from milestones.common.records import TopicPartition
+from milestones.pipeline.backfill.archive import IN_KAFKA, ArchiveError
+
+Range = tuple[int, int]
+"""First offset, end."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Of one partition. `archived`: offsets of the archive that are left. `missing`: offsets before `position` that
+    nobody has."""
+
+    position: int
+    archived: int = 0
+    missing: int = 0
+
+
+def beginning(
+    at: TopicPartition, committed: int | None, archived: Range | None, kafka: Range, history: str, group: str
+) -> Beginning:
+    """`archived`: what the archive at `history` has. `ArchiveError`, `MilestonesError` when records between are gone.
+    """
+    if archived is not None and (committed is None or committed < archived[1]):
+        return _in_archive(at, committed, archived, kafka, history, group)
+    first, end = kafka
+    if committed is None:
+        if first > 0 and history != IN_KAFKA:
+            raise ArchiveError(
+                f"{history} has no archive of {at}, and Kafka begins at offset {first}: the records before that are in "
+                "neither; find their archive, or begin one with what Kafka has (`milestones spark archive`)"
+            )
+        return Beginning(first, missing=first)
+    if committed < first:
+        raise MilestonesError(
+            f"the group {group} is at {committed}, and Kafka begins at {first}: the records of {at} between are gone; "
+            "find an archive that has them, or reset the application and begin anew with what there is"
+        )
+    if committed > end:
+        raise MilestonesError(
+            f"the group {group} is at {committed}, and {at} has only {end}: the topic was deleted and made anew since; "
+            "reset the application and begin anew"
+        )
+    return Beginning(committed)
+
+
+def _in_archive(
+    at: TopicPartition, committed: int | None, archived: Range, kafka: Range, history: str, group: str
+) -> Beginning:
+    first, end = archived
+    check_join(at, end, *kafka, history)
+    if committed is None:
+        return Beginning(first, archived=end - first, missing=first)
+    if committed < first:
+        raise MilestonesError(
+            f"the archive of {at} in {history} begins at offset {first}, and the group {group} is at {committed}: the "
+            "records between are missing; find their archive"
+        )
+    return Beginning(committed, archived=end - committed)
+
+
+def check_join(at: TopicPartition, archived: int, first: int, end: int, url: str) -> None:
+    """See that an archive that ends at `archived` is followed by what Kafka has, `first` to `end`. `ArchiveError`."""
+    if archived < first:
+        raise ArchiveError(
+            f"the archive of {at} in {url} ends at offset {archived}, and Kafka begins at {first}: the records between "
+            "are in neither; begin a new archive elsewhere, or find them in another one"
+        )
+    if archived > end:
+        raise ArchiveError(
+            f"the archive of {at} in {url} ends at offset {archived}, and Kafka has only {end}: the topic was deleted "
+            "and made anew since; begin a new archive elsewhere"
+        )

@@ -1,0 +1,85 @@
+"""The application's group, as a backfill needs it: at rest at the beginning, and left alone meanwhile.
+
+*Guarantees*: offsets are set only where nobody else is a member; a member that isn't a run on Spark is told by its
+name.
+*Assumes*: members that are looked at live for longer than the time between two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as Position
+
+from milestones.common.clock import Clock, SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.groups import GroupReader
+from milestones.common.records import TopicPartition
+
+TIMEOUT_MS = 60_000
+
+PAUSE_MS = 100
+"""Between two looks at a group that comes to rest."""
+
+MARGIN_MS = 5_000
+"""What a coordinator may take to notice that a session is over."""
+
+
+class Group:
+    """*Owns*: a connection to the coordinator, until `close`."""
+
+    def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
+        self._config, self._clock, self._id = config, clock or SystemClock(), config.application_id
+        self._reader = GroupReader(config.admin_settings(f"{self._id}-backfill"), self._id, timeout_ms=TIMEOUT_MS)
+        self._ours = f"{config.client_id or self._id}-spark-"
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def members(self) -> list[str]:
+        """Client ids."""
+        return sorted(member.client_id for member in self._reader.describe().members)
+
+    def live(self) -> list[str]:
+        """Members that are no runs on Spark."""
+        return [name for name in self.members() if not name.startswith(self._ours)]
+
+    def come_to_rest(self) -> None:
+        """Wait until nobody is in the group: a run on Spark that was killed stays a member for a session.
+        `MilestonesError` at once when live instances are, or when a run goes on."""
+        patience_ms = self._config.session_timeout_ms + MARGIN_MS
+        until_ms = self._clock.monotonic_ms() + patience_ms
+        while members := self.members():
+            live = [name for name in members if not name.startswith(self._ours)]
+            if live:
+                raise MilestonesError(
+                    f"instances of {self._id} are running ({', '.join(live)}): stop them first; where they begin with "
+                    "an input is theirs to say, and they would be given tasks whose history is still to come"
+                )
+            if self._clock.monotonic_ms() > until_ms:
+                raise MilestonesError(
+                    f"{self._id} runs on Spark already ({', '.join(members)}): let it end, or stop it first"
+                )
+            self._clock.sleep_ms(PAUSE_MS)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Once no transaction pends on them."""
+        return {at: found.offset for at, found in self._reader.stable(partitions).items()}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set offsets of a group at rest. `MilestonesError` when it isn't."""
+        if not offsets:
+            return
+        consumer = Consumer(self._config.restore_consumer_settings(f"{self._id}-backfill"))
+        try:
+            consumer.commit(offsets=[Position(*at, offset) for at, offset in offsets.items()], asynchronous=False)
+        except KafkaException as exception:
+            why = text_of(exception)
+            raise MilestonesError(
+                f"the offsets of the group {self._id} can't be set: {why}; is an instance running?"
+            ) from exception
+        finally:
+            consumer.close()
