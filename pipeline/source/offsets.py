@@ -29,14 +29,17 @@ def of_json(written: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition, int]:
-    """An end at most about `most` records after `start`: each partition gets its share of them by what it has left, and
-    at least one. Partitions that `start` doesn't know begin at 0."""
-    left = {partition: max(0, at - start.get(partition, 0)) for partition, at in end.items()}
-    total = sum(left.values())
-    if total <= most:
-        return {partition: max(at, start.get(partition, 0)) for partition, at in end.items()}
-    shares = {partition: max(1, most * count // total) for partition, count in left.items() if count}
-    return {partition: start.get(partition, 0) + shares.get(partition, 0) for partition in end}
+    """An end at most about `most` records after `start`, which knows all partitions of `end`. Each may have the same
+    share, and at least one record; what one doesn't need goes to the others, so that a large backlog of one keeps no
+    other waiting."""
+    left = {partition: max(0, at - start[partition]) for partition, at in end.items()}
+    found, room = {partition: start[partition] for partition in end}, most
+    waiting = sorted((partition for partition in left if left[partition]), key=lambda partition: left[partition])
+    for taken, partition in enumerate(waiting):
+        share = min(left[partition], max(1, room // (len(waiting) - taken)))
+        found[partition] += share
+        room -= share
+    return found
 
 
 def behind(offsets: Offsets, target: Offsets) -> dict[TopicPartition, int]:

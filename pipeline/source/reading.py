@@ -1,11 +1,13 @@
 """The source: where ranges are planned, and where they are read.
 
-*Guarantees*: a range is read completely or the task fails; control records and aborted ones are passed over.
+*Guarantees*: a range is read completely or the task fails, unless losses are allowed; control records and aborted ones
+are passed over. A partition that comes up under a query is read from its first record on.
 *Assumes*: `read` runs in a process of Spark's, everything else in one that plans: each makes its own clients.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ from milestones.pipeline.source.options import EARLIEST, LATEST, ReadOptions, St
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 ROWS = 10_000
 """Records of one Arrow batch, at most."""
@@ -85,7 +89,7 @@ class Planner:
         ranges = []
         for partition in sorted(end):
             first, last = bounds.get(partition, (0, 0))
-            begin = start.get(partition, first)
+            begin = start.get(partition, min(first, end[partition]))
             if begin < first or end[partition] > last:
                 self._lost(partition, begin, end[partition], first, last)
                 begin, end[partition] = max(begin, first), min(end[partition], last)
@@ -133,12 +137,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        end = self._ends()
+        bounds, known = self._planner.bounds(), of_json(start)
+        end = {partition: at for partition, (_, at) in bounds.items()}
         if self._target is not None:
             end = behind(end, self._target)
-        known = of_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(end.values()) + 1
-        return as_json({**known, **limited(known, end, most)})
+        # One that came up under the query has its first offset written down before anything of it is read: a batch that
+        # is run again begins at the same place, and what retention takes from there on is seen.
+        new = {partition: bounds[partition][0] for partition in end.keys() - known.keys()}
+        read_on = {partition: at for partition, at in end.items() if partition in known}
+        return as_json({**known, **new, **limited(known, read_on, most)})
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         return as_json(self._ends())
@@ -167,7 +175,7 @@ def read(options: ReadOptions, range_: InputPartition) -> Iterator[pa.RecordBatc
         while not consumer.complete:
             fetched = consumer.fetch(ROWS, FETCH_MS)
             if fetched.out_of_range:
-                raise MilestonesError(f"{range_.value}: retention has removed some of these offsets meanwhile")
+                consumer.assign({partition: _after_loss(options, range_)})
             if fetched.gone:
                 raise SourceTopicError(f"{partition} was deleted while it was read")
             if fetched.records:
@@ -177,6 +185,19 @@ def read(options: ReadOptions, range_: InputPartition) -> Iterator[pa.RecordBatc
                 raise TimeoutExceededError(f"{range_.value}: nothing came for {SILENT_S:.0f} s; are its brokers up?")
     finally:
         consumer.close()
+
+
+def _after_loss(options: ReadOptions, range_: Range) -> int:
+    """Where to go on when Kafka has deleted what comes next."""
+    if options.fail_on_data_loss:
+        raise MilestonesError(
+            f"{range_.value}: retention has removed some of these offsets meanwhile; set failOnDataLoss to false to go "
+            "on without them"
+        )
+    cluster = Cluster({name: value for name, value in options.client.items() if name.startswith(ADMIN)})
+    first, _ = cluster.bounds([range_.partition], committed=options.committed)[range_.partition]
+    log.warning("%s: retention has removed records before offset %d: they are passed over", range_.value, first)
+    return first
 
 
 def as_arrow(partition: TopicPartition, messages: list[Message], *, headers: bool) -> pa.RecordBatch:

@@ -20,14 +20,22 @@ def test_offsets_survive_a_checkpoint() -> None:
     assert of_json(json.loads(json.dumps(as_json(offsets)))) == offsets
 
 
-def test_a_limit_is_shared_by_what_partitions_have_left_and_each_moves() -> None:
-    assert limited({A: 0, B: 0}, {A: 900, B: 100}, 100) == {A: 90, B: 10}
-    assert limited({A: 0, B: 0}, {A: 9_999, B: 1}, 100) == {A: 99, B: 1}
+def test_a_limit_is_shared_alike_and_what_one_does_not_need_goes_to_the_others() -> None:
+    assert limited({A: 0, B: 0}, {A: 900, B: 900}, 100) == {A: 50, B: 50}
+    assert limited({A: 0, B: 0}, {A: 900, B: 10}, 100) == {A: 90, B: 10}
     assert limited({A: 5, B: 5}, {A: 8, B: 5}, 100) == {A: 8, B: 5}
 
 
+def test_a_large_backlog_of_one_partition_keeps_no_other_waiting() -> None:
+    assert limited({A: 100, B: 1_000_000}, {A: 200, B: 9_000_000}, 100) == {A: 150, B: 1_000_050}
+
+
+def test_each_partition_moves_however_small_the_limit() -> None:
+    assert limited({A: 0, B: 0}, {A: 900, B: 900}, 1) == {A: 1, B: 1}
+
+
 def test_an_end_is_never_before_its_start() -> None:
-    assert limited({A: 9}, {A: 5, B: 4}, 100) == {A: 9, B: 4}
+    assert limited({A: 9, B: 4}, {A: 5, B: 4}, 100) == {A: 9, B: 4}
     assert limited({A: 9, B: 0}, {A: 5, B: 400}, 100) == {A: 9, B: 100}
 
 
