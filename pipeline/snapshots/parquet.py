@@ -7,12 +7,15 @@
 | `key`, `value` | as the serdes read them, where that is a type of Parquet's (`TYPES`); JSON as its text; else bytes |
 | `timestamp` | of stores that keep one |
 
-*Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same.
+*Guarantees*: the type of a column follows from the store's spec alone, so that all partitions have the same. A file
+that is there is whole, however many attempts write it side by side: each has a name of its own, hidden from readers,
+until it is done.
 *Assumes*: the store's entries come in the order of their keys, which becomes that of the rows.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -71,14 +74,15 @@ def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
 def write_parquet(
     spec: StoreSpec, changelog: TopicPartition, entries: Iterator[tuple[bytes, bytes]], folder: str
 ) -> None:
-    """Write one partition of a store below the URL `folder`."""
+    """Write one partition of a store below the URL `folder`. Whoever else writes it there has the same entries."""
     columns = schema(spec)
     timestamped = "timestamp" in columns.names
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/partition={changelog.partition}"
+    part = f"{place}/.{uuid.uuid4().hex}.part"
     files.makedirs(place, exist_ok=True)
-    with files.open(f"{place}/store.parquet", "wb") as file, pq.ParquetWriter(file, columns) as writer:
+    with files.open(part, "wb") as file, pq.ParquetWriter(file, columns) as writer:
         while chunk := list(islice(entries, ROWS)):
             data = [[key(k) for k, _ in chunk]]
             if timestamped:
@@ -88,3 +92,4 @@ def write_parquet(
                 data.append([value(v) for _, v in chunk])
             arrays = [pa.array(rows, field.type) for rows, field in zip(data, columns, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
+    files.mv(part, f"{place}/store.parquet")
