@@ -131,6 +131,10 @@ def run_on_spark(
         usual_ms = min(COMMIT_INTERVAL_MS, complete.transaction_timeout_ms // 4)
         complete = complete.replace(commit_interval_ms=usual_ms)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
+    if history is not None:
+        from milestones.pipeline.backfill.archive import shared  # its package needs this module
+
+        shared(history)
     driver = _driver(built, complete, context_of(spark), _pace(mode, interval_ms, max_records), history)
     driver.start()
     return SparkRun(driver)

@@ -43,6 +43,7 @@ def computed_records(folder: str, partition: TopicPartition) -> Iterator[Sequenc
     """The records of one partition, in batches; none when there are none."""
     files, root = fsspec.url_to_fs(folder)
     place = f"{root}/topic={partition.topic}/partition={partition.partition}"
+    files.invalidate_cache()  # this process may have listed the folder before all of it was there
     offset = 0
     for path in sorted(files.glob(f"{place}/*.parquet")):
         with files.open(path, "rb") as file:

@@ -52,6 +52,13 @@ Stored = tuple[int, int, "bytes | None", "bytes | None", "list[tuple[str, bytes 
 """Offset, timestamp, key, value, headers."""
 
 
+def shared(url: str) -> str:
+    """The URL. `ConfigError` when Spark's tasks, which are other processes, wouldn't find there what is here."""
+    if url.startswith("memory:"):
+        raise ConfigError("history", url, "each process has a memory of its own; use file:// or a remote URL")
+    return url
+
+
 class ArchiveError(StateError):
     """An archive that can't be read or written, or has a gap; the message says which, and why."""
 
@@ -82,10 +89,11 @@ class Archive:
                 found[at] = files[0][0], files[-1][1]
         return found
 
-    def read(self, at: TopicPartition, position: int) -> Iterator[list[StoredRecord]]:
-        """The partition's records from `position` on, in batches. `ArchiveError`."""
+    def read(self, at: TopicPartition, position: int, before: int | None = None) -> Iterator[list[StoredRecord]]:
+        """The partition's records from `position` on, in batches. `before`: an end that `ranges` gave; what was added
+        since isn't read. `ArchiveError`."""
         for _, end, path in self._listed(at.topic).get(at, []):
-            if end > position:
+            if end > position and (before is None or end <= before):
                 yield from self._read(at, path, position)
 
     def _read(self, at: TopicPartition, path: str, position: int) -> Iterator[list[StoredRecord]]:
@@ -122,6 +130,8 @@ class Archive:
     def _listed(self, topic: str) -> dict[TopicPartition, list[tuple[int, int, str]]]:
         """By partition: first, end and path of its files, in order."""
         try:
+            # File systems remember listings, for the whole process: others have written since.
+            self._files.invalidate_cache()
             paths = [str(path) for path in self._files.glob(f"{self._root}/{topic}/*/*.parquet")]
         except FileNotFoundError:
             return {}

@@ -23,7 +23,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.patterns import matching
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
-from milestones.pipeline.backfill.archive import Archive, Stored
+from milestones.pipeline.backfill.archive import Archive, Stored, shared
 from milestones.pipeline.backfill.beginning import check_join
 from milestones.pipeline.driving.order import inner_topics
 from milestones.pipeline.reading import read
@@ -71,11 +71,12 @@ def archive_inputs(
     **settings: Any,
 ) -> ArchiveRun:
     """Add what is new in the application's input topics to the archive at `url`. Settings as of `Streams`, by name or
-    as `config`. `ConfigError`, `SourceTopicError`, `ArchiveError` (Kafka no longer has what follows)."""
+    as `config`. `ConfigError` (such as a URL that only this process sees), `SourceTopicError`, `ArchiveError` (Kafka no
+    longer has what follows)."""
     began = time.monotonic()
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
-    application, archive = Application.of(built, config), Archive(url)
+    application, archive = Application.of(built, config), Archive(shared(url))
     cluster = Cluster(config.admin_settings(f"{application.id}-archive"))
     topics = outer_topics(application, cluster.partition_counts())
     jobs = _jobs(archive, cluster, topics, config.restore_consumer_settings(f"{application.id}-archive"))

@@ -31,7 +31,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
-from milestones.pipeline.backfill.archive import IN_KAFKA, Archive
+from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
 from milestones.pipeline.backfill.beginning import Beginning, beginning
 from milestones.pipeline.backfill.group import Group
@@ -77,6 +77,8 @@ def backfill(
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application = Application.of(built, config)
+    if history is not None:
+        Archive(shared(history))
     with closing(Group(config)) as group:
         inputs, found = _prepare(application, config, group, history)
         with run_on_spark(built, spark, mode="batch", config=config, history=history or IN_KAFKA) as run:

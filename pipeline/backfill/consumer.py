@@ -40,7 +40,8 @@ class ArchiveConsumer(BoundedConsumer):
         old = {at: position for at, position in positions.items() if position < self._archived.get(at, (0, 0))[1]}
         super().assign({at: position for at, position in positions.items() if at not in old})
         if self._archive is not None:
-            self._reading.update({at: self._archive.read(at, position) for at, position in old.items()})
+            ends = {at: self._archived[at][1] for at in old}
+            self._reading.update({at: self._archive.read(at, position, ends[at]) for at, position in old.items()})
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         leaving = set(partitions)

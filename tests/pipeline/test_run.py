@@ -10,6 +10,7 @@ import pytest
 from milestones import ConfigError, StreamsBuilder, TopologyError, serdes
 from milestones.common.errors import MilestonesError
 from milestones.pipeline import run_on_spark
+from milestones.pipeline.backfill import archive_inputs, backfill
 from milestones.pipeline.driving.driver import Driver
 from milestones.pipeline.driving.jobs import reason_in
 
@@ -39,11 +40,19 @@ def topology(**store: Any) -> StreamsBuilder:
         ({"mode": "micro_batch", "max_records": 0}, "max_records"),
         ({"mode": "batch", "max_records": 10}, "max_records"),
         ({"commit_interval": 5}, "commit_interval"),
+        ({"history": "memory://x"}, "history.*memory of its own"),
     ],
 )
 def test_a_setting_that_cant_be_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run_on_spark(topology(), SPARK, **HERE, **settings)
+
+
+def test_an_archive_that_only_this_process_sees_is_refused() -> None:
+    with pytest.raises(ConfigError, match="memory of its own"):
+        archive_inputs(topology(), SPARK, "memory://x", **HERE)
+    with pytest.raises(ConfigError, match="memory of its own"):
+        backfill(topology(), SPARK, history="memory://x", **HERE)
 
 
 def test_a_session_of_spark_connect_is_refused_with_what_to_use() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from milestones.common.errors import ConfigError
 from milestones.common.records import TopicPartition
@@ -72,6 +75,32 @@ def test_a_gap_or_an_overlap_is_an_error_that_names_both_files(archive: Archive,
     archive.write(AT, first, end, [rows(first, end)])
     with pytest.raises(ArchiveError, match=f"{10:020d}.*{first:020d}"):
         archive.ranges(["orders"])
+
+
+class Remembering(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Files here, listed as remote ones are: once, until told otherwise."""
+
+    protocol = "remembering"
+
+    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
+        path = self._strip_protocol(path)
+        if path not in self.dircache:
+            self.dircache[path] = super().ls(path, detail=True, **kwargs)
+        found = self.dircache[path]
+        return found if detail else [entry["name"] for entry in found]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
+
+
+def test_what_another_process_has_added_is_seen_where_listings_are_remembered(tmp_path: Path) -> None:
+    fsspec.register_implementation("remembering", Remembering, clobber=True)
+    here, elsewhere = Archive(f"remembering://{tmp_path}"), Archive(tmp_path.as_uri())
+    elsewhere.write(AT, 0, 10, [rows(0, 10)])
+    assert here.ranges(["orders"]) == {AT: (0, 10)}
+    elsewhere.write(AT, 10, 12, [rows(10, 12)])
+    assert here.ranges(["orders"]) == {AT: (0, 12)}
+    assert offsets(here, AT, 9) == [9, 10, 11]
 
 
 def test_a_write_that_fails_leaves_no_range(archive: Archive) -> None:
@@ -153,6 +182,14 @@ def test_a_consumer_pauses_resumes_and_gives_up_archived_partitions(consumer: Ar
     consumer.assign({AT: 8})
     consumer.unassign([AT])
     assert (fetched(consumer), consumer.assigned) == ({}, frozenset())
+
+
+def test_what_is_archived_while_a_consumer_reads_comes_from_kafka(consumer: ArchiveConsumer, tmp_path: Path) -> None:
+    Archive(tmp_path.as_uri()).write(AT, 10, 20, [rows(10, 20)])
+    consumer.assign({AT: 8})
+    assert fetched(consumer) == {AT: [8]}
+    assert fetched(consumer) == {}  # Kafka's turn, from offset 10 on
+    assert consumer.assigned == {AT}
 
 
 def test_a_position_behind_the_archive_is_kafka_s(consumer: ArchiveConsumer) -> None:
