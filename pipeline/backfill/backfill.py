@@ -9,9 +9,10 @@ The hand-over is what Kafka has after that: the group's committed offsets, the c
 that starts then restores, and processes exactly the records that came since.
 
 *Guarantees*: those of `run_on_spark`. Reset policies don't count: nothing that archive or Kafka has is skipped, and a
-gap that comes up meanwhile is an error. Interrupted, it goes on from what is committed.
-*Assumes*: no live instance runs while history comes from an archive: what it would be given has offsets that Kafka no
-longer has, and its reset policy would skip them.
+gap that comes up meanwhile is an error. Interrupted, it goes on from what is committed. An instance that joins while
+history comes from an archive ends the run with an error: what it would be given has offsets that Kafka no longer has,
+and its reset policy would skip them.
+*Assumes*: archives aren't changed meanwhile, but for what is added at their ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from milestones.application import Application
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
@@ -39,6 +40,10 @@ from milestones.pipeline.run import run_on_spark
 from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 
 log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+"""Between two looks at the run and its group. A live instance is a member for longer before it commits anything: the
+run has to give it tasks first, in two generations."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,13 @@ def backfill(
     with closing(Group(config)) as group:
         inputs, found = _prepare(application, config, group, history)
         with run_on_spark(built, spark, mode="batch", config=config, history=history or IN_KAFKA) as run:
-            run.wait()
+            while not run.wait(LOOK_S):
+                if history is not None:
+                    _must_be_alone(group, application)
             progress = run.progress
         offsets = group.committed(inputs)
     if history is not None and progress.elsewhere:
-        raise MilestonesError(
-            f"instances of {application.id} joined while its history was processed, and have {progress.elsewhere} "
-            "tasks: what Kafka no longer had of their input they have skipped; stop them, reset the application, and "
-            "begin anew"
-        )
+        raise _disturbed(application, f"they have {progress.elsewhere} tasks")
     made = None
     if snapshot_url is not None:
         made = compact_changelog(built, spark, snapshot_url, config=config)
@@ -131,6 +134,24 @@ def _prepare(
             )  # fmt: skip
     group.commit({at: found[at].position if at in found else bounds[at][0] for at in all_ - committed.keys()})
     return outer, found
+
+
+def _must_be_alone(group: Group, application: Application) -> None:
+    """Looked at all the time: an instance that has left again may have skipped what Kafka no longer has."""
+    try:
+        live = group.live()
+    except KafkaUnreachableError as error:
+        log.warning("the group of %s can't be looked at now: %s", application.id, error)
+        return
+    if live:
+        raise _disturbed(application, ", ".join(live))
+
+
+def _disturbed(application: Application, who: str) -> MilestonesError:
+    return MilestonesError(
+        f"instances of {application.id} joined while its history was processed ({who}): what Kafka no longer had of "
+        "their input they have skipped; stop them, reset the application, and begin anew"
+    )
 
 
 def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TopicPartition]:

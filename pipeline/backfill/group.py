@@ -1,8 +1,7 @@
 """The application's group, as a backfill needs it: at rest at the beginning, and left alone meanwhile.
 
-*Guarantees*: offsets are set only where nobody else is a member; a member that isn't a run on Spark is told by its
-name.
-*Assumes*: members that are looked at live for longer than the time between two looks.
+*Guarantees*: offsets are set only where nobody else is a member.
+*Assumes*: no client id of a live instance begins as those of runs on Spark do, with `<client id>-spark-`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.errors import MilestonesError
-from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
+from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +51,13 @@ class Backfilled(App):
         positions = [TopicPartition(self.topic("in"), number, end) for number, end in enumerate(ends)]
         for future in self._admin.delete_records(positions).values():
             future.result(TIMEOUT_S)
+
+    def members(self) -> list[str]:
+        """Client ids of the application's group."""
+        from milestones.pipeline.backfill.group import Group
+
+        with closing(Group(self.config)) as group:
+            return group.members()
 
     def sizes(self, records: list[Sent]) -> tuple[int, ...]:
         seen = Counter(sent.partition for sent in records)
@@ -200,3 +210,28 @@ def test_an_input_without_an_archive_whose_beginning_is_gone_is_refused(app: Bac
     with pytest.raises(MilestonesError, match=r"has no archive of .*-in-1"):
         app.backfill(history=app.history)
     assert app.outputs() == []
+
+
+def test_a_live_instance_that_joins_and_leaves_meanwhile_ends_a_backfill_from_an_archive(app: Backfilled) -> None:
+    records = inputs(400)
+    app.send("in", records)
+    app.archive()
+    app.forget(*app.sizes(records))
+    gate = app.directory / "gate"
+
+    def held(value: str) -> str:
+        while not gate.exists():
+            threading.Event().wait(0.05)
+        return value
+
+    builder = StreamsBuilder()
+    stream = builder.stream(app.topic("in"), key=serdes.STRING, value=serdes.STRING).map_values(held)
+    stream.group_by_key().count("counts").to_stream().to(app.topic("out"), value=serdes.LONG)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(app.backfill, builder.build(), history=app.history)
+        until(lambda: app.members() != [], "the backfill isn't in the group")
+        with app.running(app.counting()):
+            pass
+        gate.touch()
+        with pytest.raises(MilestonesError, match=r"joined while its history was processed \(.*StreamThread"):
+            running.result(TIMEOUT_S)
