@@ -1,4 +1,9 @@
-"""Audits on Spark of applications that the suite disturbs: a check that shares nothing with the oracles."""
+"""Audits on Spark of applications that the suite disturbs.
+
+A second opinion on what was lost, repeated or misplaced: it reads Kafka by itself and shares no code with the oracles.
+Not on semantics: its fold runs the runtime's own `Task`, so an operator that computes something wrong computes it wrong
+in both. That is for the oracles, which use nothing of the runtime.
+"""
 
 from __future__ import annotations
 

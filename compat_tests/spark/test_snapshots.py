@@ -14,6 +14,8 @@ from compat_tests.cases.test_state_directory import counted
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
+from compat_tests.spark.running import END_S, WRITTEN, judge_all, on_spark
+from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
 from milestones.pipeline.snapshots import CompactionRun, compact_changelog
 
@@ -123,3 +125,19 @@ def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark
     world.processed()
     assert app.log().count(BEGINS) == 2
     goes_on(world, app)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_spark_task_without_state_reads_only_what_came_after_the_snapshot(world: World, spark: SparkSession) -> None:
+    world.create(out=2)
+    world.input("in", 2).send(world.records(2_000, keys=200))
+    assert on_spark(world, "count", spark).wait(END_S)
+    compact(world, spark)
+    more(world)
+    assert on_spark(world, "count", spark).wait(END_S)
+    shutil.rmtree(world.directory / WRITTEN)
+    more(world)
+    run = on_spark(world, "count", spark, snapshot_url=url_of(world))
+    assert run.wait(END_S)
+    assert (run.progress.records, run.progress.restored) == (500, 500)
+    judge_all(world, shape_of("count"))

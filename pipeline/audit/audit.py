@@ -6,7 +6,8 @@
 
 *Guarantees*: reads only. What is told as wrong is wrong, if user code gives the same for the same input; what need not
 be is told with its doubts.
-*Assumes*: the inputs' history is in Kafka.
+*Assumes*: the inputs' history is in Kafka. Operators compute what they should: the fold runs the runtime's own task, so
+an error of theirs is in both sides, and isn't found.
 """
 
 from __future__ import annotations

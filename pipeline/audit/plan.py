@@ -74,7 +74,7 @@ class OutputRange:
 class AuditPlan:
     """`levels`: the folds, those that need others' results after them. `outputs`: of all topics that are compared.
     `doubts`: by sub-topology, why its outputs need not come out the same a second time. `skipped`: by sub-topology, why
-    it isn't looked at. `live`: input was committed meanwhile. `ignored`: topics whose timestamps the broker sets."""
+    it isn't looked at. `live`: input was committed meanwhile. `untimed`: topics whose timestamps the broker sets."""
 
     levels: tuple[tuple[FoldJob, ...], ...]
     outputs: tuple[OutputRange, ...]
