@@ -28,7 +28,7 @@ log = logging.getLogger("compat_tests")
 HELD = "stands still in micro-batch"
 HALF, WHOLE = "half", "whole"
 """Where to stand still: one partition of the batch is kept, or all of it, and Spark doesn't know it yet."""
-HELD_BATCH = 2
+HELD_BATCH = 1
 
 
 def run(topic: str, config: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHAPE = shape_of("count")
-RECORDS, MORE, PARTITIONS = 60_000, 500, 4
+RECORDS, MORE, PARTITIONS = 120_000, 500, 4
 START_S = 240.0
 
 assert SHAPE.flows == (COUNT,)
@@ -102,6 +102,7 @@ def test_a_live_instance_that_joins_a_backfill_shares_it_and_goes_on(world: Worl
     run = Backfill(world).start()
     amid(world)
     early = world.instance(SHAPE.topology, "early").start()
+    world.wait(lambda: len(world.cluster.members(world.application_id)) == 2, "both are members", START_S)
     run.dies(0, START_S + END_S)
     world.processed()
     early.stop()
