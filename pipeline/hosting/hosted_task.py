@@ -64,7 +64,8 @@ class HostedTask:
         self._inputs = Inputs(context, clients)
         self._collection = DirectCollection(context, clients)
         confirmation = (Transaction if self._config.exactly_once else OffsetCommit)(context, clients)
-        self._committer = Committer(clients, self._collection, confirmation, InlineProcessing(context))
+        self._processing = InlineProcessing(context)
+        self._committer = Committer(clients, self._collection, confirmation, self._processing)
         self._records = self._commits = 0
         self._committed_ms = self._moved_ms = self._clock.monotonic_ms()
 
@@ -109,6 +110,7 @@ class HostedTask:
         while not self._inputs.take_started():
             self._inputs.run_once()
         task.initialise()
+        self._processing.add(task)
         if self._work.rhythm is not None:
             task.go_on(self._work.rhythm)
         if not self._work.ends.keys() <= committed.keys():
@@ -173,6 +175,7 @@ class HostedTask:
         """At least once: a commit without an answer is made again, with all that has come since."""
         until_ms = self._clock.monotonic_ms() + self._config.task_timeout_ms
         while True:
+            self._processing.prepare(self._clock.monotonic_ms())  # what waits in caches belongs to the boundary
             try:
                 self._committer.commit([task])
                 break

@@ -142,6 +142,16 @@ def test_a_range_is_processed_to_its_end_and_no_further(bench: Make, guarantee: 
     assert (done.records, done.restored, b.committed(), b.counts()) == (2, 0, 5, [1, 2, 3, 4, 5])
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_what_waits_in_caches_is_emitted_with_the_commit_as_in_a_live_instance(bench: Make, guarantee: str) -> None:
+    b = bench(guarantee, **SLOW, statestore_cache_max_bytes=1_000_000)
+    done = b.attempt(b.range(b.send(*"abc")))
+    assert (done.fate, b.committed(), b.counts()) == (Fate.DONE, 3, [3])
+    b.attempt(b.range(b.send(*"de")))
+    assert b.counts() == [3, 5]
+
+
 def test_what_is_committed_already_isnt_processed_again(bench: Make) -> None:
     b = bench()
     end = b.send(*"abc")
