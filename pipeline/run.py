@@ -28,6 +28,7 @@ from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.order import levels
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.payload import pack
+from milestones.pipeline.hosting.surroundings import stores_without_changelog
 from milestones.pipeline.progress import Progress, RunState
 from milestones.pipeline.spark_jobs import context_of
 
@@ -172,7 +173,7 @@ def _driver(
 
 def _check_stores(application: Application, *, near: bool) -> None:
     """Each Spark task may run in another process, on another machine: state comes back from changelogs alone."""
-    loose = [spec for sub in application.subtopologies for spec in sub.stores if spec.name not in sub.changelogs]
+    loose = [spec for sub in application.subtopologies for spec in stores_without_changelog(sub)]
     volatile = sorted(spec.name for spec in loose if not spec.persistent)
     if volatile:
         raise TopologyError(

@@ -3,7 +3,7 @@
 *Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
 `snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
 one has its producer; what is read as committed after that is final. One attempt at a time has the task's state
-directory; one that finds it taken works on one of its own, which goes at its end.
+directory; one that finds it taken works on one of its own, which goes at its end, if the changelogs have all state.
 *Assumes*: closed at the end.
 """
 
@@ -34,6 +34,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology.topology import SubTopology
 from milestones.context import Exceptions, ThreadContext
 from milestones.housekeeper import AskBounds, Purge, Request, bounds_of
 from milestones.instance import rocks_settings
@@ -85,7 +87,7 @@ class HostedClients:
             self.consumer = _consumer(config.consumer_settings(name), work, history)
             closing.callback(self.consumer.close)
             self.restored = Restored()
-            state = _open_state(config, work.task, clock, closing)
+            state = _open_state(config, application, work.task, clock, closing)
             snapshots = snapshot_source(config, f"{name}-snapshots", state.directory.path, clock)
             snapshots.start()
             closing.callback(snapshots.close)
@@ -170,11 +172,26 @@ def state_folder(config: StreamsConfig, task: TaskId) -> Path:
     return Path(config.state_dir) / f"{STAGE}-{config.application_id}" / str(task)
 
 
-def _open_state(config: StreamsConfig, task: TaskId, clock: Clock, closing: ExitStack) -> LocalState:
+def stores_without_changelog(subtopology: SubTopology) -> list[StoreSpec]:
+    """Those whose state is nowhere but on a disk, or in memory."""
+    return [spec for spec in subtopology.stores if spec.name not in subtopology.changelogs]
+
+
+def _open_state(
+    config: StreamsConfig, application: Application, task: TaskId, clock: Clock, closing: ExitStack
+) -> LocalState:
+    """`StateLockedError`: another attempt has the task's state, and it is nowhere else."""
     folder = state_folder(config, task)
+    only_here = stores_without_changelog(application.subtopology(task.subtopology))
     try:
         directory = _locked(folder, config.application_id, clock)
     except StateLockedError as error:
+        if only_here:
+            names = ", ".join(spec.name for spec in only_here)
+            raise StateLockedError(
+                f"task {task}: another attempt at it still has its state, and the stores {names} have no changelog to "
+                f"restore them from elsewhere; this attempt is made again ({error})"
+            ) from error
         scratch = tempfile.mkdtemp(prefix=f"{config.application_id}-{task}-")
         closing.callback(shutil.rmtree, scratch, ignore_errors=True)
         log.warning("task %s: an earlier attempt still has its state (%s); this one restores anew", task, error)

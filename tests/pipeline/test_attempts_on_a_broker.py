@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import StreamsBuilder, StreamsConfig, serdes
 from milestones.application import Application
 from milestones.common.clock import SystemClock
+from milestones.common.errors import StateLockedError
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import Loan
 from milestones.common.kafka.topics import Cluster
@@ -45,7 +46,9 @@ def shout(value: str) -> str:
 class Bench:
     """An application of one task, `in` -> count -> `out`, and a seat in its group."""
 
-    def __init__(self, servers: str, folder: Path, guarantee: str, **settings: Any) -> None:
+    def __init__(
+        self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.id = f"attempts-{uuid.uuid4().hex[:8]}"
         self.input, self.output = TopicPartition(f"{self.id}-in", 0), f"{self.id}-out"
         self.config = StreamsConfig(
@@ -59,7 +62,7 @@ class Bench:
             future.result()
         builder = StreamsBuilder()
         records = builder.stream(self.input.topic, key=serdes.STRING, value=serdes.STRING).map_values(shout)
-        records.group_by_key().count("counts").to_stream().to(self.output, value=serdes.LONG)
+        records.group_by_key().count("counts", **(store or {})).to_stream().to(self.output, value=serdes.LONG)
         self.topology = builder.build()
         self.application = Application.of(self.topology, self.config)
         self.seat = Seat(self.config, self.application, self.id, 1, SystemClock())
@@ -157,7 +160,7 @@ def test_what_is_committed_already_isnt_processed_again(bench: Make) -> None:
     end = b.send(*"abc")
     b.attempt(b.range(end))
     again = b.attempt(b.range(end), first=False)
-    assert (again.fate, again.records, b.counts()) == (Fate.DONE, 0, [1, 2, 3])
+    assert (again.fate, again.records, again.rhythm, b.counts()) == (Fate.DONE, 0, None, [1, 2, 3])
 
 
 def test_without_local_state_it_is_restored_from_the_changelog(bench: Make, tmp_path: Path) -> None:
@@ -250,6 +253,19 @@ def test_an_attempt_whose_state_is_held_restores_anew(bench: Make) -> None:
     holder.close()
     assert (done.records, done.restored, b.counts()) == (1, 3, [1, 2, 3, 4])
     assert state_folder(b.config, TASK).is_dir()
+
+
+def test_an_attempt_waits_for_state_that_no_changelog_has_instead_of_beginning_without_it(bench: Make) -> None:
+    b = bench(store={"logging": False})
+    b.attempt(b.range(b.send(*"abc")))
+    holder = b.clients(b.range(3))
+    end = b.send("d")
+    with pytest.raises(StateLockedError, match="counts have no changelog"):
+        b.attempt(b.range(end), first=False)
+    assert b.committed() == 3
+    holder.close()
+    done = b.attempt(b.range(end), first=False)
+    assert (done.records, b.counts()) == (1, [1, 2, 3, 4])
 
 
 def test_an_error_of_the_users_code_is_told_and_nothing_of_the_record_is_committed(bench: Make) -> None:
