@@ -282,7 +282,7 @@ class Driver(threading.Thread):
         for outcome in finished.outcomes:
             if outcome.fate is Fate.FAILED:
                 raise TaskFailedError(outcome)
-            if outcome.fate is Fate.DONE:
+            if outcome.fate is Fate.DONE and outcome.rhythm is not None:
                 self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
         if error is not None or any(outcome.fate is Fate.TOO_LATE for outcome in finished.outcomes):
             self._lost(done, error, now_ms)

@@ -46,7 +46,7 @@ LAST_CLOSE_MS = 10_000
 
 @dataclass(frozen=True)
 class Done:
-    """What a run has done."""
+    """What a run has done. `rhythm`: None when there was nothing to do, and nothing was learnt of it."""
 
     records: int = 0
     commits: int = 0
@@ -73,7 +73,7 @@ class HostedTask:
         """Do all of the range that isn't committed yet. Errors are the runtime's own."""
         committed = self._clients.offsets.stable(self._work.ends)
         if not (self._work.anyway or self._left(committed)):
-            return Done(rhythm=self._work.rhythm)
+            return Done()
         state = TaskOwnedState(self._context, self._clients)
         task = state.create(self._work.task, frozenset(self._work.ends))
         try:

@@ -54,8 +54,9 @@ class Fate(enum.Enum):
 class Outcome:
     """What became of a range. Counts are of this attempt only.
 
-    `due_ms`: when a wall-clock punctuation is due next (ms since the epoch), None without any. `error` and `exit_code`
-    go with FAILED. `where`: host and process.
+    `rhythm`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
+    wall-clock punctuation is due next (ms since the epoch), None without any. `error` and `exit_code` go with FAILED.
+    `where`: host and process.
     """
 
     task: TaskId

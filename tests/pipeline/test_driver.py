@@ -15,11 +15,12 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
 from milestones.pipeline.driving.driver import MAX_FAILURES, PATIENCE_MS, Driver, Pace, TaskFailedError
 from milestones.pipeline.driving.jobs import Begin, Finished, SparkJobError
-from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
+from milestones.pipeline.hosting.ranges import Fate, Outcome, Rhythm, TaskRange
 
 FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
 IN, BETWEEN = TopicPartition("in", 0), TopicPartition("between", 0)
 SESSION_MS = 10_000
+NO_RHYTHM: Rhythm = ({}, {})
 
 
 class FakeSeat:
@@ -141,7 +142,7 @@ class Bench:
             done = fate is Fate.DONE
             if done:
                 self.kafka.committed.update(range_.ends)
-            outcomes.append(Outcome(range_.task, fate, range_.size if done else 0, **more))
+            outcomes.append(Outcome(range_.task, fate, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
         self.kafka.written[BETWEEN] += produces
         self.jobs.done.try_put(Finished(len(self.jobs.orders), outcomes))
 
@@ -296,6 +297,36 @@ def test_a_task_whose_punctuation_is_due_runs_without_input() -> None:
     assert len(bench.jobs.orders) == 3
     assert bench.ranges[0].task == FIRST
     assert bench.ranges[0].rhythm is not None
+
+
+def test_a_retry_that_finds_all_committed_changes_nothing_about_when_punctuations_are_due() -> None:
+    bench = Bench(Pace(1_000))
+    due_ms = bench.clock.wall_ms() + 3_000
+    bench.step()
+    bench.work(rhythm=({}, {1: due_ms}), due_ms=due_ms)
+    bench.step()
+    bench.work()
+    bench.step()
+    bench.kafka.written[IN] = 5
+    bench.step(1_000)
+    bench.work(rhythm=None)
+    bench.step()
+    bench.step(1_000)
+    assert len(bench.jobs.orders) == 3
+    bench.step(1_000)
+    assert len(bench.jobs.orders) == 4
+    assert (bench.ranges[0].task, bench.ranges[0].rhythm) == (FIRST, ({}, {1: due_ms}))
+
+
+def test_a_task_of_which_a_retry_has_told_nothing_yet_runs_for_a_first_time() -> None:
+    bench = Bench(Pace(1_000))
+    bench.step()
+    bench.work(rhythm=None)
+    bench.step()
+    bench.work()
+    bench.step()
+    bench.step(1_000)
+    assert [range_.task for range_ in bench.ranges] == [FIRST]
 
 
 def test_kafka_that_cant_answer_is_asked_again_and_the_level_isnt_passed_over(batch: Bench) -> None:
