@@ -199,12 +199,14 @@ class Cluster(Owned):
         end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
         return {partition: (first[partition], end[partition]) for partition in asked}
 
-    def ends(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition, uncommitted and control records included."""
+    def ends(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The end of each partition, as of `bounds`."""
         self._check_owner()
         self._admin.poll(0)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(partitions, latest, timeout_s=timeout_ms / 1000)
+        return self._offsets(partitions, latest, committed=committed, timeout_s=timeout_ms / 1000)
 
     def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
         """Like `ends`, but partitions of which the brokers don't tell are left out."""

@@ -8,8 +8,9 @@ One pass:
 A batch ends after a pass in which nothing was left. Micro-batches are passes at an interval.
 
 *Guarantees*: one job at a time; it is planned from what Kafka says is committed, under the present generation. A job
-that Spark gave up is planned again, unless `MAX_FAILURES` in a row brought nothing. A rebalance, or a stop, waits a
-little for the job that runs; after that its tasks lose their generation, with what they haven't committed.
+that Spark gave up is planned again, unless too many in a row brought nothing (`losses`). A rebalance, or a stop, waits
+a little for the job that runs; after that its tasks lose their generation, which they notice soon, and what they
+haven't committed. The group isn't left while attempts that nothing fences may still be at work.
 *Assumes*: everything comes in through the constructor.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaException
@@ -32,6 +33,7 @@ from milestones.common.records import TaskId
 from milestones.housekeeper import WATCH_INTERVAL_MS
 from milestones.pipeline.driving.jobs import Begin, Finished, Jobs
 from milestones.pipeline.driving.kafka import KafkaView
+from milestones.pipeline.driving.losses import Losses
 from milestones.pipeline.driving.planning import Known, Wish, plan
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
@@ -51,7 +53,8 @@ PAUSE_MS = 1_000
 LAST_JOB_MS = 10_000
 """How long the end after an error waits for a job that was cancelled."""
 
-MAX_FAILURES = 4
+KILL_MS = 20_000
+"""How long a stop waits for tasks that have lost their generation: the user's code may not come back."""
 
 Levels = tuple[tuple[int, ...], ...]
 
@@ -78,13 +81,15 @@ class TaskFailedError(MilestonesError):
 
 @dataclass
 class Running:
-    """The job that Spark works on. `late_ms`: when patience with it ends, None while nobody waits. `doomed`: its tasks
-    can't commit any more."""
+    """The job that Spark works on. `late_ms`: when patience with it ends, None while nobody waits. `doomed_ms`: since
+    when its tasks can't commit any more. `killed`: Spark was told to end it."""
 
     round: Round
+    ranges: Sequence[TaskRange]
     began_ms: int
     late_ms: int | None = None
-    doomed: bool = False
+    doomed_ms: int | None = None
+    killed: bool = False
 
 
 class Driver(threading.Thread):
@@ -113,7 +118,8 @@ class Driver(threading.Thread):
         self._running: Running | None = None
         self._level, self._worked, self._pass_ms = 0, False, 0
         self._purged_ms = self._watched_ms = -math.inf
-        self._failures, self._not_before_ms = 0, 0
+        self._losses = Losses(fenced=config.exactly_once, session_ms=config.session_timeout_ms)
+        self._not_before_ms = 0
         self._unanswered_ms: int | None = None
         self._asked_to_stop = threading.Event()
         self.progress = Progress(mode="batch" if pace.batch else "micro_batch")
@@ -143,13 +149,15 @@ class Driver(threading.Thread):
             self.progress = replace(self.progress, state=state)
 
     def _close(self) -> None:
-        """After an error a job may be left: killed, it may still write for a while. Under at least once nothing fences
-        it, so the group isn't told: it finds out once the session is over."""
+        """Attempts may be left, of a job that runs or of one that was lost: killed, they may still write for a while.
+        Under at least once nothing fences them, so the group isn't told: it finds out once the session is over."""
         self._jobs.close()
         if self._running is not None:
             self._jobs.cancel()
             self._done.wait(LAST_JOB_MS)
-        self._seat.close(leave=self._running is None or self._config.exactly_once)
+        over = self._running is None and not self._in_doubt(self._clock.monotonic_ms())
+        self._seat.close(leave=over or self._config.exactly_once)
+        self._view.close()
 
     def run_once(self, now_ms: int) -> bool:
         """1. hear the group; 2. take a finished job; 3. answer the group; 4. begin the next job. True at the end."""
@@ -162,12 +170,12 @@ class Driver(threading.Thread):
             return False
         if self._seat.wanted is not None:
             self._seat.join()
-        if now_ms < self._not_before_ms:
-            return False
+        if self._in_doubt(now_ms):
+            return self._asked_to_stop.is_set()
         self._seat.busy = frozenset()
         if self._asked_to_stop.is_set():
             return True
-        if self._seat.loan is None:
+        if self._seat.loan is None or now_ms < self._not_before_ms:
             return False
         self._show()
         return self._answered(now_ms)
@@ -180,15 +188,21 @@ class Driver(threading.Thread):
         if now_ms < running.late_ms:
             return
         if self._seat.wanted is not None:
-            running.late_ms, running.doomed = None, True
+            running.late_ms, running.doomed_ms = None, running.doomed_ms or now_ms
             self._seat.join()
-        elif not running.doomed:
-            running.doomed = True
+        elif running.doomed_ms is None:
+            running.doomed_ms = now_ms
             self._seat.ask_for_generation("this run is to stop")
+        elif self._asked_to_stop.is_set() and not running.killed and now_ms >= running.doomed_ms + KILL_MS:
+            running.killed = True
+            self._jobs.cancel()
 
     @staticmethod
     def _no_hurry(running: Running) -> None:
         running.late_ms = None
+
+    def _in_doubt(self, now_ms: int) -> bool:
+        return self._losses.in_doubt(now_ms, self._seat.generations)
 
     def _show(self) -> None:
         seat = self._seat
@@ -215,6 +229,8 @@ class Driver(threading.Thread):
 
     def _go_on(self, now_ms: int) -> bool:
         """Begin the next level's job, or end the pass; True when a batch is complete."""
+        if self._losses.unjudged:
+            self._losses.judge(self._view.committed(self._losses.unjudged))
         if self._level == 0 and now_ms < self._pass_ms:
             return False
         if now_ms - self._watched_ms >= WATCH_INTERVAL_MS:
@@ -269,32 +285,31 @@ class Driver(threading.Thread):
         log.info("%s: job %d: %s", self.name, number, title)
         self._worked = True
         self._seat.busy = frozenset(range_.task for range_ in ranges)
-        self._running = Running(Round(number, level, len(ranges), planned, 0.0), now_ms)
+        self._running = Running(Round(number, level, len(ranges), planned, 0.0), ranges, now_ms)
         self.progress = replace(self.progress, lag=planned)
         self._jobs.begin(Begin(number, ranges, title))
 
     def _finished(self, finished: Finished, now_ms: int) -> None:
-        assert self._running is not None  # it is the one that was begun
-        seconds, error = (now_ms - self._running.began_ms) / 1000, finished.error
-        done = round_of(self._running.round, finished.outcomes, seconds, None if error is None else str(error))
+        running, error = self._running, finished.error
+        assert running is not None  # it is the one that was begun
+        seconds = (now_ms - running.began_ms) / 1000
+        done = round_of(running.round, finished.outcomes, seconds, None if error is None else str(error))
         self._running = None
         self.progress = self.progress.after(done)
+        if error is not None or any(outcome.fate is Fate.TOO_LATE for outcome in finished.outcomes):
+            self._lost(running, error, now_ms)
+        else:
+            self._losses.none()
         for outcome in finished.outcomes:
             if outcome.fate is Fate.FAILED:
                 raise TaskFailedError(outcome)
             if outcome.fate is Fate.DONE and outcome.rhythm is not None:
                 self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
-        if error is not None or any(outcome.fate is Fate.TOO_LATE for outcome in finished.outcomes):
-            self._lost(done, error, now_ms)
-        else:
-            self._failures = 0
 
-    def _lost(self, done: Round, error: MilestonesError | None, now_ms: int) -> None:
-        """Attempts were lost. The tasks stay ours, and at rest, until none that only seems dead can write any more."""
-        self._failures = 0 if done.records else self._failures + 1
-        if error is not None and self._failures >= MAX_FAILURES:
-            raise error
-        log.warning("%s: job %d is planned again: %s", self.name, done.number, error or "attempts were lost")
-        if not self._config.exactly_once:
+    def _lost(self, running: Running, error: MilestonesError | None, now_ms: int) -> None:
+        """Attempts were lost. While it is in doubt whether all have ended the tasks stay ours, and at rest."""
+        self._losses.note(running.ranges, error, self._seat.generations)
+        self._not_before_ms = now_ms + self._losses.pause_ms
+        log.warning("%s: job %d is planned again: %s", self.name, running.round.number, error or "attempts were lost")
+        if self._in_doubt(now_ms):
             self._seat.ask_for_generation("an attempt was lost")
-            self._not_before_ms = now_ms + self._config.session_timeout_ms

@@ -9,12 +9,13 @@ when it asked first. Committed offsets are asked for after ends: a plan may do t
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from milestones.application import Application
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.housekeeper import NewSources, SourceWatch
@@ -23,15 +24,18 @@ from milestones.pipeline.driving.planning import capped
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_MS = 10_000
+
 Inputs = Mapping[TaskId, Collection[TopicPartition]]
 
 
 class KafkaView:
-    """*Owns*: an admin client. `batch`: ends don't move."""
+    """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends don't move."""
 
     def __init__(self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool) -> None:
         self._config, self._application, self._batch = config, application, batch
         self._cluster = Cluster(config.admin_settings(client_id))
+        self._group = GroupReader(config.admin_settings(client_id), config.application_id, timeout_ms=TIMEOUT_MS)
         self._inner = inner_topics(application.subtopologies)
         self._caps: dict[TopicPartition, int] = {}
         self._sources = SourceWatch(application)
@@ -47,12 +51,16 @@ class KafkaView:
         partitions = [partition for inputs in tasks.values() for partition in inputs]
         inner = [partition for partition in partitions if partition.topic in self._inner]
         outer = [partition for partition in partitions if partition.topic not in self._inner]
-        ends = {p: end for p, (_, end) in self._cluster.bounds(outer, committed=self._config.exactly_once).items()}
+        ends = self._cluster.ends(outer, TIMEOUT_MS, committed=self._config.exactly_once)
         if self._batch:
             self._caps = {**ends, **self._caps}
             ends = capped(ends, self._caps)
-        ends |= {p: end for p, (_, end) in self._cluster.bounds(inner, committed=False).items()}
-        return ends, self._cluster.committed(self._config.application_id, partitions)
+        ends |= self._cluster.ends(inner, TIMEOUT_MS)
+        return ends, self.committed(partitions)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """What is committed of these partitions, where anything is."""
+        return self._group.committed(partitions)
 
     def watch(self) -> frozenset[str]:
         """Topics that a source's pattern matches and that are new. `SourceTopicError`: a source topic is gone, or has
@@ -74,4 +82,7 @@ class KafkaView:
         internal = self._application.repartition_topics
         partitions = [p for inputs in tasks.values() for p in inputs if p.topic in internal]
         if partitions:
-            self._cluster.purge(self._cluster.committed(self._config.application_id, partitions))
+            self._cluster.purge(self.committed(partitions))
+
+    def close(self) -> None:
+        self._group.close()

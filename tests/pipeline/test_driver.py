@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from milestones.common.kafka.membership import Loan
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
-from milestones.pipeline.driving.driver import MAX_FAILURES, PATIENCE_MS, Driver, Pace, TaskFailedError
+from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Driver, Pace, TaskFailedError
 from milestones.pipeline.driving.jobs import Begin, Finished, SparkJobError
+from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
 from milestones.pipeline.hosting.ranges import Fate, Outcome, Rhythm, TaskRange
 
 FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
@@ -46,7 +47,7 @@ class FakeSeat:
         self.wanted = self.loan = None
 
     def assign(self, generation: int) -> None:
-        self.loan = Loan("m", generation)
+        self.loan, self.generations = Loan("m", generation), generation
 
     def ask_for_generation(self, reason: str) -> None:
         self.asked.append(reason)
@@ -56,11 +57,11 @@ class FakeSeat:
 
 
 class FakeKafka:
-    """`written`: where partitions end, `committed`: how far the application is."""
+    """`written`: where partitions end, `offsets`: how far the application is."""
 
     def __init__(self) -> None:
         self.written = {IN: 0, BETWEEN: 0}
-        self.committed = {IN: 0, BETWEEN: 0}
+        self.offsets = {IN: 0, BETWEEN: 0}
         self.away = False
         self.purges = 0
         self.news: frozenset[str] | Exception = frozenset()
@@ -70,7 +71,7 @@ class FakeKafka:
     def look(self, tasks: Mapping[TaskId, Sequence[TopicPartition]]) -> Any:
         if self.away:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return dict(self.written), dict(self.committed)
+        return dict(self.written), dict(self.offsets)
 
     def watch(self) -> frozenset[str]:
         if isinstance(self.news, Exception):
@@ -80,8 +81,13 @@ class FakeKafka:
     def everything(self) -> frozenset[TaskId]:
         return frozenset({FIRST, SECOND, TaskId(9, 9)})
 
+    def committed(self, partitions: Collection[TopicPartition]) -> Any:
+        return {at: offset for at, offset in self.offsets.items() if at in partitions}
+
     def purge(self, tasks: object) -> None:
         self.purges += 1
+
+    def close(self) -> None: ...
 
 
 class FakeJobs:
@@ -141,7 +147,7 @@ class Bench:
         for range_ in self.ranges:
             done = fate is Fate.DONE
             if done:
-                self.kafka.committed.update(range_.ends)
+                self.kafka.offsets.update(range_.ends)
             outcomes.append(Outcome(range_.task, fate, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
         self.kafka.written[BETWEEN] += produces
         self.jobs.done.try_put(Finished(len(self.jobs.orders), outcomes))
@@ -181,7 +187,7 @@ def test_a_batch_with_nothing_to_do_begins_no_job() -> None:
 
 
 def test_a_batch_waits_for_tasks_that_it_was_promised(batch: Bench) -> None:
-    batch.kafka.committed[IN] = 10
+    batch.kafka.offsets[IN] = 10
     batch.seat.promised = frozenset({TaskId(0, 1)})
     assert not batch.step()
     batch.seat.promised = frozenset()
@@ -220,27 +226,38 @@ def test_a_task_that_is_worked_on_stays_claimed_though_it_was_given_away(batch: 
     assert batch.seat.claimed == [frozenset({FIRST})]
 
 
-def test_a_job_that_spark_gave_up_is_planned_again(batch: Bench) -> None:
+def keep_failing(bench: Bench, jobs: int, *, brings: int) -> None:
+    """Each job commits `brings` more offsets of its input, then Spark gives it up."""
+    for _ in range(jobs):
+        before = len(bench.jobs.orders)
+        while len(bench.jobs.orders) == before:
+            bench.step(PAUSE_MS)
+        bench.kafka.offsets[IN] += brings
+        bench.fails()
+
+
+def test_a_job_that_spark_gave_up_is_planned_again_after_a_pause(batch: Bench) -> None:
     batch.step()
     batch.fails()
     batch.step()
-    assert [order.ranges[0].task for order in batch.jobs.orders[:1]] == [FIRST]
-    batch.step()
-    assert len(batch.jobs.orders) == 2
+    batch.step(PAUSE_MS - 1)
+    assert len(batch.jobs.orders) == 1
+    for _ in range(2):
+        batch.step(1)
+    assert [order.ranges[0].task for order in batch.jobs.orders] == [FIRST, FIRST]
     assert batch.driver.progress.failed_jobs == 1
 
 
 def test_jobs_that_bring_nothing_again_and_again_end_the_run(batch: Bench) -> None:
-    def keep_failing() -> None:
-        for _ in range(3 * MAX_FAILURES):
-            jobs = len(batch.jobs.orders)
-            batch.step()
-            if len(batch.jobs.orders) > jobs:
-                batch.fails()
-
     with pytest.raises(SparkJobError, match="executor lost"):
-        keep_failing()
+        keep_failing(batch, 3 * MAX_FAILURES, brings=0)
     assert len(batch.jobs.orders) == MAX_FAILURES
+
+
+def test_jobs_that_fail_but_commit_something_each_time_go_on(batch: Bench) -> None:
+    batch.kafka.written[IN] = 1_000
+    keep_failing(batch, 3 * MAX_FAILURES, brings=1)
+    assert len(batch.jobs.orders) == 3 * MAX_FAILURES
 
 
 def test_an_error_that_no_attempt_would_change_ends_the_run(batch: Bench) -> None:
@@ -263,8 +280,10 @@ def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_gene
     bench.seat.wanted = "rebalance"
     bench.step(1)
     assert bench.seat.claimed == [frozenset({FIRST, SECOND})]
+    bench.step(2 * SESSION_MS)
     bench.seat.assign(2)
-    bench.step(SESSION_MS - 2)
+    bench.step()
+    bench.step(SESSION_MS - 1)
     assert len(bench.jobs.orders) == 1
     bench.step(1)
     bench.step()
@@ -382,14 +401,61 @@ def test_a_stop_between_two_jobs_is_the_end_at_once() -> None:
     assert bench.step()
 
 
-def test_after_an_error_a_job_that_nothing_fences_keeps_its_place_in_the_group() -> None:
-    bench = Bench(Pace(None), processing_guarantee="at_least_once")
+def test_a_stop_kills_user_code_that_doesnt_come_back(batch: Bench) -> None:
+    batch.step()
+    batch.driver.ask_to_stop()
+    batch.step()
+    batch.step(PATIENCE_MS)
+    batch.step(KILL_MS - 1)
+    assert not batch.jobs.cancelled
+    batch.step(1)
+    assert batch.jobs.cancelled
+    assert batch.step()
+
+
+def close_of(guarantee: str, *after: Callable[[Bench], None]) -> Bench:
+    """A run that ends after all that, amid its work."""
+    bench = Bench(Pace(None), processing_guarantee=guarantee)
     bench.kafka.written[IN] = 10
     bench.step()
+    for one in after:
+        one(bench)
     bench.driver._close()
-    assert (bench.jobs.cancelled, bench.seat.left) == (True, False)
-    exact = Bench(Pace(None))
-    exact.kafka.written[IN] = 10
-    exact.step()
-    exact.driver._close()
-    assert exact.seat.left is True
+    return bench
+
+
+def in_one_job(*outcomes: Outcome) -> Callable[[Bench], None]:
+    def end(bench: Bench) -> None:
+        bench.jobs.done.try_put(Finished(1, outcomes))
+        with pytest.raises(TaskFailedError):
+            bench.step()
+
+    return end
+
+
+REFUSED = Outcome(FIRST, Fate.FAILED, error="bad")
+LEFT_ALONE = Outcome(SECOND, Fate.TOO_LATE)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        (),
+        (lambda bench: bench.fails(), lambda bench: bench.step()),
+        (in_one_job(REFUSED, LEFT_ALONE),),
+    ],
+    ids=["amid a job", "while a lost one rests", "after an error beside a lost attempt"],
+)
+def test_a_place_in_the_group_is_kept_while_an_attempt_may_write_that_nothing_fences(
+    after: tuple[Callable[[Bench], None], ...],
+) -> None:
+    assert close_of("at_least_once", *after).seat.left is False
+    assert close_of("exactly_once_v2", *after).seat.left is True
+
+
+def test_after_an_error_nothing_keeps_the_place_in_the_group_when_all_attempts_have_ended() -> None:
+    assert close_of("at_least_once", in_one_job(REFUSED)).seat.left is True
+
+
+def test_what_spark_works_on_is_cancelled_at_the_end() -> None:
+    assert close_of("at_least_once").jobs.cancelled

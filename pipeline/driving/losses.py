@@ -1,0 +1,83 @@
+"""Attempts that were lost with their executor, or that Spark gave up: what that means for what follows. Pure.
+
+*Guarantees*: a run goes on as long as its jobs bring anything, by what Kafka says is committed: only `MAX_FAILURES` in
+a row that brought nothing end it. Where nothing fences an attempt that only seems dead, it is in doubt whether all have
+ended until a session of the next generation is over: whatever still runs under an older one has noticed by then.
+*Assumes*: attempts ask after their generation at least once per session, and write nothing when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from milestones.common.errors import MilestonesError
+from milestones.common.records import TopicPartition
+from milestones.pipeline.hosting.ranges import TaskRange
+
+MAX_FAILURES = 4
+
+PAUSE_MS = 1_000
+"""Before the first job after one that was lost; it doubles with each that brought nothing."""
+
+
+@dataclass
+class _Doubt:
+    """`generation`: the number of the one under which attempts were lost. `until_ms`: None until the next begins."""
+
+    generation: int
+    until_ms: int | None = None
+
+
+class Losses:
+    """*Owns*: how many jobs in a row brought nothing, the last one's beginning, the doubt."""
+
+    def __init__(self, *, fenced: bool, session_ms: int) -> None:
+        self._fenced, self._session_ms = fenced, session_ms
+        self._failures = 0
+        self._begins: dict[TopicPartition, int] = {}
+        self._error: MilestonesError | None = None
+        self._doubt: _Doubt | None = None
+
+    def note(self, ranges: Iterable[TaskRange], error: MilestonesError | None, generation: int) -> None:
+        """A job over `ranges` lost attempts. `error`: why Spark gave it up, None when it didn't. `generation`: how
+        many the run has seen."""
+        self._begins = {at: range_.begins.get(at, -1) for range_ in ranges for at in range_.ends}
+        self._error = error
+        if not self._fenced:
+            self._doubt = _Doubt(generation)
+
+    def none(self) -> None:
+        """A job lost no attempt."""
+        self._failures = 0
+
+    @property
+    def pause_ms(self) -> int:
+        """How long to wait before the next job."""
+        return int(PAUSE_MS * 2**self._failures)
+
+    # -- what it has brought
+
+    @property
+    def unjudged(self) -> frozenset[TopicPartition]:
+        """Partitions whose committed offsets would tell what the last lost job has brought; none once they have."""
+        return frozenset(self._begins)
+
+    def judge(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Raises what ended the last job, when nothing came of it, nor of those before."""
+        brought = any(committed.get(at, -1) > begin for at, begin in self._begins.items())
+        self._begins = {}
+        self._failures = 0 if brought else self._failures + 1
+        if self._error is not None and self._failures >= MAX_FAILURES:
+            raise self._error
+
+    # -- whether all have ended
+
+    def in_doubt(self, now_ms: int, generation: int) -> bool:
+        """Whether an attempt may still be at work. `generation`: how many the run has seen by now."""
+        doubt = self._doubt
+        if doubt is not None and doubt.until_ms is None and generation > doubt.generation:
+            doubt.until_ms = now_ms + self._session_ms
+        if doubt is not None and doubt.until_ms is not None and now_ms >= doubt.until_ms:
+            self._doubt = None
+        return self._doubt is not None
