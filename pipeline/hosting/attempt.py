@@ -2,7 +2,7 @@
 
 | what happened | what the attempt does |
 |---|---|
-| the generation is over | returns: the driver plans anew |
+| the generation is over, before it begins or amid its work | returns: the driver plans anew |
 | fenced by a later attempt, a broker away, a damaged store | raises: Spark makes another attempt, then the driver |
 | the user's code, a bad record, damaged settings | returns the error: no other attempt could do better |
 | a second attempt under at least once | returns: see below |

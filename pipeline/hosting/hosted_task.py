@@ -6,7 +6,8 @@ It is the runtime's task, with the runtime's parts around it: restoration, input
 the baseline. What is left for here is their order.
 
 *Guarantees*: those of the runtime: what is committed is a boundary, its outputs, changelogs and offsets in one
-transaction under exactly once. After `run` nothing is uncommitted; when it raises, what wasn't committed never was.
+transaction under exactly once. After `run` nothing is uncommitted; when it raises, what wasn't committed never was. It
+ends soon after its generation, whatever it is doing but the user's code.
 *Assumes*: one thread; the clients were made before anything was read.
 """
 
@@ -55,7 +56,7 @@ class Done:
 
 
 class HostedTask:
-    """*Owns*: the task, the parts around it."""
+    """*Owns*: the task, the parts around it. `records`: processed so far."""
 
     def __init__(self, clients: HostedClients, work: TaskRange) -> None:
         self._clients, self._work = clients, work
@@ -66,7 +67,7 @@ class HostedTask:
         confirmation = (Transaction if self._config.exactly_once else OffsetCommit)(context, clients)
         self._processing = InlineProcessing(context)
         self._committer = Committer(clients, self._collection, confirmation, self._processing)
-        self._records = self._commits = 0
+        self.records = self._commits = 0
         self._committed_ms = self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
@@ -80,7 +81,7 @@ class HostedTask:
             self._restore(task, committed)
             self._start(task, committed)
             self._work_off(task)
-            done = Done(self._records, self._commits, task.rhythm(), task.next_punctuation_ms())
+            done = Done(self.records, self._commits, task.rhythm(), task.next_punctuation_ms())
         except StateCorruptError as error:
             if error.store is not None:
                 task.set_aside(error.store, error)  # the next attempt restores it
@@ -100,6 +101,7 @@ class HostedTask:
         try:
             restoration.add(task, {partition: at.offset for partition, at in committed.items()})
             while not restoration.take_restored():
+                self._clients.member.check()
                 if not restoration.run_once(self._clock.monotonic_ms()):
                     self._clock.sleep_ms(1)
         finally:
@@ -108,6 +110,7 @@ class HostedTask:
     def _start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._inputs.start(task, committed)
         while not self._inputs.take_started():
+            self._clients.member.check()
             self._inputs.run_once()
         task.initialise()
         self._processing.add(task)
@@ -118,9 +121,10 @@ class HostedTask:
             self._commit(task)
 
     def _work_off(self, task: Task) -> None:
-        """1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until all is done, then commit."""
+        """While the generation lasts: 1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until all is done, then commit."""
         busy = False
         while not self._finished(task):
+            self._clients.member.check()
             self._inputs.run_once()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
@@ -135,21 +139,21 @@ class HostedTask:
 
     def _finished(self, task: Task) -> bool:
         limit = self._work.limit
-        if limit is not None and self._records >= limit:
+        if limit is not None and self.records >= limit:
             return True
         return self._clients.consumer.complete and task.buffered() == 0
 
     def _process(self, task: Task) -> bool:
-        before, until_ms = self._records, self._clock.monotonic_ms() + SLICE_MS
+        before, until_ms = self.records, self._clock.monotonic_ms() + SLICE_MS
         while processed := task.process(self._turn(), self._clock.wall_ms()):
-            self._records += processed
+            self.records += processed
             if self._clock.monotonic_ms() >= until_ms:
                 break
-        return task.punctuate(self._clock.wall_ms()) or self._records > before
+        return task.punctuate(self._clock.wall_ms()) or self.records > before
 
     def _turn(self) -> int:
         limit = self._work.limit
-        return TURN if limit is None else min(TURN, limit - self._records)
+        return TURN if limit is None else min(TURN, limit - self.records)
 
     def _note(self, moved: bool) -> bool:
         """Records stay away when a transaction is open before them; not for ever."""

@@ -2,7 +2,8 @@
 
 *Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
 `snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
-one has its producer; what is read as committed after that is final. One attempt at a time has the task's state
+one has its producer; what is read as committed after that is final. An attempt whose generation is over makes none, so
+it fences nobody. One attempt at a time has the task's state
 directory; one that finds it taken works on one of its own, which goes at its end, if the changelogs have all state.
 *Assumes*: closed at the end.
 """
@@ -66,10 +67,13 @@ class HostedClients:
         *,
         tells_apart: bool = False,
     ) -> None:
-        """`tells_apart`: its producer does."""
+        """`tells_apart`: its producer does. `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
+            self.member = BorrowedMembership(config.member_settings(name, 1), work.loan, clock)
+            closing.callback(self.member.close)
+            self.member.confirm()
             transactional = name if config.exactly_once else None
             self.producer = OutputProducer(
                 config.producer_settings(name, transactional), clock, tells_apart=tells_apart
@@ -78,8 +82,6 @@ class HostedClients:
             if transactional is not None:
                 patience = Patience(config.task_timeout_ms, clock)
                 initialise(self.producer, transactional, clock, patience, config.task_timeout_ms)
-            self.member = BorrowedMembership(config.member_settings(name, 1), work.loan, clock)
-            closing.callback(self.member.close)
             self.offsets = GroupReader(
                 config.admin_settings(name), application.id, timeout_ms=config.task_timeout_ms, clock=clock
             )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,7 +56,8 @@ class BorrowedMembership:
         self._coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
-        self._confirmed_ms = self._asked_ms = clock.monotonic_ms()
+        self._confirmed_ms = clock.monotonic_ms()
+        self._asked_ms = -math.inf
         self._over: StaleGenerationError | None = None
 
     def metadata(self) -> bytes:
@@ -76,17 +78,35 @@ class BorrowedMembership:
                     raise CommitRetriableError(f"the offsets weren't committed in {timeout_ms} ms: {error}") from error
             self._clock.sleep_ms(PAUSE_MS)
 
+    def confirm(self) -> None:
+        """See that the loan holds, before anything is done under it. `StaleGenerationError`: it doesn't, or nobody said
+        so for a session."""
+        while not self._beat():
+            if self.session_over():
+                break
+            self._clock.sleep_ms(PAUSE_MS)
+        self.check()
+
+    def check(self) -> None:
+        """`StaleGenerationError` when the session is over. May be called at every step: it asks for it once in a
+        heartbeat's interval."""
+        if self._over is None and self._clock.monotonic_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
+            self._beat()
+        if self.session_over():
+            raise self._over or StaleGenerationError("nobody has confirmed the membership for a session")
+
     def session_over(self) -> bool:
         """Whether the group may have given the tasks to others by now. Asks for it by a heartbeat, unless it was told
         within the last third of a session. A rebalance that the lender doesn't join in time counts as its end: else our
         heartbeats would keep a dead one in the group."""
         now_ms, session_ms = self._clock.monotonic_ms(), self._settings.session_timeout_ms
         if self._over is None and now_ms - max(self._asked_ms, self._confirmed_ms) > session_ms // 3:
-            self._asked_ms = now_ms
             self._beat()
         return self._over is not None or now_ms - self._confirmed_ms > session_ms
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """Whether there was an answer."""
+        self._asked_ms = self._clock.monotonic_ms()
         request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
         try:
             self._take("Heartbeat", self._coordinator.call(request, HeartbeatResponse))
@@ -94,6 +114,8 @@ class BorrowedMembership:
             self._over = error
         except (ConnectionLostError, CoordinatorError):
             self._coordinator.forget()
+            return False
+        return True
 
     def _take(self, request: str, answer: ResponsePayload) -> None:
         """The answer's meaning: an error, or the group knows us still."""

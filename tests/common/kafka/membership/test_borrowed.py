@@ -80,6 +80,40 @@ def test_a_commit_that_can_never_succeed_is_an_error(borrowed: BorrowedMembershi
         borrowed.commit_offsets(OFFSETS, 1_000)
 
 
+def test_a_loan_is_confirmed_before_anything_is_done_under_it(borrowed: BorrowedMembership, broker: Any) -> None:
+    broker.codes["Heartbeat"] = [ErrorCode.not_coordinator, ErrorCode.none]
+    borrowed.confirm()
+    (_, request) = broker.of("Heartbeat")
+    assert (request.generation_id, request.member_id) == (5, "m-1")
+
+
+def test_a_loan_that_is_over_is_told_at_once(borrowed: BorrowedMembership, broker: Any) -> None:
+    broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
+    with pytest.raises(StaleGenerationError):
+        borrowed.confirm()
+
+
+def test_a_loan_that_nobody_confirms_for_a_session_doesnt_hold(borrowed: BorrowedMembership, broker: Any) -> None:
+    broker.down = True
+    with pytest.raises(StaleGenerationError, match="for a session"):
+        borrowed.confirm()
+
+
+def test_a_loan_may_be_checked_at_every_step_and_is_asked_about_once_in_an_interval(
+    borrowed: BorrowedMembership, broker: Any, clock: StepClock
+) -> None:
+    borrowed.confirm()
+    for _ in range(100):
+        borrowed.check()
+    assert len(broker.of("Heartbeat")) == 1
+    clock.advance(3_000)
+    broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
+    for _ in range(2):
+        with pytest.raises(StaleGenerationError):
+            borrowed.check()
+    assert len(broker.of("Heartbeat")) == 2
+
+
 def test_the_session_is_asked_about_once_it_is_a_third_over(
     borrowed: BorrowedMembership, broker: Any, clock: StepClock
 ) -> None:
