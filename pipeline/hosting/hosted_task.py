@@ -17,6 +17,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaException
+
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
 from milestones.baseline.inputs import Inputs
@@ -56,7 +58,8 @@ class Done:
 
 
 class HostedTask:
-    """*Owns*: the task, the parts around it. `records`: processed so far."""
+    """*Owns*: the task, the parts around it. `records`: processed so far. `_spent`: its producer makes no further
+    transaction."""
 
     def __init__(self, clients: HostedClients, work: TaskRange) -> None:
         self._clients, self._work = clients, work
@@ -68,6 +71,7 @@ class HostedTask:
         self._processing = InlineProcessing(context)
         self._committer = Committer(clients, self._collection, confirmation, self._processing)
         self.records = self._commits = 0
+        self._spent = False
         self._committed_ms = self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
@@ -132,14 +136,16 @@ class HostedTask:
             self._collection.collect([task])
             self._commit_if_due(task)
             busy = self._note(fetched or processed)
+        if self._spent:
+            return
         task.punctuate(self._clock.wall_ms())
         self._collection.collect([task])
-        while task.commit_needed():
+        while task.commit_needed() and not self._spent:
             self._commit(task)
 
     def _finished(self, task: Task) -> bool:
         limit = self._work.limit
-        if limit is not None and self.records >= limit:
+        if self._spent or (limit is not None and self.records >= limit):
             return True
         return self._clients.consumer.complete and task.buffered() == 0
 
@@ -189,4 +195,18 @@ class HostedTask:
                         f"task {task.id}: offsets couldn't be committed within task_timeout_ms: {error}"
                     ) from error
         self._commits += 1
+        self._spent = self._config.exactly_once and self._lost_connection()
         self._committed_ms = self._clock.monotonic_ms()
+
+    def _lost_connection(self) -> bool:
+        """The end of the transaction may have been sent twice then: what comes late would end this producer's next one,
+        before its offsets are in. A new producer here might fence a later attempt that has committed meanwhile, so the
+        range ends: the next one begins with what is committed."""
+        producer = self._clients.producer
+        try:
+            producer.poll()
+        except (KafkaException, SystemError):
+            return True
+        if producer.disconnected:
+            log.info("task %s: a connection was lost; what is left of its range comes with a new producer", self._work.task)
+        return producer.disconnected

@@ -44,7 +44,7 @@ class TaskRange:
 class Fate(enum.Enum):
     """How a run of a range ended."""
 
-    DONE = "all of it is committed, or as much as its limit allows"
+    DONE = "all of it is committed, or as much as its limit, or a broken connection, allows"
     STALE = "the generation is over: what wasn't committed was dropped"
     TOO_LATE = "an earlier attempt may still write, and nothing would fence it: it was left alone"
     FAILED = "an error that another try won't change"

@@ -271,6 +271,20 @@ def test_a_range_ends_with_its_generation_and_what_was_committed_stays(bench: Ma
     assert b.attempt(b.range(3_002)).records == 3_000
 
 
+def test_a_producer_that_lost_a_connection_makes_no_further_transaction(bench: Make) -> None:
+    b = bench(commit_interval_ms=1)
+    end = b.send(*["x"] * 20_000)
+    work = b.range(end)
+    clients = b.clients(work)
+    clients.producer._connections.lost = True
+    done = HostedTask(clients, work).run()
+    clients.close()
+    assert (done.commits, done.records < end, b.committed()) == (1, True, done.records)
+    assert done.rhythm is not None
+    assert b.attempt(b.range(end)).records == end - done.records
+    assert b.counts() == list(range(1, end + 1))
+
+
 def test_a_later_attempt_fences_an_earlier_one(bench: Make) -> None:
     b = bench()
     end = b.send(*"abc")
