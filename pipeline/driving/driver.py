@@ -5,7 +5,8 @@ One pass:
 2. a Spark job over all its tasks that have something left;
 3. at the end of the pass: purge what repartition topics no longer need.
 
-A batch ends after a pass in which nothing was left. Micro-batches are passes at an interval.
+A batch ends after a pass in which nothing was left, up to ends that don't move for ever (`caps`). Micro-batches are
+passes at an interval.
 
 *Guarantees*: one job at a time; it is planned from what Kafka says is committed, under the present generation. A job
 that Spark gave up is planned again, unless too many in a row brought nothing (`losses`). A rebalance, or a stop, waits
@@ -115,6 +116,7 @@ class Driver(threading.Thread):
         self._done: Mailbox[Finished] = Mailbox(1, f"{self.name} finished jobs")
         self._jobs = jobs(self._done)
         self._known: dict[TaskId, Known] = {}
+        self._had: set[TaskId] = set()
         self._running: Running | None = None
         self._level, self._worked, self._pass_ms = 0, False, 0
         self._purged_ms = self._watched_ms = -math.inf
@@ -237,6 +239,9 @@ class Driver(threading.Thread):
             self._watched_ms = now_ms
             if new := self._view.watch():
                 self._seat.ask_for_generation(f"new source topics: {', '.join(sorted(new))}")
+        if self._level == 0 and self._seat.tasks.keys() - self._had:
+            self._had |= self._seat.tasks.keys()
+            self._view.reopen()
         while self._level < len(self._levels):
             ranges = self._plan(self._levels[self._level])
             self._level += 1
@@ -249,7 +254,7 @@ class Driver(threading.Thread):
         tasks = {task: inputs for task, inputs in self._seat.tasks.items() if task.subtopology in level}
         if not tasks or self._seat.loan is None:
             return []
-        ends, committed = self._view.look(tasks)
+        ends, committed = self._view.look(tasks, settled=not self._worked)
         wish = Wish(self._pace.limit if level == self._levels[0] else None, punctuate=not self._pace.batch)
         return plan(tasks, committed, ends, self._known, self._seat.loan, wish, self._clock.wall_ms())
 

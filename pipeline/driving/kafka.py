@@ -1,8 +1,8 @@
 """What a run asks of Kafka, and tells it, to plan its passes.
 
 *Guarantees*: of topics that the application itself writes the end is the very end, open transactions included; of
-others it is where the first open transaction begins, under exactly once. A batch sees the others' ends as they were
-when it asked first. Committed offsets are asked for after ends: a plan may do too little, never too much.
+others it is where the first open transaction begins, under exactly once. A batch sees ends that don't move for ever
+(`caps`). Committed offsets are asked for after ends: a plan may do too little, never too much.
 *Assumes*: one owner thread.
 """
 
@@ -19,8 +19,8 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.housekeeper import NewSources, SourceWatch
-from milestones.pipeline.driving.order import inner_topics
-from milestones.pipeline.driving.planning import capped
+from milestones.pipeline.driving.caps import Caps
+from milestones.pipeline.driving.order import circular_topics, inner_topics
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ Inputs = Mapping[TaskId, Collection[TopicPartition]]
 
 
 class KafkaView:
-    """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends don't move."""
+    """*Owns*: an admin client, a connection to the group's coordinator. `batch`: ends are capped."""
 
     def __init__(self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool) -> None:
-        self._config, self._application, self._batch = config, application, batch
+        self._config, self._application = config, application
         self._cluster = Cluster(config.admin_settings(client_id))
         self._group = GroupReader(config.admin_settings(client_id), config.application_id, timeout_ms=TIMEOUT_MS)
         self._inner = inner_topics(application.subtopologies)
-        self._caps: dict[TopicPartition, int] = {}
+        self._caps = Caps(circular_topics(application.subtopologies)) if batch else None
         self._sources = SourceWatch(application)
 
     def prepare(self) -> None:
@@ -46,17 +46,23 @@ class KafkaView:
         if missing is not None:
             raise SourceTopicError(missing)
 
-    def look(self, tasks: Inputs) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """Of all input partitions of these tasks: where they end, and what is committed, where anything is."""
+    def look(
+        self, tasks: Inputs, *, settled: bool
+    ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """Of all input partitions of these tasks: where they end, and what is committed, where anything is. `settled`:
+        our tasks upstream of these have nothing left."""
         partitions = [partition for inputs in tasks.values() for partition in inputs]
-        inner = [partition for partition in partitions if partition.topic in self._inner]
-        outer = [partition for partition in partitions if partition.topic not in self._inner]
-        ends = self._cluster.ends(outer, TIMEOUT_MS, committed=self._config.exactly_once)
-        if self._batch:
-            self._caps = {**ends, **self._caps}
-            ends = capped(ends, self._caps)
-        ends |= self._cluster.ends(inner, TIMEOUT_MS)
+        ours = [partition for partition in partitions if partition.topic in self._inner]
+        others = [partition for partition in partitions if partition.topic not in self._inner]
+        outer = self._cluster.ends(others, TIMEOUT_MS, committed=self._config.exactly_once)
+        inner = self._cluster.ends(ours, TIMEOUT_MS)
+        ends = {**outer, **inner} if self._caps is None else self._caps.ends(outer, inner, settled=settled)
         return ends, self.committed(partitions)
+
+    def reopen(self) -> None:
+        """The run has new tasks: what they write isn't beyond a batch's end."""
+        if self._caps is not None:
+            self._caps.reopen()
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """What is committed of these partitions, where anything is."""

@@ -32,6 +32,18 @@ def inner_topics(subtopologies: Sequence[SubTopology]) -> frozenset[str]:
     return frozenset(topic for sub in subtopologies for topic in sub.sink_topics if _read_by(topic, subtopologies))
 
 
+def circular_topics(subtopologies: Sequence[SubTopology]) -> frozenset[str]:
+    """Inner topics that a sub-topology reads in no later level than one that writes to them."""
+    level = {id: number for number, ids in enumerate(levels(subtopologies)) for id in ids}
+    return frozenset(
+        topic
+        for writer in subtopologies
+        for topic in writer.sink_topics
+        for reader in subtopologies
+        if _read_by(topic, [reader]) and level[reader.id] <= level[writer.id]
+    )
+
+
 def _feeds(one: SubTopology, other: SubTopology) -> bool:
     return any(_read_by(topic, [other]) for topic in one.sink_topics)
 

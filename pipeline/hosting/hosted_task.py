@@ -125,7 +125,8 @@ class HostedTask:
             self._commit(task)
 
     def _work_off(self, task: Task) -> None:
-        """While the generation lasts: 1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until all is done, then commit."""
+        """While the generation lasts: 1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until
+        all is done, then commit."""
         busy = False
         while not self._finished(task):
             self._clients.member.check()
@@ -208,5 +209,5 @@ class HostedTask:
         except (KafkaException, SystemError):
             return True
         if producer.disconnected:
-            log.info("task %s: a connection was lost; what is left of its range comes with a new producer", self._work.task)
+            log.info("task %s: a connection was lost; the rest of its range is for a new producer", self._work.task)
         return producer.disconnected

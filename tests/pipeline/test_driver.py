@@ -13,6 +13,7 @@ from milestones.common.kafka.membership import Loan
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
+from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Driver, Pace, TaskFailedError
 from milestones.pipeline.driving.jobs import Begin, Finished, SparkJobError
 from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
@@ -62,16 +63,25 @@ class FakeKafka:
     def __init__(self) -> None:
         self.written = {IN: 0, BETWEEN: 0}
         self.offsets = {IN: 0, BETWEEN: 0}
+        self.others_write = {IN: 0, BETWEEN: 0}
+        self.caps: Caps | None = None
         self.away = False
         self.purges = 0
         self.news: frozenset[str] | Exception = frozenset()
 
     def prepare(self) -> None: ...
 
-    def look(self, tasks: Mapping[TaskId, Sequence[TopicPartition]]) -> Any:
+    def look(self, tasks: Mapping[TaskId, Sequence[TopicPartition]], *, settled: bool) -> Any:
         if self.away:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return dict(self.written), dict(self.offsets)
+        for (at,) in tasks.values():
+            self.written[at] += self.others_write[at]
+        asked = {at: self.written[at] for inputs in tasks.values() for at in inputs}
+        outer, inner = ({at: end for at, end in asked.items() if (at is IN) is which} for which in (True, False))
+        ends = {**outer, **inner} if self.caps is None else self.caps.ends(outer, inner, settled=settled)
+        return ends, dict(self.offsets)
+
+    def reopen(self) -> None: ...
 
     def watch(self) -> frozenset[str]:
         if isinstance(self.news, Exception):
@@ -117,6 +127,7 @@ class Bench:
     def __init__(self, pace: Pace, **settings: Any) -> None:
         self.clock, self.kafka, self.seat = StepClock(), FakeKafka(), FakeSeat()
         self.jobs: FakeJobs
+        self.kafka.caps = Caps(()) if pace.batch else None
         config = StreamsConfig(
             application_id="a", bootstrap_servers="b:1", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1_000,
             **{"processing_guarantee": "exactly_once_v2", **settings}, variables={},
@@ -178,6 +189,19 @@ def test_a_batch_goes_down_the_levels_and_ends_when_nothing_is_left(batch: Bench
     progress = batch.driver.progress
     assert (progress.jobs, progress.records, progress.lag, progress.elsewhere) == (2, 17, 0, 1)
     assert batch.kafka.purges == 2
+
+
+def test_a_batch_ends_though_others_go_on_writing_to_all_its_topics(batch: Bench) -> None:
+    batch.kafka.others_write = {IN: 0, BETWEEN: 5}
+    for _ in range(10):
+        if batch.step():
+            break
+        if batch.driver._running is not None:
+            batch.work(produces=7 if batch.ranges[0].task == FIRST else 0)
+    else:
+        raise AssertionError("it goes on for ever")
+    assert batch.kafka.offsets[IN] == 10
+    assert batch.kafka.offsets[BETWEEN] >= 7
 
 
 def test_a_batch_with_nothing_to_do_begins_no_job() -> None:

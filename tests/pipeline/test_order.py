@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milestones import StreamsBuilder, serdes
-from milestones.pipeline.driving.order import inner_topics, levels
+from milestones.pipeline.driving.order import circular_topics, inner_topics, levels
 
 TEXT = serdes.STRING
 
@@ -46,3 +46,12 @@ def test_behind_a_repartition_comes_the_next_level() -> None:
 
 def test_a_topic_between_sub_topologies_is_an_inner_one_like_a_repartition_topic() -> None:
     assert inner_topics(build("a>b", "b>c").build().resolve("app")) == {"b"}
+
+
+def test_a_topic_in_a_circle_is_read_before_or_beside_who_writes_it() -> None:
+    def circular(*paths: str) -> frozenset[str]:
+        return circular_topics(build(*paths).build().resolve("app"))
+
+    assert circular("a>b", "b>c") == frozenset()
+    assert circular("a>b", "b>a") == {"a"}
+    assert circular("a>a", "b>c") == {"a"}
