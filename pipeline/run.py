@@ -30,6 +30,7 @@ from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.hosting.surroundings import stores_without_changelog
 from milestones.pipeline.progress import Progress, RunState
+from milestones.pipeline.session import is_near
 from milestones.pipeline.spark_jobs import context_of
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ def _driver(
     topology: Topology, config: StreamsConfig, context: SparkContext, pace: Pace, history: str | None
 ) -> Driver:
     application = Application.of(topology, config)
-    near = str(context.master).startswith("local")
+    near = is_near(str(context.master))
     _check_stores(application, near=near)
     payload = replace(pack(topology, config, near=near), history=history)
     client_id = f"{config.client_id or config.application_id}-spark-{uuid.uuid4().hex[:8]}"

@@ -40,7 +40,7 @@ def spark_session(
     `master` is Spark's: `local[2]`, `local-cluster[2,1,1024]` (executors, cores, MiB), a cluster's URL. `settings` win
     over what is set here, and environment variables that are set win as well. Raises `JavaNotFoundError`.
     """
-    folder = prepare()
+    folder = prepare(master)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_QUIET, **_folders(folder), **_near(master), **(settings or {})}.items():
         builder = builder.config(key, value)
@@ -55,7 +55,7 @@ def _folders(folder: Path) -> dict[str, str]:
 
 def _near(master: str) -> dict[str, str]:
     """What holds only where executors run on this machine."""
-    if not master.startswith("local"):
+    if not is_near(master):
         return {}
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
     return {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.executorEnv.PYTHONPATH": path}
@@ -64,17 +64,24 @@ def _near(master: str) -> dict[str, str]:
 _folder: Path | None = None
 
 
-def prepare() -> Path:
-    """Set the environment in which Spark starts, once; the folder of this process."""
+def is_near(master: str) -> bool:
+    """Whether executors run on this machine: `local`, `local[...]`, `local-cluster[...]`."""
+    return master.startswith("local")
+
+
+def prepare(master: str) -> Path:
+    """Set the environment in which Spark starts, once; the folder of this process. A driver that listens on loopback
+    couldn't be reached by executors elsewhere."""
     global _folder
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="milestones-spark-"))
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         os.environ["JAVA_HOME"] = str(java_home(_folder))
         os.environ.setdefault("SPARK_HOME", str(_home(_folder)))
+    if is_near(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     return _folder
 
 

@@ -39,6 +39,8 @@ SPECULATION = (
     "spark.speculation.efficiency.enabled=false",
 )
 """A task that takes longer than others is started once more, on another host."""
+TWO_HOSTS = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+"""Where executors on `two_hosts` find the driver: elsewhere it would have an address of the network."""
 START_S = 120.0
 
 
@@ -99,7 +101,7 @@ def two_hosts(directory: Path) -> Iterator[str]:
     URL."""
     from milestones.pipeline.session import prepare
 
-    prepare()
+    prepare(CLUSTER)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     environment.pop("SPARK_LOCAL_IP", None)
     port = free_port()

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.harness.waiting import Not, until
 from compat_tests.harness.world import World
-from compat_tests.spark.processes import SOON_LOST, SPECULATION, SparkProcess, two_hosts
+from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
 from compat_tests.spark.shapes import Shape, shape_of
 
@@ -99,7 +99,7 @@ def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(worl
 def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> None:
     fed(world)
     with two_hosts(world.directory) as master:
-        run = SparkProcess(world, "count", BATCH, *SPECULATION, master=master).start()
+        run = SparkProcess(world, "count", BATCH, *SPECULATION, *TWO_HOSTS, master=master).start()
         amid(world)
         _, worker = one_at_work(run)
         worker.send_signal(signal.SIGSTOP)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+
+from milestones.pipeline.session import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +29,20 @@ def test_tasks_run_on_the_drivers_python_and_find_its_modules(spark: SparkSessio
 
     found = spark.sparkContext.parallelize(range(2), 2).map(_task).collect()
     assert set(found) == {(sys.executable, str(Path(milestones.pipeline.__file__).resolve()))}
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
+def test_executors_elsewhere_can_reach_the_driver(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    prepare(master)
+    assert "SPARK_LOCAL_IP" not in os.environ
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[2,1,512]"])
+def test_executors_on_this_machine_are_talked_to_on_loopback_only(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    prepare(master)
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 def test_nothing_is_written_into_pyspark_or_the_current_folder(spark: SparkSession, tmp_path: Path) -> None:
