@@ -100,8 +100,9 @@ def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
     return {**config.security_settings(), **config.passed("admin_"), **_common(config, f"{name}-admin")}
 
 
-def member(config: StreamsConfig, name: str, index: int) -> MemberSettings:
-    """Settings of the group member of the thread `name`, the `index`-th (from 1); a static id carries that number."""
+def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
+    """Settings of the group member of the thread `name`, the `index`-th (from 1), or of what else has one place in the
+    group; a static id carries that."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client

@@ -344,7 +344,7 @@ class KafkaKeys:
         None,
         importance="medium",
         doc="Makes members static: an instance that returns within `session_timeout_ms` finds its tasks unmoved. "
-        "Unique per instance; each thread adds its number.",
+        "Unique per instance; each thread adds its number, a run on Spark `spark`.",
     )
     upgrade_from = ConfigKey(
         optional(choice(*OLDER_PROTOCOLS)),

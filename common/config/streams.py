@@ -120,8 +120,8 @@ class StreamsConfig(Keys):
         """Complete librdkafka settings of the admin client of the client id `name`."""
         return clients.admin(self, name)
 
-    def member_settings(self, name: str, index: int) -> MemberSettings:
-        """Settings of the group member of the thread `name`, the `index`-th of this client (from 1)."""
+    def member_settings(self, name: str, index: int | str) -> MemberSettings:
+        """Settings of the group member of the thread `name`, the `index`-th of this client (from 1), or its only "spark"."""
         return clients.member(self, name, index)
 
     def passed(self, *prefixes: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Seat:
         self._application, self._client_id, self._capacity = application, client_id, capacity
         leader = TopologyLeader(config, application.subtopologies, f"{client_id}-leader")
         self._tags = config.client_tags
-        self._member = GroupMember(config.member_settings(client_id, 1), leader, clock)
+        self._member = GroupMember(config.member_settings(client_id, STAGE), leader, clock)
         self._generation = -1
         self._releasing = False
         self.promised: frozenset[TaskId] = frozenset()

@@ -71,7 +71,7 @@ class HostedClients:
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
-            self.member = BorrowedMembership(config.member_settings(name, 1), work.loan, clock)
+            self.member = BorrowedMembership(config.member_settings(name, STAGE), work.loan, clock)
             closing.callback(self.member.close)
             self.member.confirm()
             transactional = name if config.exactly_once else None

@@ -95,6 +95,13 @@ def test_security_goes_to_every_client_and_to_the_group_member() -> None:
     assert (member.group_id, member.instance_id, member.session_timeout_ms) == ("words", "one-2", 12_000)
 
 
+def test_whoever_has_a_place_in_the_group_has_a_static_id_of_its_own() -> None:
+    words = config(group_instance_id="one")
+    assert [words.member_settings(NAME, place).instance_id for place in (1, 2, "spark")] == [
+        "one-1", "one-2", "one-spark",
+    ]  # fmt: skip
+
+
 def test_a_member_offers_every_protocol_or_only_those_up_to_upgrade_from() -> None:
     assert config().member_settings(NAME, 1).protocols == PROTOCOLS
     old = {from_: config(upgrade_from=from_).member_settings(NAME, 1).protocols for from_ in OLDER_PROTOCOLS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.groups import DescribedMember, GroupReader
 from milestones.common.kafka.membership import Loan, StaleGenerationError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
@@ -120,6 +121,13 @@ class Bench:
         """The next generation, and an attempt's next heartbeat is due."""
         self.loan = self.next_generation()
         self.clock.by_ms += self.config.heartbeat_interval_ms
+
+    def members(self) -> Sequence[DescribedMember]:
+        group = GroupReader({"bootstrap.servers": self.servers}, self.id, timeout_ms=10_000)
+        try:
+            return group.describe().members
+        finally:
+            group.close()
 
     def committed(self) -> int | None:
         return self.cluster.committed(self.id, [self.input]).get(self.input)
@@ -228,6 +236,12 @@ def test_a_generation_that_ends_amid_a_range_takes_what_isnt_committed_yet(bench
     assert b.committed() is None
     b.attempt(b.range(end))
     assert b.counts() == [1, 2, 3]
+
+
+def test_a_run_has_a_static_id_that_no_thread_of_an_instance_has(bench: Make) -> None:
+    b = bench(group_instance_id="one")
+    assert {member.instance_id for member in b.members()} == {"one-spark"}
+    assert b.attempt(b.range(b.send(*"abc"))).records == 3
 
 
 def test_an_attempt_that_begins_under_a_generation_that_is_over_fences_nobody(bench: Make) -> None:
