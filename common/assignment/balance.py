@@ -15,7 +15,7 @@ goes to the units that have got the fewest remainders yet, among equals to those
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,13 @@ class Dealer:
             for holder, capacity in capacities.items()
             for index in range(capacity)
         ]
+
+    def among(self, holders: Collection[str]) -> Dealer:
+        """One that goes on dealing to these only."""
+        part = Dealer({})
+        part._capacities = {holder: units for holder, units in self._capacities.items() if holder in holders}
+        part._units = [unit for unit in self._units if unit.holder in holders]
+        return part
 
     def deal_groups(self, groups: Sequence[Group], owner: Mapping[TaskId, str]) -> list[Shares]:
         """Shares of each group; `owner` says who has, or can best have, a task already."""

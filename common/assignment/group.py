@@ -22,12 +22,13 @@ NOTHING: Lag = (2, 0)
 
 @dataclass(frozen=True)
 class Process:
-    """An instance: its members share a state directory."""
+    """An instance: its members share a state directory. `keeps_copies`: it can have standbys and warm-ups."""
 
     name: str
     members: tuple[str, ...]
     capacity: int
     tags: Mapping[str, str]
+    keeps_copies: bool = True
 
 
 def owners(members: Members, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
@@ -50,7 +51,7 @@ class Processes:
     """*Owns*: tables made once from the members.
 
     `owner` is the member that runs a task, `home` its process; `heir` is who was promised a task that nobody runs,
-    `next_home` its process; `opened` has, by task, the members with a standby of it open, by process.
+    `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened` has, by task, the members with a standby of it open, by process.
     """
 
     def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:
@@ -59,9 +60,16 @@ class Processes:
         for name in sorted(members):
             grouped[members[name].process_id].append(name)
         self.all = {
-            id: Process(id, tuple(names), sum(members[n].capacity for n in names), members[names[0]].client_tags)
+            id: Process(
+                id,
+                tuple(names),
+                sum(members[n].capacity for n in names),
+                members[names[0]].client_tags,
+                all(members[n].keeps_copies for n in names),
+            )
             for id, names in sorted(grouped.items())
         }
+        self.keepers = frozenset(id for id, process in self.all.items() if process.keeps_copies)
         self.capacities = {id: process.capacity for id, process in self.all.items()}
         self.owner = owners(members, plan.tasks)
         self.home = {task: members[name].process_id for task, name in self.owner.items()}

@@ -4,7 +4,8 @@
 
 *How*
 1. `balanced`: where everything should be, as if state weighed nothing.
-2. Where that is a process that isn't caught up, the task stays with, or goes to, one that is; else with least lag.
+2. Where that is a process that isn't caught up, the task stays with, or goes to, one that is; else with least lag. One
+   that can't warm up (a run on Spark) gets its tasks at once.
 3. The same for standbys: one that is caught up stays until the one that is to replace it is.
 4. What waits in 2 and 3 warms up where it should be, as many at a time as the rules allow: first what is open already.
 
@@ -70,6 +71,8 @@ def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskI
     choices: dict[TaskId, list[str]] = {}
     for task in sorted(plan.stateful):
         goal, home = target[task], processes.home.get(task)
+        if goal not in processes.keepers:
+            continue  # it can't warm up: it gets the task at once, or never
         if goal == home or processes.caught_up(task, goal):
             lagging = goal == home and not processes.caught_up(task, goal)
             others = [id for id in processes.all if processes.caught_up(task, id)] if lagging else []

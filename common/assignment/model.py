@@ -22,6 +22,10 @@ MIN_VERSION = 1
 """The oldest version that this code still understands, and writes for a group in which somebody knows no newer one."""
 
 
+SPARK = "spark"
+"""The stage of a run on Spark: a member that works with tasks, but has no place where their state stays open."""
+
+
 class UserDataError(ValueError):
     """User data of a member that can't be understood: says why, and what to do."""
 
@@ -61,6 +65,11 @@ class Subscription:
     endpoint: str | None = None
     shutdown: str | None = None
     profile: str | None = None
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether it can have standbys and warm-ups."""
+        return self.stage != SPARK
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Where standbys should be, once all that moves has moved.
 
-*Guarantees*: `num_standby_replicas` for each stateful task, as far as there are other processes; as different as can
+*Guarantees*: `num_standby_replicas` for each stateful task, as far as there are other processes that keep copies; as different as can
 be in `rack_aware_assignment_tags` from the task's other copies (KIP-708); where that is equal, each process gets its
 share by capacity, as far as exchanging one copy for another helps. A standby stays where it is unless that makes one of
 the two better. The same input gives the same answer, and so does the answer.
@@ -27,18 +27,19 @@ def wanted_standbys(
     processes: Processes, plan: TaskPlan, rules: Rules, target: Mapping[TaskId, str], dealer: Dealer
 ) -> dict[TaskId, list[str]]:
     """The processes with a standby of each stateful task; never the target itself."""
-    copies = min(rules.num_standby_replicas, len(processes.all) - 1)
-    if copies == 0:
-        return {}
+    keepers = processes.keepers
     tasks = sorted(plan.stateful)
+    copies = {task: min(rules.num_standby_replicas, len(keepers - {target[task]})) for task in tasks}
+    if not any(copies.values()):
+        return {}
     # A warm-up becomes the active task.
     held = Counter(id for task in tasks for id in processes.opened.get(task, ()) if id != target[task])
     dealer.next_kind()
-    search = _Search(processes, rules, target, dealer.deal(copies * len(tasks), held))
+    search = _Search(processes, rules, target, dealer.among(keepers).deal(sum(copies.values()), held))
     for task in tasks:
-        search.keep(task, copies)
+        search.keep(task, copies[task])
     for task in tasks:
-        search.fill(task, copies)
+        search.fill(task, copies[task])
     while search.spread(tasks) or search.balance():
         pass
     return search.found
@@ -57,13 +58,15 @@ class _Search:
         }
         kinds = set(self._places.values())
         self._equal = {one: {other: equal_tags(one, other) for other in kinds} for one in kinds}
-        self._loads = dict.fromkeys(processes.all, 0)
+        self._loads = {id: 0 for id in processes.all if id in processes.keepers}
         self.found: dict[TaskId, list[str]] = {}
 
     def keep(self, task: TaskId, copies: int) -> None:
         """What is open stays, the most different ones first if there are too many."""
         self.found[task] = []
-        opened = [id for id in sorted(self._processes.opened.get(task, ())) if id != self._target[task]]
+        opened = [
+            id for id in sorted(self._processes.opened.get(task, ())) if id in self._loads and id != self._target[task]
+        ]
         while opened and len(self.found[task]) < copies:
             alike = self._alike(task)
             best = min(opened, key=lambda id: (alike[self._places[id]], self._loads[id] >= self._shares[id], id))
@@ -73,7 +76,7 @@ class _Search:
     def fill(self, task: TaskId, copies: int) -> None:
         if len(self.found[task]) == copies:
             return
-        distance = {id: self._distance(task, id) for id in self._processes.all}
+        distance = {id: self._distance(task, id) for id in self._loads}
         while len(self.found[task]) < copies:
             self._add(task, self._best(task, distance))
 
@@ -87,9 +90,9 @@ class _Search:
                 alike = self._alike(task, without=old)
                 now = alike[self._places[old]]
                 taken = self._copies(task)
-                if any(alike[place] < now and id not in taken for id, place in self._places.items()):
+                if any(alike[self._places[id]] < now and id not in taken for id in self._loads):
                     self._remove(task, old)
-                    distance = {id: self._distance(task, id) for id in self._processes.all}
+                    distance = {id: self._distance(task, id) for id in self._loads}
                     self._add(task, self._best(task, distance))
                     improved = True
         return improved

@@ -121,7 +121,8 @@ class StreamsConfig(Keys):
         return clients.admin(self, name)
 
     def member_settings(self, name: str, index: int | str) -> MemberSettings:
-        """Settings of the group member of the thread `name`, the `index`-th of this client (from 1), or its only "spark"."""
+        """Settings of the group member of the thread `name`, the `index`-th of this client (from 1), or of its
+        "spark" run."""
         return clients.member(self, name, index)
 
     def passed(self, *prefixes: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from milestones.application import Application
 from milestones.baseline.clients import initialise
+from milestones.common.assignment.model import SPARK
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
@@ -47,7 +48,7 @@ from milestones.snapshots import snapshot_source
 
 log = logging.getLogger(__name__)
 
-STAGE = "spark"
+STAGE = SPARK
 """What manifests and subscriptions say where others name their stage."""
 
 LOCK_PATIENCE_MS = 2_000

@@ -36,8 +36,8 @@ def plan_of(sizes: Iterable[int], stateful: Iterable[int] = (), fingerprint: str
 def member(
     process: str = "p", capacity: int = 1, active: frozenset[TaskId] = frozenset(), **other: object
 ) -> Subscription:
-    what = {"topics": (), "fingerprint": "same", **other}
-    return Subscription(process_id=process, stage="baseline", capacity=capacity, active=active, **what)  # type: ignore[arg-type]
+    what = {"topics": (), "fingerprint": "same", "stage": "baseline", **other}
+    return Subscription(process_id=process, capacity=capacity, active=active, **what)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -49,6 +49,7 @@ class Member:
     opened: frozenset[TaskId] = frozenset()
     warming: frozenset[TaskId] = frozenset()
     promised: frozenset[TaskId] = frozenset()
+    stage: str = "baseline"
 
 
 class Cluster:
@@ -65,8 +66,10 @@ class Cluster:
 
     # ---- what happens to it ----
 
-    def join(self, name: str, process: str, capacity: int = 1, tags: Mapping[str, str] | None = None) -> None:
-        self.members[name] = Member(process, capacity, tags or {})
+    def join(
+        self, name: str, process: str, capacity: int = 1, tags: Mapping[str, str] | None = None, stage: str = "baseline"
+    ) -> None:
+        self.members[name] = Member(process, capacity, tags or {}, stage=stage)
 
     def drop(self, name: str) -> None:
         """Killed: what it ran keeps its last position, if it had one."""
@@ -115,6 +118,7 @@ class Cluster:
                 positions=positions,
                 client_tags=m.tags,
                 promised=m.promised,
+                stage=m.stage,
             )
         return found
 
@@ -195,13 +199,17 @@ def check_round(members: Mapping[str, Subscription], cluster: Cluster, result: M
         for task in a.standby | a.warmup:
             assert process not in copies[task], f"{task} is twice on {process}"
             copies[task].add(process)
-    wanted = min(rules.num_standby_replicas, len({m.process_id for m in members.values()}) - 1)
+    keepers = {m.process_id for m in members.values() if m.keeps_copies}
+    elsewhere = {m.process_id for m in members.values()} - keepers
+    assert not elsewhere & set().union(*copies.values()), "a copy is where none can be kept"
+    wanted = min(rules.num_standby_replicas, max(0, len(keepers) - 1))
+    most = min(rules.num_standby_replicas, len(keepers)) if elsewhere else wanted
     for task in plan.stateful:
         running = {members[name].process_id for name, a in result.items() if task in a.active}
         assert not running & copies[task], f"a copy of {task} is where it runs"
         assert len(copies[task]) >= wanted, f"{task} has {len(copies[task])} standbys"
         held = 0 if running else 1  # what the new owner keeps open until the old one has released it
-        extra += max(0, len(copies[task]) - wanted - held)
+        extra += max(0, len(copies[task]) - most - held)
     _check_members(members, plan, result)
     if cluster.assignor == "high_availability":
         assert extra <= rules.max_warmup_replicas, f"{extra} warm-ups"
@@ -227,7 +235,7 @@ def _check_caught_up(members: Mapping[str, Subscription], cluster: Cluster, resu
     processes = {m.process_id for m in members.values()}
     for name, a in result.items():
         process = members[name].process_id
-        for task in a.active & cluster.ends.keys():
+        for task in a.active & cluster.ends.keys() if members[name].keeps_copies else ():
             caught = cluster.caught_up(task)
             assert not caught or process in caught, f"{task} runs on {process}, but caught up are {caught}"
             lags = {p: cluster.ends[task] - cluster.disk[p].get(task, 0) for p in processes}

@@ -12,15 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Rules
 from tests.common.assignment.cluster import Cluster, check_balance, plan_of
 
 ZONES = "abc"
+SPARK_FROM = 100
 MANY_ROUNDS = 2_000
 
 
 @dataclass(frozen=True)
 class Joins:
+    """`process`: those from `SPARK_FROM` on are runs on Spark."""
+
     process: int
     capacity: int
 
@@ -51,6 +55,7 @@ def joins(processes: int) -> st.SearchStrategy[Joins]:
     return st.builds(Joins, st.integers(0, processes - 1), st.one_of(st.just(1), st.integers(1, 8)))
 
 
+SPARK_JOINS = st.builds(Joins, st.integers(SPARK_FROM, SPARK_FROM + 1), st.integers(1, 8))
 EVENTS = st.one_of(
     joins(8),
     st.builds(Drops, st.integers(0, 60)),
@@ -78,7 +83,8 @@ def cluster_of(subs: list[tuple[int, bool]], rules: Rules, end: int) -> Cluster:
 
 def join(cluster: Cluster, number: int, event: Joins) -> None:
     tags = {"zone": ZONES[event.process % 3], "rack": str(event.process % 2)}
-    cluster.join(f"m{number:02}", f"p{event.process:02}", event.capacity, tags)
+    stage = SPARK if event.process >= SPARK_FROM else "baseline"
+    cluster.join(f"m{number:02}", f"p{event.process:02}", event.capacity, tags, stage)
 
 
 def play(cluster: Cluster, first: list[Joins], events: list[object]) -> None:
@@ -125,6 +131,13 @@ def settle(cluster: Cluster, records: int, *, one_by_one: bool) -> None:
 @settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 @given(SMALL, RULES, END, st.lists(joins(4), min_size=1, max_size=6), st.lists(EVENTS, max_size=8))
 def test_small_groups_keep_every_promise_through_joins_and_drops(subs, rules, end, first, events):
+    play(cluster_of(subs, rules, end), first, events)
+
+
+@settings(max_examples=120, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+@given(SMALL, RULES, END, st.lists(st.one_of(joins(4), SPARK_JOINS), min_size=1, max_size=6),
+       st.lists(st.one_of(EVENTS, SPARK_JOINS), max_size=8))  # fmt: skip
+def test_groups_with_runs_on_spark_keep_every_promise_through_joins_and_drops(subs, rules, end, first, events):
     play(cluster_of(subs, rules, end), first, events)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from milestones.common.assignment.handover import assign
+from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Rules
 from milestones.common.records import TaskId
 from tests.common.assignment.cluster import Cluster, check_balance, member, plan_of
@@ -46,6 +47,35 @@ def test_a_new_instance_warms_up_before_it_gets_a_task_and_the_old_one_goes_on_m
     assert cluster.members["b"].promised == {warming}
     cluster.rebalance()
     assert cluster.members["b"].active == {warming}
+
+
+def test_a_run_on_spark_gets_its_share_at_once_as_it_cant_warm_up() -> None:
+    cluster = cluster_of(4, a="a")
+    cluster.join("s", "s", stage=SPARK)
+    cluster.rebalance()
+    assert cluster.members["s"].warming == frozenset()
+    assert len(cluster.members["s"].promised) == 2
+    cluster.rebalance()
+    assert len(cluster.members["s"].active) == 2
+
+
+def test_what_a_run_on_spark_has_goes_to_an_instance_when_that_has_caught_up() -> None:
+    cluster = cluster_of(8, a="a")
+    cluster.join("s", "s", capacity=3, stage=SPARK)
+    settle(cluster)
+    cluster.join("b", "b", capacity=4)
+    cluster.rebalance()
+    assert cluster.members["b"].warming
+    settle(cluster)
+    assert [len(m.active) for m in cluster.members.values()] == [1, 3, 4]
+
+
+def test_standbys_are_where_they_can_be_kept() -> None:
+    cluster = cluster_of(6, Rules(num_standby_replicas=1), a="a", b="b")
+    cluster.join("s", "s", capacity=2, stage=SPARK)
+    settle(cluster)
+    copies = {name: len(m.opened) for name, m in cluster.members.items()}
+    assert copies == {"a": 3, "b": 3, "s": 0}
 
 
 def test_no_more_tasks_warm_up_at_a_time_than_max_warmup_replicas() -> None:
