@@ -29,7 +29,8 @@ class RunState(enum.Enum):
 class Round:
     """One Spark job: the tasks of some sub-topologies over a range each.
 
-    `records`: committed by it; `restored`: changelog records read for it; `planned`: offsets that its ranges had;
+    `records`: committed by it; `dropped`: records that it skipped, and outputs that it went on without;
+    `punctuations` that it called; `restored`: changelog records read for it; `planned`: offsets that its ranges had;
     `stale`: tasks that the group's next generation took before they were done; `error`: why Spark gave it up.
     """
 
@@ -41,6 +42,8 @@ class Round:
     records: int = 0
     restored: int = 0
     commits: int = 0
+    dropped: int = 0
+    punctuations: int = 0
     stale: int = 0
     error: str | None = None
 
@@ -54,7 +57,8 @@ class Progress:
     """The whole run so far. `rounds`: the last `KEPT` of them, oldest first.
 
     `tasks`: those that the group gave to this run; `elsewhere`: those that other members of the group have. `lag`:
-    offsets that were left to read when it was looked at last. `generations` of the group that it has seen.
+    offsets that were left to read when it was looked at last. `generations` of the group that it has seen. Counts are
+    of the Spark tasks that came to an end: what a lost one had committed isn't in them.
     """
 
     state: RunState = RunState.STARTING
@@ -68,6 +72,8 @@ class Progress:
     records: int = 0
     restored: int = 0
     commits: int = 0
+    dropped: int = 0
+    punctuations: int = 0
     lag: int = 0
 
     def after(self, done: Round) -> Progress:
@@ -79,6 +85,8 @@ class Progress:
             records=self.records + done.records,
             restored=self.restored + done.restored,
             commits=self.commits + done.commits,
+            dropped=self.dropped + done.dropped,
+            punctuations=self.punctuations + done.punctuations,
             lag=max(0, self.lag - done.records),
         )
 
@@ -91,6 +99,8 @@ def round_of(begun: Round, outcomes: Sequence[Outcome], seconds: float, error: s
         records=sum(outcome.records for outcome in outcomes),
         restored=sum(outcome.restored for outcome in outcomes),
         commits=sum(outcome.commits for outcome in outcomes),
+        dropped=sum(outcome.dropped for outcome in outcomes),
+        punctuations=sum(outcome.punctuations for outcome in outcomes),
         stale=sum(outcome.fate is not Fate.DONE for outcome in outcomes),
         error=error,
     )

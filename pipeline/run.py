@@ -65,7 +65,8 @@ class SparkRun:
         return self._driver.error
 
     def metrics(self) -> Mapping[str, float]:
-        """The numbers of `progress`, and the records per second of the last job that had any."""
+        """The numbers of `progress`, summed up over all Spark tasks under the names that they have in an instance, and
+        the records per second of the last job that had any."""
         progress = self.progress
         rates = [done.records_per_second for done in progress.rounds if done.records]
         return {
@@ -75,6 +76,8 @@ class SparkRun:
             "records-total": progress.records,
             "restored-records-total": progress.restored,
             "commits-total": progress.commits,
+            "dropped-records-total": progress.dropped,
+            "punctuate-total": progress.punctuations,
             "generations-total": progress.generations,
             "records-lag": progress.lag,
             "records-rate": rates[-1] if rates else 0.0,

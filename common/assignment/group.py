@@ -51,7 +51,8 @@ class Processes:
     """*Owns*: tables made once from the members.
 
     `owner` is the member that runs a task, `home` its process; `heir` is who was promised a task that nobody runs,
-    `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened` has, by task, the members with a standby of it open, by process.
+    `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened` has, by task, the
+    members with a standby of it open, by process.
     """
 
     def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:

@@ -107,6 +107,6 @@ def _run_once(
     finally:
         clients.close()
     return Outcome(
-        work.task, Fate.DONE, done.records, clients.restored.records, done.commits, rhythm=done.rhythm,
-        due_ms=done.due_ms,
+        work.task, Fate.DONE, done.records, clients.restored.records, done.commits, done.dropped, done.punctuations,
+        rhythm=done.rhythm, due_ms=done.due_ms,
     )  # fmt: skip

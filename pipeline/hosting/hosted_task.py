@@ -53,6 +53,8 @@ class Done:
 
     records: int = 0
     commits: int = 0
+    dropped: int = 0
+    punctuations: int = 0
     rhythm: Rhythm | None = None
     due_ms: int | None = None
 
@@ -85,7 +87,7 @@ class HostedTask:
             self._restore(task, committed)
             self._start(task, committed)
             self._work_off(task)
-            done = Done(self.records, self._commits, task.rhythm(), task.next_punctuation_ms())
+            done = self._done(task)
         except StateCorruptError as error:
             if error.store is not None:
                 task.set_aside(error.store, error)  # the next attempt restores it
@@ -93,6 +95,11 @@ class HostedTask:
         finally:
             task.close()
         return done
+
+    def _done(self, task: Task) -> Done:
+        dropped = task.dropped_records + self._collection.dropped[task.id]
+        punctuations = task.work.punctuated
+        return Done(self.records, self._commits, dropped, punctuations, task.rhythm(), task.next_punctuation_ms())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether there is anything to read, or a partition that nothing was ever committed of."""

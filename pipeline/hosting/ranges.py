@@ -52,7 +52,8 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a range. Counts are of this attempt only.
+    """What became of a range. Counts are of this attempt only; `dropped`: records that it skipped (null key, late, a
+    handler's decision), and outputs that it went on without; `punctuations` that it called.
 
     `rhythm`: None when nothing is known of it: the task didn't run, as all was committed already. `due_ms`: when a
     wall-clock punctuation is due next (ms since the epoch), None without any. `error` and `exit_code` go with FAILED.
@@ -64,6 +65,8 @@ class Outcome:
     records: int = 0
     restored: int = 0
     commits: int = 0
+    dropped: int = 0
+    punctuations: int = 0
     seconds: float = 0.0
     rhythm: Rhythm | None = None
     due_ms: int | None = None

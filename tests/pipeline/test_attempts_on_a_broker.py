@@ -368,6 +368,12 @@ def test_an_error_of_the_users_code_is_told_and_nothing_of_the_record_is_committ
     assert b.counts() in ([], [1])
 
 
+def test_what_a_handler_skips_is_told(bench: Make) -> None:
+    b = bench(processing_exception_handler="log_and_continue")
+    done = b.attempt(b.range(b.send("a", "poison", "b")))
+    assert (done.fate, done.records, done.dropped, b.counts()) == (Fate.DONE, 3, 1, [1, 2])
+
+
 def test_where_latest_begins_is_settled_by_the_first_range(bench: Make) -> None:
     b = bench(auto_offset_reset="latest")
     end = b.send(*"abc")

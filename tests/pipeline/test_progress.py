@@ -11,9 +11,14 @@ A = TaskId(0, 0)
 
 def test_a_round_adds_up_what_its_tasks_did() -> None:
     begun = Round(1, (0,), 2, 100, 0.0)
-    outcomes = [Outcome(A, Fate.DONE, 60, 5, 2), Outcome(A, Fate.STALE, 0), Outcome(A, Fate.DONE, 30, 0, 1)]
+    outcomes = [
+        Outcome(A, Fate.DONE, 60, 5, 2, dropped=4, punctuations=1),
+        Outcome(A, Fate.STALE, 0),
+        Outcome(A, Fate.DONE, 30, 0, 1),
+    ]
     done = round_of(begun, outcomes, 3.0, None)
     assert (done.records, done.restored, done.commits, done.stale) == (90, 5, 3, 1)
+    assert (done.dropped, done.punctuations) == (4, 1)
     assert done.records_per_second == 30
 
 

@@ -13,6 +13,7 @@ from milestones.pipeline import run_on_spark
 from milestones.pipeline.backfill import archive_inputs, backfill
 from milestones.pipeline.driving.driver import Driver
 from milestones.pipeline.driving.jobs import reason_in
+from milestones.pipeline.progress import Round
 
 HERE: dict[str, Any] = {"application_id": "a", "bootstrap_servers": "b:1"}
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]", defaultParallelism=2))
@@ -70,6 +71,14 @@ def test_commits_are_rarer_than_live_unless_told_otherwise(started: list[Driver]
     run_on_spark(topology(), SPARK, **HERE, commit_interval_ms=70)
     run_on_spark(topology(), SPARK, **HERE, processing_guarantee="exactly_once_v2", transaction_timeout_ms=1_000)
     assert [driver._config.commit_interval_ms for driver in started] == [2_000, 70, 250]
+
+
+def test_what_tasks_have_dropped_is_among_the_metrics_of_a_run(started: list[Driver]) -> None:
+    run = run_on_spark(topology(), SPARK, **HERE)
+    for number in (1, 2):
+        started[0].progress = run.progress.after(Round(number, (0,), 1, 10, 1.0, records=8, dropped=2, punctuations=1))
+    metrics = run.metrics()
+    assert (metrics["records-total"], metrics["dropped-records-total"], metrics["punctuate-total"]) == (16, 4, 2)
 
 
 def test_the_line_that_says_why_is_found_among_sparks_many() -> None:

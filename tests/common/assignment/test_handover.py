@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.assignment.handover import assign
+from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Placement
 from milestones.common.errors import ConfigError, MembershipError
 from milestones.common.records import TaskId
@@ -49,6 +50,13 @@ def test_who_is_to_get_a_task_keeps_its_standby_open_until_then() -> None:
     result = assign(members, plan, assignor=placing(active={"new": {A}}, standby={"old": {A}}))
     assert (result["new"].active, result["new"].standby) == (frozenset(), {A})
     assert (result["old"].active, result["old"].standby) == (frozenset(), {A})
+
+
+def test_a_run_on_spark_is_given_no_copies_whatever_an_assignor_says() -> None:
+    members = {"a": member("p1", active=both(A, B)), "s": member("p2", stage=SPARK)}
+    placement = placing(active={"a": {A, B}}, standby={"s": {A}}, warmup={"s": {B}})
+    result = assign(members, plan_of([2], {0}), assignor=placement)
+    assert (result["s"].standby, result["s"].warmup) == (frozenset(), frozenset())
 
 
 def test_of_two_claims_the_later_generation_holds() -> None:
