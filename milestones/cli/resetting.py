@@ -11,6 +11,7 @@ groups that can be seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from milestones.cli.settings import config_options, options_named, settings
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
+from milestones.common.state.places import spark_directories
 
 if TYPE_CHECKING:
     from milestones.application import Application
@@ -53,13 +55,13 @@ class Target:
 @dataclass(frozen=True)
 class Plan:
     """What a reset will do. `offsets`: per input partition the committed offset (None: there is none) and the new one.
-    `topics`: internal topics to delete. `state`: local directory to delete, None when there is none. `left_out`: why,
-    by topic that is called like an internal one and isn't deleted."""
+    `topics`: internal topics to delete. `state`: local directories to delete. `left_out`: why, by topic that is called
+    like an internal one and isn't deleted."""
 
     application_id: str
     offsets: dict[TopicPartition, tuple[int | None, int]]
     topics: list[str]
-    state: Path | None
+    state: list[Path]
     left_out: dict[str, str]
 
     def is_empty(self) -> bool:
@@ -113,14 +115,19 @@ def make_plan(
     external = {p for p in committed if p.topic in partitions and p.topic not in set(internal) - sources}
     external |= {TopicPartition(topic, number) for topic in inputs for number in range(partitions[topic])}
     new = cluster.offsets(sorted(external), target.text, target.timestamp_ms)
-    state = Path(config.state_dir).absolute() / application_id
     return Plan(
         application_id,
         {p: (committed.get(p), new[p]) for p in sorted(external)},
         [topic for topic in internal if topic not in left_out],
-        state if state.is_dir() and not keep else None,
+        [] if keep else _state_of(Path(config.state_dir).absolute(), application_id),
         left_out,
     )
+
+
+def _state_of(state_dir: Path, application_id: str) -> list[Path]:
+    """The state directories on this machine: an instance's, and those of Spark tasks."""
+    own = state_dir / application_id
+    return [path for path in (own, *sorted(spark_directories(state_dir, application_id))) if path.is_dir()]
 
 
 def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
@@ -134,9 +141,9 @@ def _refuse_members(cluster: ResetCluster, application_id: str) -> None:
 
 def execute(cluster: ResetCluster, plan: Plan) -> None:
     """Do what the plan says, in the order in which a failure does the least harm."""
-    if plan.state is not None:
-        _delete_state(plan.state)
-        err().print(f"deleted {plan.state}", highlight=False, soft_wrap=True)
+    _delete(plan.state)
+    for path in plan.state:
+        err().print(f"deleted {path}", highlight=False, soft_wrap=True)
     if plan.offsets:
         cluster.commit(plan.application_id, {partition: new for partition, (_, new) in plan.offsets.items()})
         err().print(
@@ -147,16 +154,17 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
         err().print(f"deleted {len(plan.topics)} internal topics", highlight=False, soft_wrap=True)
 
 
-def _delete_state(path: Path) -> None:
-    """Delete the directory while its lock is held, so that no instance is in it. `StateError` as `StateDirectory`."""
+def _delete(paths: list[Path]) -> None:
+    """Delete the directories while their locks are held, so that nobody is in them. `StateError` as `StateDirectory`:
+    then none was."""
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.disk import remove_tree
 
-    held = StateDirectory(path.parent, path.name)
-    try:
-        remove_tree(path)
-    finally:
-        held.close()
+    with ExitStack() as locked:
+        for path in paths:
+            locked.callback(StateDirectory(path.parent, path.name).close)
+        for path in paths:
+            remove_tree(path)
 
 
 def show(plan: Plan) -> None:
@@ -172,8 +180,8 @@ def show(plan: Plan) -> None:
         out().print(f"delete topic {topic}", highlight=False, markup=False, soft_wrap=True)
     for topic, why in plan.left_out.items():
         out().print(f"leave topic {topic}: {why}", highlight=False, markup=False, soft_wrap=True)
-    if plan.state is not None:
-        out().print(f"delete directory {plan.state}", highlight=False, markup=False, soft_wrap=True)
+    for path in plan.state:
+        out().print(f"delete directory {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _application(

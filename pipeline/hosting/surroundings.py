@@ -14,7 +14,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from milestones.baseline.clients import initialise
 from milestones.common.assignment.model import SPARK
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import StateLockedError
+from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
@@ -34,8 +34,10 @@ from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
+from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
+from milestones.common.state.places import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.topology import SubTopology
 from milestones.context import Exceptions, ThreadContext
@@ -172,7 +174,7 @@ def transactional_id(application_id: str, task: TaskId) -> str:
 
 def state_folder(config: StreamsConfig, task: TaskId) -> Path:
     """The task's state directory, one of its own: several processes run tasks side by side."""
-    return Path(config.state_dir) / f"{STAGE}-{config.application_id}" / str(task)
+    return spark_task_folder(config.state_dir, config.application_id, task)
 
 
 def stores_without_changelog(subtopology: SubTopology) -> list[StoreSpec]:
@@ -195,12 +197,30 @@ def _open_state(
                 f"task {task}: another attempt at it still has its state, and the stores {names} have no changelog to "
                 f"restore them from elsewhere; this attempt is made again ({error})"
             ) from error
-        scratch = tempfile.mkdtemp(prefix=f"{config.application_id}-{task}-")
-        closing.callback(shutil.rmtree, scratch, ignore_errors=True)
+        attempts = spark_attempts_folder(config.state_dir, config.application_id)
+        make_directory(attempts)
+        _sweep(attempts, config.application_id)
+        scratch = tempfile.mkdtemp(prefix=f"{task}-", dir=attempts)
+        closing.callback(_remove, Path(scratch))
         log.warning("task %s: an earlier attempt still has its state (%s); this one restores anew", task, error)
         directory = StateDirectory(scratch, config.application_id, clock)
     closing.callback(directory.close)
     return LocalState(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), STAGE)
+
+
+def _remove(scratch: Path) -> None:
+    """The folder above goes with the last one: it lies where another application's state might be."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    with suppress(OSError):
+        scratch.parent.rmdir()
+
+
+def _sweep(attempts: Path, application_id: str) -> None:
+    """Remove what attempts have left behind that were killed."""
+    for left in attempts.iterdir():
+        with suppress(StateError):
+            StateDirectory(left, application_id).close()  # nobody has it
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _locked(folder: Path, application_id: str, clock: Clock) -> StateDirectory:

@@ -21,6 +21,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.groups import committed_offsets
 from milestones.common.state.directory import StateDirectory
+from milestones.common.state.places import spark_directories, spark_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Topology
 from tests.milestones.fakes import counting
@@ -252,6 +253,26 @@ def test_a_running_application_is_not_reset(application: Application, capsys: py
         assert len(application.topics()) == 4
     finally:
         member.close()
+
+
+@pytest.mark.kafka
+def test_execute_deletes_the_state_of_spark_tasks_too_but_not_another_applications(application: Application) -> None:
+    tasks, other = spark_folder(application.state, application.id), f"spark-{application.id}"
+    StateDirectory(application.state, other).close()
+    for place in (tasks / "0_1", tasks / "attempts" / "0_1-x"):
+        StateDirectory(place, application.id).close()
+    assert application.reset("--execute") == 0
+    assert list(spark_directories(application.state, application.id)) == []
+    assert (application.state / other / "process").is_file()
+
+
+@pytest.mark.kafka
+def test_state_that_a_spark_task_holds_is_not_touched_nor_anything_else(application: Application) -> None:
+    held = StateDirectory(spark_folder(application.state, application.id) / "0_1", application.id)
+    assert application.reset("--execute") == StateLockedError.exit_code
+    held.close()
+    assert (application.state / application.id).is_dir()
+    assert len(list(spark_directories(application.state, application.id))) == 1
 
 
 @pytest.mark.kafka

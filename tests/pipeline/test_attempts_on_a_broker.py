@@ -23,6 +23,8 @@ from milestones.common.kafka.groups import DescribedMember, GroupReader
 from milestones.common.kafka.membership import Loan, StaleGenerationError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.places import spark_attempts_folder, spark_directories
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.attempt import attempt
 from milestones.pipeline.hosting.hosted_task import HostedTask
@@ -343,7 +345,18 @@ def test_an_attempt_whose_state_is_held_restores_anew(bench: Make) -> None:
     done = b.attempt(b.range(b.send("d")), first=False)
     holder.close()
     assert (done.records, done.restored, b.counts()) == (1, 3, [1, 2, 3, 4])
-    assert state_folder(b.config, TASK).is_dir()
+    assert [path.parent for path in spark_directories(b.config.state_dir, b.id)] == [state_folder(b.config, TASK)]
+
+
+def test_what_an_attempt_that_was_killed_has_left_on_the_disk_goes_with_the_next_one(bench: Make) -> None:
+    b = bench()
+    left = spark_attempts_folder(b.config.state_dir, b.id) / "0_0-killed"
+    StateDirectory(left, b.id).close()
+    end = b.send("a")
+    holder = b.clients(b.range(end))
+    b.attempt(b.range(end), first=False)
+    holder.close()
+    assert not left.exists()
 
 
 def test_an_attempt_waits_for_state_that_no_changelog_has_instead_of_beginning_without_it(bench: Make) -> None:

@@ -1,0 +1,41 @@
+"""Where Spark tasks keep state on a machine: each has a state directory of its own, as processes run them side by side.
+
+    <state_dir>/spark-<application_id>/
+        <task>/<application_id>/            a `StateDirectory`
+        attempts/<name>/<application_id>/   that of an attempt that found its task's taken; goes with the attempt
+
+*Guarantees*: only directories of this application are found, though another may be called `spark-<application_id>`.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from milestones.common.records import TaskId
+
+ATTEMPTS = "attempts"
+
+
+def spark_folder(state_dir: str | Path, application_id: str) -> Path:
+    """The folder of all Spark tasks of the application."""
+    return Path(state_dir) / f"spark-{application_id}"
+
+
+def spark_task_folder(state_dir: str | Path, application_id: str, task: TaskId) -> Path:
+    """The folder of one task."""
+    return spark_folder(state_dir, application_id) / str(task)
+
+
+def spark_attempts_folder(state_dir: str | Path, application_id: str) -> Path:
+    """The folder of the folders of single attempts."""
+    return spark_folder(state_dir, application_id) / ATTEMPTS
+
+
+def spark_directories(state_dir: str | Path, application_id: str) -> Iterator[Path]:
+    """All state directories of Spark tasks that lie there."""
+    folder = spark_folder(state_dir, application_id)
+    for above in (*folder.glob("*_*"), *(folder / ATTEMPTS).glob("*")):
+        if (above / application_id).is_dir():
+            yield above / application_id
