@@ -9,7 +9,7 @@ is read up to where their first open transaction begins, under exactly once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from milestones.common.kafka.membership import Loan
 from milestones.common.records import TaskId, TopicPartition
@@ -30,7 +30,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Wish:
-    """How a run wants its ranges. `limit`: records of all tasks together, None without limit. `punctuate`: tasks run
+    """How a run wants its ranges. `limit`: records of all tasks together, about, None without limit. `punctuate`: tasks run
     by the wall clock too, each for a first time even without input."""
 
     limit: int | None = None
@@ -41,7 +41,6 @@ def plan(
     tasks: Tasks, committed: Offsets, ends: Offsets, known: Mapping[TaskId, Known], loan: Loan, wish: Wish, now_ms: int
 ) -> list[TaskRange]:
     """The ranges of the tasks that have something left, largest first; `now_ms`: wall clock."""
-    limit = None if wish.limit is None else max(1, wish.limit // max(1, len(tasks)))
     found = []
     for task, partitions in sorted(tasks.items()):
         begins = {partition: committed[partition] for partition in partitions if partition in committed}
@@ -49,8 +48,16 @@ def plan(
         at = known.get(task)
         due = wish.punctuate and (at is None or (at.due_ms is not None and at.due_ms <= now_ms))
         if due or any(begins.get(partition, -1) < end for partition, end in own.items()):
-            found.append(TaskRange(task, begins, own, loan, limit, None if at is None else at.rhythm, anyway=due))
-    return sorted(found, key=lambda range_: -range_.size)
+            found.append(TaskRange(task, begins, own, loan, None, None if at is None else at.rhythm, anyway=due))
+    return sorted(_limited(found, wish.limit), key=lambda range_: -range_.size)
+
+
+def _limited(ranges: Sequence[TaskRange], most: int | None) -> Sequence[TaskRange]:
+    """Each gets its share of the records by what it has left, and at least one."""
+    total = sum(range_.size for range_ in ranges)
+    if most is None or total <= most:
+        return ranges
+    return [replace(range_, limit=max(1, most * range_.size // total)) for range_ in ranges]
 
 
 def capped(ends: Offsets, caps: Offsets) -> dict[TopicPartition, int]:

@@ -46,10 +46,16 @@ def test_what_others_have_committed_beyond_a_batchs_end_isnt_read_again() -> Non
     assert made[B].ends == {B0: 3, B1: 8}
 
 
-def test_a_limit_is_shared_by_the_tasks() -> None:
-    made = ranges({A0: 0, B0: 0, B1: 0}, {A0: 500, B0: 500, B1: 500}, wish=Wish(limit=100))
-    assert {task: range_.limit for task, range_ in made.items()} == {A: 50, B: 50}
-    assert ranges({}, {A0: 1, B0: 1, B1: 1}, wish=Wish(limit=1))[A].limit == 1
+def limits(left_of_a: int, left_of_b: int, most: int) -> dict[TaskId, int | None]:
+    made = ranges({A0: 0, B0: 0, B1: 0}, {A0: left_of_a, B0: left_of_b, B1: 0}, wish=Wish(limit=most))
+    return {task: range_.limit for task, range_ in made.items()}
+
+
+def test_a_limit_is_shared_by_what_the_tasks_have_left() -> None:
+    assert limits(500, 1_500, 100) == {A: 25, B: 75}
+    assert limits(0, 1_500, 100) == {B: 100}
+    assert limits(1, 1_500, 100) == {A: 1, B: 99}
+    assert limits(50, 50, 100) == {A: None, B: None}
 
 
 def test_with_punctuations_a_task_runs_for_a_first_time_and_when_one_is_due() -> None:
