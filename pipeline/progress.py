@@ -17,10 +17,11 @@ KEPT = 100
 
 
 class RunState(enum.Enum):
-    """Where a run is in its life."""
+    """Where a run is in its life. COMPLETE: a batch has come to its end. STOPPED: the run was asked to end."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
 

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.records import TopicPartition
-from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.bounded import BoundedConsumer
 
 BATCH = 10_000
 SILENCE_S = 60.0

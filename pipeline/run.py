@@ -23,10 +23,10 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.pipeline.driving.driver import Driver, Pace
-from milestones.pipeline.driving.jobs import Jobs
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.order import levels
 from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.driving.spark_thread import SparkThread
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.hosting.surroundings import stores_without_changelog
 from milestones.pipeline.progress import Progress, RunState
@@ -171,7 +171,7 @@ def _driver(
         clock,
         seat=partial(Seat, config, application, client_id, max(1, context.defaultParallelism), clock),
         view=partial(KafkaView, config, application, client_id, batch=pace.batch),
-        jobs=partial(Jobs, context, payload, client_id),
+        spark=partial(SparkThread, context, payload, client_id),
     )
 
 

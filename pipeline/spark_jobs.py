@@ -13,10 +13,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from milestones.common.errors import MilestonesError
-from milestones.pipeline.driving.jobs import SparkJobError, reason_in
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class SparkJobError(MilestonesError):
+    """Spark gave a job up: each attempt at one of its tasks failed."""
 
 
 def context_of(spark: SparkSession) -> SparkContext:
@@ -41,3 +44,11 @@ def run_each(context: SparkContext, function: Callable[[T], R], items: Sequence[
         raise SparkJobError(f"{title}: {reason_in(error)}") from error
     finally:
         context.setJobDescription("")
+
+
+def reason_in(error: BaseException) -> str:
+    """The line that says why, of Spark's many."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "Caused by", "Driver stack"))]
+    named = [line for line in python if "Error" in line or "Exception" in line or "lost" in line]
+    return (named or python or lines or [type(error).__name__])[-1][:1000]

@@ -38,9 +38,8 @@ from milestones.pipeline.audit.planning import plan_audit
 from milestones.pipeline.audit.report import Audited, AuditReport
 from milestones.pipeline.audit.rows import ACTUAL_SQL, FOLDED_SQL, Kind, Problem
 from milestones.pipeline.audit.texts import Texts
-from milestones.pipeline.driving.jobs import SparkJobError, reason_in
 from milestones.pipeline.hosting.payload import Payload, pack
-from milestones.pipeline.spark_jobs import context_of
+from milestones.pipeline.spark_jobs import SparkJobError, context_of, reason_in
 
 SHUFFLED = 250_000
 """Records in one partition of a shuffle, about."""

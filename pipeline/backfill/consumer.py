@@ -13,7 +13,7 @@ from typing import Any
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import TopicPartition
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, ArchiveError
-from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.records import StoredRecord
 
 

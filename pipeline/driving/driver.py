@@ -32,11 +32,11 @@ from milestones.common.kafka.failures import is_passing
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId
 from milestones.housekeeper import WATCH_INTERVAL_MS
-from milestones.pipeline.driving.jobs import Begin, Finished, Jobs
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.losses import Losses
 from milestones.pipeline.driving.planning import Known, Wish, plan
 from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.driving.spark_thread import Begin, Finished, SparkThread
 from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
 from milestones.pipeline.progress import Progress, Round, RunState, round_of
 
@@ -107,16 +107,17 @@ class Driver(threading.Thread):
         *,
         seat: Callable[[], Seat],
         view: Callable[[], KafkaView],
-        jobs: Callable[[Mailbox[Finished]], Jobs],
+        spark: Callable[[Mailbox[Finished]], SparkThread],
     ) -> None:
         """`seat` and `view` are made in the thread, which so becomes their owner."""
         super().__init__(name=f"{config.application_id}-spark-driver", daemon=True)
         self._config, self._levels, self._pace, self._clock = config, levels, pace, clock
         self._make_seat, self._make_view = seat, view
         self._done: Mailbox[Finished] = Mailbox(1, f"{self.name} finished jobs")
-        self._jobs = jobs(self._done)
+        self._spark = spark(self._done)
         self._known: dict[TaskId, Known] = {}
         self._had: set[TaskId] = set()
+        self._complete = False
         self._running: Running | None = None
         self._level, self._worked, self._pass_ms = 0, False, 0
         self._purged_ms = self._watched_ms = -math.inf
@@ -137,13 +138,13 @@ class Driver(threading.Thread):
             self._view, self._seat = self._make_view(), self._make_seat()
             self._view.prepare()
             self._seat.start()
-            self._jobs.start()
+            self._spark.start()
             try:
                 while not self.run_once(self._clock.monotonic_ms()):
                     self._done.wait(LOOK_MS)
             finally:
                 self._close()
-            state = RunState.STOPPED
+            state = RunState.COMPLETE if self._complete else RunState.STOPPED
         except BaseException as error:
             log.error("%s ends: %s", self.name, error)
             self.error = error
@@ -153,9 +154,9 @@ class Driver(threading.Thread):
     def _close(self) -> None:
         """Attempts may be left, of a job that runs or of one that was lost: killed, they may still write for a while.
         Under at least once nothing fences them, so the group isn't told: it finds out once the session is over."""
-        self._jobs.close()
+        self._spark.close()
         if self._running is not None:
-            self._jobs.cancel()
+            self._spark.cancel()
             self._done.wait(LAST_JOB_MS)
         over = self._running is None and not self._in_doubt(self._clock.monotonic_ms())
         self._seat.close(leave=over or self._config.exactly_once)
@@ -197,7 +198,7 @@ class Driver(threading.Thread):
             self._seat.ask_for_generation("this run is to stop")
         elif self._asked_to_stop.is_set() and not running.killed and now_ms >= running.doomed_ms + KILL_MS:
             running.killed = True
-            self._jobs.cancel()
+            self._spark.cancel()
 
     @staticmethod
     def _no_hurry(running: Running) -> None:
@@ -262,7 +263,7 @@ class Driver(threading.Thread):
         worked, interval_ms = self._worked, self._pace.interval_ms
         self._level, self._worked = 0, False
         self._pass_ms = now_ms if interval_ms is None else max(now_ms, self._pass_ms + interval_ms)
-        complete = self._pace.batch and not worked and not self._seat.promised
+        self._complete = complete = self._pace.batch and not worked and not self._seat.promised
         if complete or now_ms - self._purged_ms >= self._config.repartition_purge_interval_ms:
             self._purged_ms = now_ms
             self._view.purge(self._seat.tasks)
@@ -292,7 +293,7 @@ class Driver(threading.Thread):
         self._seat.busy = frozenset(range_.task for range_ in ranges)
         self._running = Running(Round(number, level, len(ranges), planned, 0.0), ranges, now_ms)
         self.progress = replace(self.progress, lag=planned)
-        self._jobs.begin(Begin(number, ranges, title))
+        self._spark.begin(Begin(number, ranges, title))
 
     def _finished(self, finished: Finished, now_ms: int) -> None:
         running, error = self._running, finished.error

@@ -30,8 +30,8 @@ class Known:
 
 @dataclass(frozen=True)
 class Wish:
-    """How a run wants its ranges. `limit`: records of all tasks together, about, None without limit. `punctuate`: tasks run
-    by the wall clock too, each for a first time even without input."""
+    """How a run wants its ranges. `limit`: records of all tasks together, about, None without limit. `punctuate`: tasks
+    run by the wall clock too, each for a first time even without input."""
 
     limit: int | None = None
     punctuate: bool = False

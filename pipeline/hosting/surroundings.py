@@ -44,7 +44,7 @@ from milestones.context import Exceptions, ThreadContext
 from milestones.housekeeper import AskBounds, Purge, Request, bounds_of
 from milestones.instance import rocks_settings
 from milestones.listeners import Listeners, StateRestoreListener
-from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
 from milestones.snapshots import snapshot_source
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from milestones.common.errors import MilestonesError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
-from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.source.offsets import Json, as_json, behind, limited, of_json
 from milestones.pipeline.source.options import EARLIEST, LATEST, ReadOptions, Start
 

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message
 
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import TopicPartition
-from milestones.pipeline.hosting.bounded import BoundedConsumer
+from milestones.pipeline.bounded import BoundedConsumer
 from tests.common.kafka.test_consumers import OTHER, SETTINGS, Scripted, record, told
 
 IN = TopicPartition("in", 0)

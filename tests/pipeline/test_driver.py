@@ -15,9 +15,10 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Driver, Pace, TaskFailedError
-from milestones.pipeline.driving.jobs import Begin, Finished, SparkJobError
 from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
+from milestones.pipeline.driving.spark_thread import Begin, Finished
 from milestones.pipeline.hosting.ranges import Fate, Outcome, Rhythm, TaskRange
+from milestones.pipeline.spark_jobs import SparkJobError
 
 FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
 IN, BETWEEN = TopicPartition("in", 0), TopicPartition("between", 0)
@@ -100,7 +101,7 @@ class FakeKafka:
     def close(self) -> None: ...
 
 
-class FakeJobs:
+class FakeSpark:
     """Takes orders; the test says how they end."""
 
     def __init__(self, done: Mailbox[Finished]) -> None:
@@ -126,7 +127,7 @@ class Bench:
 
     def __init__(self, pace: Pace, **settings: Any) -> None:
         self.clock, self.kafka, self.seat = StepClock(), FakeKafka(), FakeSeat()
-        self.jobs: FakeJobs
+        self.spark: FakeSpark
         self.kafka.caps = Caps(()) if pace.batch else None
         config = StreamsConfig(
             application_id="a", bootstrap_servers="b:1", session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1_000,
@@ -136,13 +137,13 @@ class Bench:
             config, ((0,), (1,)), pace, self.clock,
             seat=lambda: self.seat,  # type: ignore[arg-type, return-value]
             view=lambda: self.kafka,  # type: ignore[arg-type, return-value]
-            jobs=self._make_jobs,  # type: ignore[arg-type]
+            spark=self._make_spark,  # type: ignore[arg-type]
         )  # fmt: skip
         self.driver._view, self.driver._seat = self.kafka, self.seat  # type: ignore[assignment]
 
-    def _make_jobs(self, done: Mailbox[Finished]) -> FakeJobs:
-        self.jobs = FakeJobs(done)
-        return self.jobs
+    def _make_spark(self, done: Mailbox[Finished]) -> FakeSpark:
+        self.spark = FakeSpark(done)
+        return self.spark
 
     def step(self, ms: int = 0) -> bool:
         self.clock.advance(ms)
@@ -150,7 +151,7 @@ class Bench:
 
     @property
     def ranges(self) -> Sequence[TaskRange]:
-        return self.jobs.orders[-1].ranges
+        return self.spark.orders[-1].ranges
 
     def work(self, *, fate: Fate = Fate.DONE, produces: int = 0, **more: Any) -> None:
         """The job that runs ends; what it has done is committed, and it has written so much for the second level."""
@@ -161,11 +162,11 @@ class Bench:
                 self.kafka.offsets.update(range_.ends)
             outcomes.append(Outcome(range_.task, fate, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
         self.kafka.written[BETWEEN] += produces
-        self.jobs.done.try_put(Finished(len(self.jobs.orders), outcomes))
+        self.spark.done.try_put(Finished(len(self.spark.orders), outcomes))
 
     def fails(self) -> None:
         error = SparkJobError("executor lost")
-        self.jobs.done.try_put(Finished(len(self.jobs.orders), error=error))
+        self.spark.done.try_put(Finished(len(self.spark.orders), error=error))
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ def test_a_batch_ends_though_others_go_on_writing_to_all_its_topics(batch: Bench
 def test_a_batch_with_nothing_to_do_begins_no_job() -> None:
     bench = Bench(Pace(None))
     assert bench.step()
-    assert bench.jobs.orders == []
+    assert bench.spark.orders == []
 
 
 def test_a_batch_waits_for_tasks_that_it_was_promised(batch: Bench) -> None:
@@ -224,11 +225,11 @@ def test_what_a_generation_took_is_planned_again_under_the_next(batch: Bench) ->
     batch.seat.wanted = "somebody came"
     batch.step()
     assert batch.seat.claimed == [frozenset({FIRST, SECOND})]
-    assert len(batch.jobs.orders) == 1
+    assert len(batch.spark.orders) == 1
     batch.seat.assign(2)
     batch.step()
     batch.step()
-    assert [order.ranges[0].loan.generation for order in batch.jobs.orders] == [1, 2]
+    assert [order.ranges[0].loan.generation for order in batch.spark.orders] == [1, 2]
 
 
 def test_a_rebalance_waits_a_little_for_the_job_then_goes_on_without_it(batch: Bench) -> None:
@@ -253,8 +254,8 @@ def test_a_task_that_is_worked_on_stays_claimed_though_it_was_given_away(batch: 
 def keep_failing(bench: Bench, jobs: int, *, brings: int) -> None:
     """Each job commits `brings` more offsets of its input, then Spark gives it up."""
     for _ in range(jobs):
-        before = len(bench.jobs.orders)
-        while len(bench.jobs.orders) == before:
+        before = len(bench.spark.orders)
+        while len(bench.spark.orders) == before:
             bench.step(PAUSE_MS)
         bench.kafka.offsets[IN] += brings
         bench.fails()
@@ -265,23 +266,23 @@ def test_a_job_that_spark_gave_up_is_planned_again_after_a_pause(batch: Bench) -
     batch.fails()
     batch.step()
     batch.step(PAUSE_MS - 1)
-    assert len(batch.jobs.orders) == 1
+    assert len(batch.spark.orders) == 1
     for _ in range(2):
         batch.step(1)
-    assert [order.ranges[0].task for order in batch.jobs.orders] == [FIRST, FIRST]
+    assert [order.ranges[0].task for order in batch.spark.orders] == [FIRST, FIRST]
     assert batch.driver.progress.failed_jobs == 1
 
 
 def test_jobs_that_bring_nothing_again_and_again_end_the_run(batch: Bench) -> None:
     with pytest.raises(SparkJobError, match="executor lost"):
         keep_failing(batch, 3 * MAX_FAILURES, brings=0)
-    assert len(batch.jobs.orders) == MAX_FAILURES
+    assert len(batch.spark.orders) == MAX_FAILURES
 
 
 def test_jobs_that_fail_but_commit_something_each_time_go_on(batch: Bench) -> None:
     batch.kafka.written[IN] = 1_000
     keep_failing(batch, 3 * MAX_FAILURES, brings=1)
-    assert len(batch.jobs.orders) == 3 * MAX_FAILURES
+    assert len(batch.spark.orders) == 3 * MAX_FAILURES
 
 
 def test_an_error_that_no_attempt_would_change_ends_the_run(batch: Bench) -> None:
@@ -308,7 +309,7 @@ def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_gene
     bench.seat.assign(2)
     bench.step()
     bench.step(SESSION_MS - 1)
-    assert len(bench.jobs.orders) == 1
+    assert len(bench.spark.orders) == 1
     bench.step(1)
     bench.step()
     assert bench.ranges[0].loan.generation == 2
@@ -323,7 +324,7 @@ def test_micro_batches_keep_their_interval() -> None:
     bench.step()
     bench.kafka.written[IN] = 5
     bench.step(500)
-    assert len(bench.jobs.orders) == 2
+    assert len(bench.spark.orders) == 2
     bench.step(500)
     assert bench.ranges[0].ends == {IN: 5}
 
@@ -337,7 +338,7 @@ def test_a_task_whose_punctuation_is_due_runs_without_input() -> None:
     for _ in range(3):
         bench.step(1_000)
     bench.step()
-    assert len(bench.jobs.orders) == 3
+    assert len(bench.spark.orders) == 3
     assert bench.ranges[0].task == FIRST
     assert bench.ranges[0].rhythm is not None
 
@@ -355,9 +356,9 @@ def test_a_retry_that_finds_all_committed_changes_nothing_about_when_punctuation
     bench.work(rhythm=None)
     bench.step()
     bench.step(1_000)
-    assert len(bench.jobs.orders) == 3
+    assert len(bench.spark.orders) == 3
     bench.step(1_000)
-    assert len(bench.jobs.orders) == 4
+    assert len(bench.spark.orders) == 4
     assert (bench.ranges[0].task, bench.ranges[0].rhythm) == (FIRST, ({}, {1: due_ms}))
 
 
@@ -377,7 +378,7 @@ def test_kafka_that_cant_answer_is_asked_again_and_the_level_isnt_passed_over(ba
     assert not batch.step()
     batch.kafka.away = False
     assert not batch.step(500)
-    assert batch.jobs.orders == []
+    assert batch.spark.orders == []
     batch.step(500)
     assert batch.ranges[0].task == FIRST
 
@@ -431,9 +432,9 @@ def test_a_stop_kills_user_code_that_doesnt_come_back(batch: Bench) -> None:
     batch.step()
     batch.step(PATIENCE_MS)
     batch.step(KILL_MS - 1)
-    assert not batch.jobs.cancelled
+    assert not batch.spark.cancelled
     batch.step(1)
-    assert batch.jobs.cancelled
+    assert batch.spark.cancelled
     assert batch.step()
 
 
@@ -450,7 +451,7 @@ def close_of(guarantee: str, *after: Callable[[Bench], None]) -> Bench:
 
 def in_one_job(*outcomes: Outcome) -> Callable[[Bench], None]:
     def end(bench: Bench) -> None:
-        bench.jobs.done.try_put(Finished(1, outcomes))
+        bench.spark.done.try_put(Finished(1, outcomes))
         with pytest.raises(TaskFailedError):
             bench.step()
 
@@ -482,4 +483,4 @@ def test_after_an_error_nothing_keeps_the_place_in_the_group_when_all_attempts_h
 
 
 def test_what_spark_works_on_is_cancelled_at_the_end() -> None:
-    assert close_of("at_least_once").jobs.cancelled
+    assert close_of("at_least_once").spark.cancelled

@@ -12,8 +12,8 @@ from milestones.common.errors import MilestonesError
 from milestones.pipeline import run_on_spark
 from milestones.pipeline.backfill import archive_inputs, backfill
 from milestones.pipeline.driving.driver import Driver
-from milestones.pipeline.driving.jobs import reason_in
 from milestones.pipeline.progress import Round
+from milestones.pipeline.spark_jobs import reason_in
 
 HERE: dict[str, Any] = {"application_id": "a", "bootstrap_servers": "b:1"}
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]", defaultParallelism=2))

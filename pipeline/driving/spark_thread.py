@@ -1,4 +1,4 @@
-"""Spark jobs, one at a time, in a thread of their own: Spark's call returns only when a job has ended.
+"""The thread that calls Spark for the driver, one job at a time: the call returns only when the job has ended.
 
 *Guarantees*: every job that is begun ends in `Finished`, once.
 *Assumes*: a classic session; a Spark Connect session has no `sparkContext`.
@@ -14,22 +14,18 @@ from functools import partial
 
 from pyspark import SparkContext
 
-from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.pipeline.hosting.attempt import run_attempt
 from milestones.pipeline.hosting.payload import Payload
 from milestones.pipeline.hosting.ranges import Outcome, TaskRange
+from milestones.pipeline.spark_jobs import SparkJobError, reason_in
 
 log = logging.getLogger(__name__)
 
 
-class SparkJobError(MilestonesError):
-    """Spark gave a job up: each attempt at one of its tasks failed."""
-
-
 @dataclass(frozen=True)
 class Begin:
-    """*Driver to jobs.*"""
+    """*Driver to Spark thread.*"""
 
     number: int
     ranges: Sequence[TaskRange]
@@ -38,18 +34,18 @@ class Begin:
 
 @dataclass(frozen=True)
 class Finished:
-    """*Jobs to driver.* `error`: Spark gave up."""
+    """*Spark thread to driver.* `error`: Spark gave up."""
 
     number: int
     outcomes: Sequence[Outcome] = ()
     error: SparkJobError | None = None
 
 
-class Jobs(threading.Thread):
+class SparkThread(threading.Thread):
     """*Owns*: the calls into Spark. *Receives*: `Begin`. *Sends*: `Finished`."""
 
     def __init__(self, context: SparkContext, payload: Payload, group: str, done: Mailbox[Finished]) -> None:
-        super().__init__(name=f"{group}-jobs", daemon=True)
+        super().__init__(name=f"{group}-calls", daemon=True)
         self._context, self._group, self._done = context, group, done
         self._call = partial(run_attempt, payload)
         self._orders: Mailbox[Begin] = Mailbox(1, f"{group} jobs")
@@ -82,11 +78,3 @@ class Jobs(threading.Thread):
             return Finished(order.number, rows.map(self._call).collect())
         except Exception as error:  # whatever Spark raises
             return Finished(order.number, error=SparkJobError(f"{order.title}: {reason_in(error)}"))
-
-
-def reason_in(error: BaseException) -> str:
-    """The line that says why, of Spark's many."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "Caused by", "Driver stack"))]
-    named = [line for line in python if "Error" in line or "Exception" in line or "lost" in line]
-    return (named or python or lines or [type(error).__name__])[-1][:1000]
