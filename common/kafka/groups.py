@@ -72,15 +72,17 @@ class GroupReader:
         timeout_ms: int,
         connect: Connect | None = None,
         clock: Clock | None = None,
+        coordinator: Coordinator | None = None,
     ) -> None:
         """`settings` are a client's, under confluent-kafka's names. Each question is asked again for `timeout_ms` while
-        Kafka can't say, then it is a `KafkaUnreachableError`; `MilestonesError` when it refuses."""
+        Kafka can't say, then it is a `KafkaUnreachableError`; `MilestonesError` when it refuses. `coordinator`: its
+        connection, when another object of the same thread has one already."""
         self._group, self._timeout_ms, self._clock = group, timeout_ms, clock or SystemClock()
         self._servers = settings.get("bootstrap.servers")
         wire = WireSettings.of(settings)
         request_ms, connect_ms = min(wire.socket_timeout_ms, timeout_ms), min(wire.connect_timeout_ms, timeout_ms)
         wire = replace(wire, socket_timeout_ms=request_ms, connect_timeout_ms=connect_ms)
-        self._coordinator = Coordinator(group, wire.bootstrap, connect or Connector(wire), request_ms)
+        self._coordinator = coordinator or Coordinator(group, wire.bootstrap, connect or Connector(wire), request_ms)
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The committed offsets (next to read) of `partitions`, or of all that the group has committed; without those

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,24 @@ def test_a_batch_takes_what_a_live_group_gives_it(world: World, spark: SparkSess
     run = on_spark(world, SHAPE.topology, spark, mode=BATCH)
     feed(world)
     assert run.wait(END_S)
+    assert run.progress.elsewhere > 0
+    world.processed(SHAPE.repartitions)
+    app.stop()
+    judge_all(world, SHAPE)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_batch_ends_though_a_live_instance_gets_more_and_more_to_do(world: World, spark: SparkSession) -> None:
+    begin(world)
+    feed(world)
+    app = world.instance(SHAPE.topology).start()
+    world.processed(SHAPE.repartitions)
+    feed(world)
+    run = on_spark(world, SHAPE.topology, spark, mode=BATCH)
+    until_s = time.monotonic() + END_S
+    while not run.wait(0.2):
+        feed(world, 100)
+        assert time.monotonic() < until_s, f"the batch goes on: {run.progress}"
     assert run.progress.elsewhere > 0
     world.processed(SHAPE.repartitions)
     app.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,22 @@ import pytest
 
 from compat_tests.apps.topologies import TOPOLOGIES
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.judge import judge
+from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
+from compat_tests.oracles.flows import COUNT
 from compat_tests.random_topologies.cases import random_case
-from compat_tests.spark.running import differences, in_batch, in_micro_batches, live, outputs_of, seeded
+from compat_tests.spark.running import (
+    END_S,
+    differences,
+    gather,
+    in_batch,
+    in_micro_batches,
+    live,
+    on_spark,
+    outputs_of,
+    seeded,
+)
 from compat_tests.spark.shapes import records, shape_of
 from milestones.flags import STAGES
 
@@ -63,3 +77,15 @@ def test_a_random_topology_commits_the_same_as_live(
     seed = request.config.option.seed + number
     topology = f"plan:{random_case(seed, 'exactly_once_v2', quick=True).plan.text()}"
     compare(topology, broker, spark, "exactly_once_v2", seed, tmp_path)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, spark: SparkSession) -> None:
+    feed = world.input("in", 3)
+    world.create(out=2)
+    for _ in range(2):
+        feed.send(world.records(2_000, keys=20))
+        assert on_spark(world, "count", spark, statestore_cache_max_bytes=1_000_000).wait(END_S)
+    gather(world)
+    judge(world, replace(COUNT, thinned=True))
+    assert len(world.cluster.read([world.topic("out")])) < len(feed.rows)

@@ -86,7 +86,11 @@ class HostedClients:
                 patience = Patience(config.task_timeout_ms, clock)
                 initialise(self.producer, transactional, clock, patience, config.task_timeout_ms)
             self.offsets = GroupReader(
-                config.admin_settings(name), application.id, timeout_ms=config.task_timeout_ms, clock=clock
+                config.admin_settings(name),
+                application.id,
+                timeout_ms=config.task_timeout_ms,
+                clock=clock,
+                coordinator=self.member.coordinator,
             )
             closing.callback(self.offsets.close)
             self.consumer = _consumer(config.consumer_settings(name), work, history)

@@ -80,7 +80,9 @@ class FakeKafka:
         ends = {**outer, **inner} if self.caps is None else self.caps.ends(outer, inner, settled=settled)
         return ends, dict(self.offsets)
 
-    def reopen(self) -> None: ...
+    def reopen(self) -> None:
+        if self.caps is not None:
+            self.caps.reopen()
 
     def watch(self) -> frozenset[str]:
         if isinstance(self.news, Exception):

@@ -45,6 +45,19 @@ def test_a_batch_ends_though_others_go_on_writing_to_all_its_topics(batch: Bench
     assert batch.kafka.offsets[BETWEEN] >= 7
 
 
+def test_what_tasks_write_that_the_run_is_given_later_belongs_to_the_batch_too(batch: Bench) -> None:
+    batch.kafka.written[BETWEEN] = 5
+    batch.seat.tasks = {SECOND: (BETWEEN,)}
+    batch.step()
+    batch.work()
+    batch.step()  # where the second level ends is settled now
+    batch.seat.tasks = {FIRST: (IN,), SECOND: (BETWEEN,)}
+    assert not batch.step()
+    batch.work(produces=7)
+    batch.step()
+    assert batch.ranges[0].ends == {BETWEEN: 12}
+
+
 def test_a_batch_with_nothing_to_do_begins_no_job() -> None:
     bench = Bench(Pace(None))
     assert bench.step()

@@ -46,14 +46,14 @@ class Loan:
 
 
 class BorrowedMembership:
-    """*Owns*: a connection to the coordinator, made when it is first needed."""
+    """*Owns*: a connection to the coordinator, made when it is first needed; other questions may go over it, too."""
 
     def __init__(self, settings: MemberSettings, loan: Loan, clock: Clock, connect: Connect | None = None) -> None:
         """`MembershipError` when this confluent-kafka isn't supported."""
         verify_group_metadata_format()
         wire = WireSettings.of(settings.client)
         self._settings, self._loan, self._clock = settings, loan, clock
-        self._coordinator = Coordinator(
+        self.coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
         self._confirmed_ms = clock.monotonic_ms()
@@ -71,9 +71,9 @@ class BorrowedMembership:
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             try:
-                return self._take(COMMIT, self._coordinator.call(request, OffsetCommitResponse))
+                return self._take(COMMIT, self.coordinator.call(request, OffsetCommitResponse))
             except (ConnectionLostError, CoordinatorError) as error:
-                self._coordinator.forget()
+                self.coordinator.forget()
                 if self._clock.monotonic_ms() >= until_ms:
                     raise CommitRetriableError(f"the offsets weren't committed in {timeout_ms} ms: {error}") from error
             self._clock.sleep_ms(PAUSE_MS)
@@ -109,11 +109,11 @@ class BorrowedMembership:
         self._asked_ms = self._clock.monotonic_ms()
         request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
         try:
-            self._take("Heartbeat", self._coordinator.call(request, HeartbeatResponse))
+            self._take("Heartbeat", self.coordinator.call(request, HeartbeatResponse))
         except StaleGenerationError as error:
             self._over = error
         except (ConnectionLostError, CoordinatorError):
-            self._coordinator.forget()
+            self.coordinator.forget()
             return False
         return True
 
@@ -133,5 +133,5 @@ class BorrowedMembership:
             raise CoordinatorError(request, code)
 
     def close(self) -> None:
-        self._coordinator.forget()
+        self.coordinator.forget()
 

@@ -1,0 +1,159 @@
+"""An application on a real broker whose attempts a test makes by hand, without Spark."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones import StreamsBuilder, StreamsConfig, serdes
+from milestones.application import Application
+from milestones.common.clock import SystemClock
+from milestones.common.kafka.groups import DescribedMember, GroupReader
+from milestones.common.kafka.membership import Loan
+from milestones.common.kafka.topics import Cluster
+from milestones.common.records import TaskId, TopicPartition
+from milestones.pipeline.driving.seat import Seat
+from milestones.pipeline.hosting.attempt import attempt
+from milestones.pipeline.hosting.payload import pack
+from milestones.pipeline.hosting.ranges import Outcome, TaskRange
+from milestones.pipeline.hosting.surroundings import HostedClients
+
+TASK = TaskId(0, 0)
+SLOW = {"commit_interval_ms": 50_000, "transaction_timeout_ms": 60_000}
+"""Nothing is committed before the end of a range."""
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
+
+
+meanwhile: list[Callable[[], object]] = []
+"""What happens while a record is processed; `clients` run it in this process."""
+
+
+def shout(value: str) -> str:
+    while meanwhile:
+        meanwhile.pop()()
+    if value == "poison":
+        raise ValueError("not this")
+    return value.upper()
+
+
+class Ahead(SystemClock):
+    """A clock that a test sets forward."""
+
+    by_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.by_ms
+
+
+class Bench:
+    """An application of one task, `in` -> count -> `out`, and a seat in its group."""
+
+    def __init__(
+        self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        self.id = f"attempts-{uuid.uuid4().hex[:8]}"
+        self.input, self.output = TopicPartition(f"{self.id}-in", 0), f"{self.id}-out"
+        self.config = StreamsConfig(
+            application_id=self.id, bootstrap_servers=servers, processing_guarantee=guarantee, state_dir=str(folder),
+            session_timeout_ms=6_000, heartbeat_interval_ms=500,
+            **{"transaction_timeout_ms": 5_000, "commit_interval_ms": 100, **settings}, variables={},
+        )  # fmt: skip
+        self.servers, self.cluster = servers, Cluster({"bootstrap.servers": servers})
+        admin = AdminClient({"bootstrap.servers": servers})
+        for future in admin.create_topics([NewTopic(t, 1, 1) for t in (self.input.topic, self.output)]).values():
+            future.result()
+        builder = StreamsBuilder()
+        records = builder.stream(self.input.topic, key=serdes.STRING, value=serdes.STRING).map_values(shout)
+        records.group_by_key().count("counts", **(store or {})).to_stream().to(self.output, value=serdes.LONG)
+        self.topology = builder.build()
+        self.application = Application.of(self.topology, self.config)
+        self.clock = Ahead()
+        self.seat = Seat(self.config, self.application, self.id, 1, SystemClock())
+        self.seat.start()
+        self.loan = self.next_generation()
+
+    def next_generation(self) -> Loan:
+        """Join; what to commit under from now on."""
+        before = self.seat.loan
+        if before is not None:
+            self.seat.ask_for_generation("a test")
+        while self.seat.loan in (None, before):
+            self.seat.run_once()
+            if self.seat.wanted is not None:
+                self.seat.join()
+                before = None
+            threading.Event().wait(0.01)
+        assert self.seat.loan is not None
+        return self.seat.loan
+
+    def send(self, *values: str) -> int:
+        """Records of one key; where the input ends then."""
+        producer = Producer({"bootstrap.servers": self.servers})
+        for value in values:
+            producer.produce(self.input.topic, value.encode(), b"k")
+        producer.flush()
+        return self.cluster.bounds([self.input], committed=True)[self.input][1]
+
+    def range(self, end: int, **more: Any) -> TaskRange:
+        return TaskRange(TASK, {}, {self.input: end}, **{"loan": self.loan, **more})
+
+    def attempt(self, work: TaskRange, *, first: bool = True) -> Outcome:
+        return attempt(pack(self.topology, self.config, near=True), work, first=first)
+
+    def clients(self, work: TaskRange) -> HostedClients:
+        return HostedClients(self.config, self.application, work, self.clock)
+
+    def overtake(self) -> None:
+        """The next generation, and an attempt's next heartbeat is due."""
+        self.loan = self.next_generation()
+        self.clock.by_ms += self.config.heartbeat_interval_ms
+
+    def members(self) -> Sequence[DescribedMember]:
+        group = GroupReader({"bootstrap.servers": self.servers}, self.id, timeout_ms=10_000)
+        try:
+            return group.describe().members
+        finally:
+            group.close()
+
+    def committed(self) -> int | None:
+        return self.cluster.committed(self.id, [self.input]).get(self.input)
+
+    def counts(self) -> list[int]:
+        """The committed outputs."""
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.servers, "group.id": f"{self.id}-reader", "enable.partition.eof": True,
+                "isolation.level": "read_committed", "auto.offset.reset": "earliest",
+            }
+        )  # fmt: skip
+        reader.assign([Position(self.output, 0, 0)])
+        found = []
+        while (message := reader.poll(10)) is not None and message.error() is None:
+            found.append(int.from_bytes(message.value() or b""))
+        reader.close()
+        return found
+
+
+Make = Callable[..., Bench]
+
+
+@contextmanager
+def benches(servers: str, folder: Path) -> Iterator[Make]:
+    """Makes benches; their seats are given back at the end."""
+    made: list[Bench] = []
+
+    def make(guarantee: str = EXACTLY_ONCE, **settings: Any) -> Bench:
+        made.append(Bench(servers, folder, guarantee, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.seat.close(leave=True)
