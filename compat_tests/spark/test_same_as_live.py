@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.apps.topologies import TOPOLOGIES
+from compat_tests.cases.flows import COUNT
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
-from compat_tests.oracles.flows import COUNT
 from compat_tests.random_topologies.cases import random_case
 from compat_tests.spark.running import (
     END_S,
