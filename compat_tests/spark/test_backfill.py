@@ -70,6 +70,16 @@ def amid(world: World) -> None:
     assert done() < RECORDS, "the case came too late: it has to strike in the middle"
 
 
+def members(world: World, count: int) -> None:
+    """Wait until the group has so many."""
+
+    def there() -> object:
+        found = world.cluster.members(world.application_id)
+        return len(found) == count or Not(str(found))
+
+    world.wait(there, f"the group has {count} members", START_S)
+
+
 def hands_over(world: World, *, crashed: bool) -> None:
     """A live instance processes exactly what came since, and all of it is right."""
     more(world)
@@ -100,9 +110,9 @@ def test_a_backfill_from_an_archive_that_was_killed_goes_on_when_it_is_run_again
 def test_a_live_instance_that_joins_a_backfill_shares_it_and_goes_on(world: World) -> None:
     begin(world)
     run = Backfill(world).start()
-    amid(world)
+    members(world, 1)
     early = world.instance(SHAPE.topology, "early").start()
-    world.wait(lambda: len(world.cluster.members(world.application_id)) == 2, "both are members", START_S)
+    members(world, 2)
     run.dies(0, START_S + END_S)
     world.processed()
     early.stop()
