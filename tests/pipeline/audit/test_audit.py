@@ -78,7 +78,8 @@ class App:
         consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": self.name})
         positions = [TopicPartition(self.topic("in"), int(name[1:]), end) for name, end in ends.items()]
         # A new broker's coordinator may still be about to come.
-        Patience(20_000, SystemClock()).retry(lambda: consumer.commit(offsets=positions, asynchronous=False), is_passing)
+        patience = Patience(20_000, SystemClock())
+        patience.retry(lambda: consumer.commit(offsets=positions, asynchronous=False), is_passing)
         consumer.close()
 
     def audit(self, topology: Topology, **options: Any) -> AuditReport:
