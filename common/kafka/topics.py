@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -291,8 +291,9 @@ class Cluster(Owned):
 
 
 def _told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
-    """The offset. A broker that stands still when asked is an answer without an error to librdkafka: offset -1001."""
+    """The offset; -1 when no record is as late as asked for. Of a broker that stands still when asked librdkafka says
+    offset -1001, without an error."""
     offset: int = future.result().offset
-    if offset < 0:
+    if offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the leader of {at} doesn't tell its offsets"))
     return offset
