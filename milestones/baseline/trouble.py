@@ -34,7 +34,7 @@ class Trouble:
             self._commits = NONE
             return
         if commits != self._commits or turn_ms - self._over_ms > CALM_MS:
-            self._commits, self._began_ms = commits, turn_ms
+            self._commits, self._began_ms = commits, now_ms
         self._over_ms = now_ms
         if now_ms - self._began_ms > self._limit_ms:
             raise TimeoutExceededError(

@@ -47,8 +47,13 @@ def test_errors_are_not_far_apart_because_each_recovery_takes_long() -> None:
         trouble.note(ValueError(), 0, turn_ms=6 * CALM_MS, now_ms=6 * CALM_MS)
 
 
+def test_a_call_that_has_been_repeated_for_the_whole_time_is_only_the_first_error() -> None:
+    trouble = Trouble(task_timeout_ms=1_000)
+    trouble.note(ValueError(), 0, turn_ms=0, now_ms=1_100)
+
+
 def test_errors_are_not_far_apart_because_each_call_takes_long_to_fail() -> None:
-    trouble = Trouble(task_timeout_ms=4 * CALM_MS)
+    trouble = Trouble(task_timeout_ms=3 * CALM_MS)
     for number in range(2):
         trouble.note(ValueError(), 0, turn_ms=number * 2 * CALM_MS, now_ms=(number + 1) * 2 * CALM_MS)
         trouble.over((number + 1) * 2 * CALM_MS)
