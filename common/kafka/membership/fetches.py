@@ -25,22 +25,24 @@ _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partitio
 
 @dataclass(eq=False)
 class _Waiting:
+    """`resume_ms`: when it may be asked; at once, at first."""
+
     question: FetchOffsets
-    resume_ms: int
+    resume_ms: int = 0
 
 
 class PendingFetches:
     """Questions in their order, but for those that have to wait for a transaction to end: these keep no other back."""
 
-    def __init__(self, group: str, pause_ms: int, now_ms: int) -> None:
-        self._group, self._pause_ms, self._now_ms = group, pause_ms, now_ms
+    def __init__(self, group: str, pause_ms: int) -> None:
+        self._group, self._pause_ms = group, pause_ms
         self._waiting: deque[_Waiting] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, question: FetchOffsets) -> None:
-        self._waiting.append(_Waiting(question, self._now_ms))
+        self._waiting.append(_Waiting(question))
 
     def next_ms(self) -> int:
         """When the next one can be asked."""
@@ -48,7 +50,6 @@ class PendingFetches:
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
         """Ask the first question whose time it is. `CoordinatorError` when the coordinator refuses as a whole."""
-        self._now_ms = now_ms
         waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
         if waiting is None:
             return False

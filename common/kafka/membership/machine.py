@@ -73,7 +73,7 @@ class MemberMachine:
         self._notices = Notices(post, publish)
         self._handshake = Handshake(settings, leader, coordinator, self._pulse)
         self._commits = PendingCommits(settings, now_ms)
-        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms, now_ms)
+        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms)
         self._assignment = Assignment()
         self._subscription: Subscription | None = None
         self._reason = ""

@@ -59,7 +59,7 @@ def asking(fetches: PendingFetches, *partitions: TopicPartition) -> Mailbox[Comm
 
 
 def test_a_question_that_has_to_wait_for_a_transaction_keeps_no_other_back() -> None:
-    fetches, coordinator = PendingFetches("g", PAUSE_MS, 0), Coordinator()
+    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
     first, second = asking(fetches, PENDING), asking(fetches, STABLE)
     while fetches.step(coordinator, 0):  # type: ignore[arg-type]
         pass
@@ -70,7 +70,7 @@ def test_a_question_that_has_to_wait_for_a_transaction_keeps_no_other_back() -> 
 
 
 def test_it_is_asked_again_after_a_pause_until_the_transaction_has_ended() -> None:
-    fetches, coordinator = PendingFetches("g", PAUSE_MS, 0), Coordinator()
+    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
     reply = asking(fetches, PENDING, STABLE)
     assert fetches.step(coordinator, 0)  # type: ignore[arg-type]
     assert not fetches.step(coordinator, PAUSE_MS - 1)  # type: ignore[arg-type]
