@@ -147,7 +147,9 @@ class OutputProducer(Owned):
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
-        reports = [refuse if self.tells_apart or not self.transactional else None] * len(outputs)
+        reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
+        if self.tells_apart:
+            reports = [partial(refuse, output=Output(*output)) for output in outputs]
         for index in _last_of_changelogs(outputs, changelogs):
             if self.transactional:
                 reports[index] = acknowledge
@@ -155,8 +157,6 @@ class OutputProducer(Owned):
                 self._logged.add(TopicPartition(*outputs[index][:2]))
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
-            if self.tells_apart and on_delivery is refuse:
-                on_delivery = partial(refuse, output=Output(*output))
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
@@ -178,8 +178,8 @@ class OutputProducer(Owned):
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
             # The transaction has failed. Only another transactional call names the cause; none can succeed now.
-            self._has_offsets = False
-            self.commit(timeout_ms=10_000)
+            with self._explained():
+                self.commit(timeout_ms=10_000)
         raise exception
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Callable[..., None]]:
@@ -345,6 +345,16 @@ class OutputProducer(Owned):
             self._producer.close()
         except (KafkaException, RuntimeError, SystemError) as error:
             log.debug("producer close: %s", error)
+
+
+def goes_on(producer: OutputProducer) -> bool:
+    """Whether it may make a further transaction, as far as it knows when it is polled now: it lives, and has lost no
+    connection (`disconnected`)."""
+    try:
+        producer.poll()
+    except (KafkaException, SystemError):
+        return False
+    return not producer.disconnected
 
 
 def _output(message: Message) -> Output:

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import goes_on
 from milestones.common.testing.faults import reach
 from milestones.m3_fencing_tolerance.budget import POLL_SHARE, Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions, NoAnswerError
@@ -116,12 +117,7 @@ class ResolvedTransaction:
         """With the same producer, unless it has lost a connection or was made for this transaction. The offsets are
         committed, whatever happens here: a producer that can't be made now is made when something is to be sent."""
         producer = self._clients.producer
-        try:
-            producer.poll()
-            fit = not (producer.disconnected or producer.tells_apart)
-        except (KafkaException, SystemError):
-            fit = False
-        if fit:
+        if goes_on(producer) and not producer.tells_apart:
             return
         acknowledged = dict(producer.acknowledged)
         log.info("%s: the next transaction gets a new producer", self._context.name)

@@ -17,8 +17,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException
-
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
 from milestones.baseline.inputs import Inputs
@@ -27,6 +25,7 @@ from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.kafka.producer import goes_on
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.task import Task
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
@@ -203,18 +202,13 @@ class HostedTask:
                         f"task {task.id}: offsets couldn't be committed within task_timeout_ms: {error}"
                     ) from error
         self._commits += 1
-        self._spent = self._config.exactly_once and self._lost_connection()
+        self._spent = self._config.exactly_once and not self._goes_on()
         self._committed_ms = self._clock.monotonic_ms()
 
-    def _lost_connection(self) -> bool:
-        """The end of the transaction may have been sent twice then: what comes late would end this producer's next one,
-        before its offsets are in. A new producer here might fence a later attempt that has committed meanwhile, so the
-        range ends: the next one begins with what is committed."""
-        producer = self._clients.producer
-        try:
-            producer.poll()
-        except (KafkaException, SystemError):
+    def _goes_on(self) -> bool:
+        """A new producer here might fence a later attempt that has committed meanwhile, so where this one can't go on
+        the range ends: the next one begins with what is committed."""
+        if goes_on(self._clients.producer):
             return True
-        if producer.disconnected:
-            log.info("task %s: a connection was lost; the rest of its range is for a new producer", self._work.task)
-        return producer.disconnected
+        log.info("task %s: a connection was lost; the rest of its range is for a new producer", self._work.task)
+        return False
