@@ -118,8 +118,9 @@ def hand_over(members: Members, plan: TaskPlan, placement: Placement) -> dict[st
     owner = owners(members, plan.tasks)
     active: dict[str, set[TaskId]] = {name: set() for name in members}
     promised: dict[str, set[TaskId]] = {name: set() for name in members}
-    keepers = [name for name, member in members.items() if member.keeps_copies]
-    standby = {name: set(placement.standby.get(name, ())) if name in keepers else set() for name in members}
+    standby = {
+        name: set(placement.standby.get(name, ())) if member.keeps_copies else set() for name, member in members.items()
+    }
     opened = {(member.process_id, task): name for name, member in members.items() for task in member.standby}
     # A task of an earlier plan that somebody still runs has to be released like one that moves.
     followup = any(member.active - plan.tasks.keys() for member in members.values())
@@ -137,7 +138,7 @@ def hand_over(members: Members, plan: TaskPlan, placement: Placement) -> dict[st
         name: Assignment(
             active=frozenset(active[name]),
             standby=frozenset(standby[name]),
-            warmup=frozenset(placement.warmup.get(name, ())) if name in keepers else frozenset(),
+            warmup=frozenset(placement.warmup.get(name, ())) if member.keeps_copies else frozenset(),
             partitions={task: plan.tasks[task] for task in sorted(active[name])},
             followup=followup,
             profile=member.profile,

@@ -23,7 +23,8 @@ MIN_VERSION = 1
 
 
 SPARK = "spark"
-"""The stage of a run on Spark: a member that works with tasks, but has no place where their state stays open."""
+"""What subscriptions and manifests of a run on Spark say where others name their stage: a member that works with tasks,
+but has no place where their state stays open."""
 
 
 class UserDataError(ValueError):

@@ -11,14 +11,13 @@ import logging
 from collections.abc import Mapping
 
 from milestones.application import Application
-from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.assignment.model import SPARK, Assignment, Subscription
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ApplicationShutdownError, SourceTopicError
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, Loan, Lost
 from milestones.common.records import TaskId, TopicPartition
-from milestones.pipeline.hosting.surroundings import STAGE
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class Seat:
         self._application, self._client_id, self._capacity = application, client_id, capacity
         leader = TopologyLeader(config, application.subtopologies, f"{client_id}-leader")
         self._tags = config.client_tags
-        self._member = GroupMember(config.member_settings(client_id, STAGE), leader, clock)
+        self._member = GroupMember(config.member_settings(client_id, SPARK), leader, clock)
         self._generation = -1
         self._releasing = False
         self.promised: frozenset[TaskId] = frozenset()
@@ -92,7 +91,7 @@ class Seat:
     def _subscription(self, reason: str) -> Subscription:
         return Subscription(
             process_id=self._client_id,
-            stage=STAGE,
+            stage=SPARK,
             capacity=self._capacity,
             topics=self._application.source_topics,
             fingerprint=self._application.fingerprint,

@@ -50,9 +50,6 @@ from milestones.snapshots import snapshot_source
 
 log = logging.getLogger(__name__)
 
-STAGE = SPARK
-"""What manifests and subscriptions say where others name their stage."""
-
 LOCK_PATIENCE_MS = 2_000
 """How long an earlier attempt, which is fenced by now, may take to let the state directory go."""
 
@@ -74,7 +71,7 @@ class HostedClients:
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
-            self.member = BorrowedMembership(config.member_settings(name, STAGE), work.loan, clock)
+            self.member = BorrowedMembership(config.member_settings(name, SPARK), work.loan, clock)
             closing.callback(self.member.close)
             self.member.confirm()
             transactional = name if config.exactly_once else None
@@ -103,7 +100,7 @@ class HostedClients:
             self.context = ThreadContext(
                 name=name,
                 index=1,
-                stage=STAGE,
+                stage=SPARK,
                 config=config,
                 clock=clock,
                 application=application,
@@ -209,7 +206,7 @@ def _open_state(
         log.warning("task %s: an earlier attempt still has its state (%s); this one restores anew", task, error)
         directory = StateDirectory(scratch, config.application_id, clock)
     closing.callback(directory.close)
-    return LocalState(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), STAGE)
+    return LocalState(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), SPARK)
 
 
 def _remove(scratch: Path) -> None:
