@@ -315,7 +315,7 @@ class ThreadTasks:
         self._committed[task.id] = known
         if task.needs_restoration:
             self._restoring[task.id] = task
-            self._restoration.add(task, {p: at.offset for p, at in self._committed[task.id].items()})
+            self._restoration.add(task, {p: at.offset for p, at in known.items()})
         else:
             self._start(task)
 

@@ -82,10 +82,9 @@ def backfill(
     config = StreamsConfig(**settings) if config is None else config.replace(**settings)
     built = topology.build() if isinstance(topology, StreamsBuilder) else topology
     application = Application.of(built, config)
-    if history is not None:
-        Archive(shared(history))
+    archive = None if history is None else Archive(shared(history))
     with closing(Group(config)) as group:
-        inputs, found = _prepare(application, config, group, history)
+        inputs, found = _prepare(application, config, group, archive)
         with run_on_spark(built, spark, mode="batch", config=config, history=history or IN_KAFKA) as run:
             while not run.wait(LOOK_S):
                 if history is not None:
@@ -109,7 +108,7 @@ def backfill(
 
 
 def _prepare(
-    application: Application, config: StreamsConfig, group: Group, history: str | None
+    application: Application, config: StreamsConfig, group: Group, archive: Archive | None
 ) -> tuple[list[TopicPartition], Mapping[TopicPartition, Beginning]]:
     """The inputs, and where each begins, once the group is there. What the application itself writes and reads has a
     beginning too: its reset policy would skip what this run puts there."""
@@ -117,13 +116,14 @@ def _prepare(
     counts = cluster.partition_counts()
     outer = _partitions(outer_topics(application, counts), counts)
     all_ = {*outer, *_partitions(application.external_topics(counts) & counts.keys(), counts)}
-    if history is not None or all_ - group.committed(all_).keys():
+    if archive is not None or all_ - group.committed(all_).keys():
         group.come_to_rest()
     committed = group.committed(all_)
-    archive = {} if history is None else Archive(history).ranges({at.topic for at in outer})
+    archived = {} if archive is None else archive.ranges({at.topic for at in outer})
+    place = IN_KAFKA if archive is None else archive.url
     bounds = cluster.bounds(all_, committed=False)
     found = {
-        at: beginning(at, committed.get(at), archive.get(at), bounds[at], history or IN_KAFKA, application.id)
+        at: beginning(at, committed.get(at), archived.get(at), bounds[at], place, application.id)
         for at in outer
     }
     for at, one in found.items():

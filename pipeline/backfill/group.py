@@ -44,7 +44,10 @@ class Group:
 
     def live(self) -> list[str]:
         """Members that are no runs on Spark."""
-        return [name for name in self.members() if not name.startswith(self._ours)]
+        return self._live(self.members())
+
+    def _live(self, members: Iterable[str]) -> list[str]:
+        return [name for name in members if not name.startswith(self._ours)]
 
     def come_to_rest(self) -> None:
         """Wait until nobody is in the group: a run on Spark that was killed stays a member for a session.
@@ -52,8 +55,7 @@ class Group:
         patience_ms = self._config.session_timeout_ms + MARGIN_MS
         until_ms = self._clock.monotonic_ms() + patience_ms
         while members := self.members():
-            live = [name for name in members if not name.startswith(self._ours)]
-            if live:
+            if live := self._live(members):
                 raise MilestonesError(
                     f"instances of {self._id} are running ({', '.join(live)}): stop them first; where they begin with "
                     "an input is theirs to say, and they would be given tasks whose history is still to come"
