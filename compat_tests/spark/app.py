@@ -14,6 +14,9 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
 
 from compat_tests.apps import STATE, STATUS
 from compat_tests.apps.topologies import named
@@ -30,21 +33,30 @@ def run(arguments: argparse.Namespace) -> int:
     settings = dict(text.split("=", 1) for text in arguments.settings)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def work_off(spark: SparkSession) -> None:
+        made = named(arguments.topology)(config.application_id)
+        begun = run_on_spark(made, spark, mode=arguments.mode, interval_ms=100, config=config)
+        signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, begun.progress))
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
+        state = None
+        while not begun.wait(0.1):
+            if begun.state is not state:
+                state = begun.state
+                log.info("%s%s", STATE, state.value)
+            if stop.is_set():
+                begun.stop()
+        log.info("%s%s", STATE, begun.state.value)
+        log.info("%s%s", STATUS, begun.progress)
+
+    return on_a_session(config.application_id, arguments.master, settings, work_off)
+
+
+def on_a_session(name: str, master: str, settings: Mapping[str, str], work: Callable[[SparkSession], None]) -> int:
+    """The process's exit code, once `work` is done."""
     try:
-        with spark_session(config.application_id, master=arguments.master, settings=settings) as spark:
-            made = named(arguments.topology)(config.application_id)
-            begun = run_on_spark(made, spark, mode=arguments.mode, interval_ms=100, config=config)
-            signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, begun.progress))
-            faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
-            state = None
-            while not begun.wait(0.1):
-                if begun.state is not state:
-                    state = begun.state
-                    log.info("%s%s", STATE, state.value)
-                if stop.is_set():
-                    begun.stop()
-            log.info("%s%s", STATE, begun.state.value)
-            log.info("%s%s", STATUS, begun.progress)
+        with spark_session(name, master=master, settings=settings) as spark:
+            work(spark)
             return 0
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)

@@ -11,11 +11,12 @@ import argparse
 import logging
 import sys
 
+from pyspark.sql import SparkSession
+
 from compat_tests.apps import STATUS
 from compat_tests.apps.topologies import named
+from compat_tests.spark.app import on_a_session
 from milestones import StreamsConfig
-from milestones.common.errors import MilestonesError
-from milestones.pipeline import spark_session
 from milestones.pipeline.backfill import backfill
 
 log = logging.getLogger("compat_tests")
@@ -27,14 +28,12 @@ def run(arguments: argparse.Namespace) -> int:
     """The process's exit code."""
     config = StreamsConfig.from_toml(arguments.config)
     history = None if arguments.history == NO_ARCHIVE else arguments.history
-    try:
-        with spark_session(config.application_id, master=arguments.master) as spark:
-            made = named(arguments.topology)(config.application_id)
-            log.info("%s%s", STATUS, backfill(made, spark, history=history, config=config))  # type: ignore[arg-type]
-            return 0
-    except MilestonesError as error:
-        log.error("%s: %s", type(error).__name__, error)
-        return error.exit_code
+
+    def fill(spark: SparkSession) -> None:
+        made = named(arguments.topology)(config.application_id)
+        log.info("%s%s", STATUS, backfill(made, spark, history=history, config=config))  # type: ignore[arg-type]
+
+    return on_a_session(config.application_id, arguments.master, {}, fill)
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compat_tests.harness.instance import Instance
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all, on_spark
@@ -14,6 +15,8 @@ from compat_tests.spark.shapes import shape_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from milestones.pipeline import SparkRun
 
 SHAPE = shape_of("count-by-value")
 VALUES = 60
@@ -84,35 +87,36 @@ def test_a_live_instance_joins_micro_batches_and_takes_over_from_them(world: Wor
     judge_all(world, SHAPE)
 
 
-@pytest.mark.short_under("exactly_once_v2")
-def test_a_batch_takes_what_a_live_group_gives_it(world: World, spark: SparkSession) -> None:
+def batch_beside_live(world: World, spark: SparkSession) -> tuple[Instance, SparkRun]:
+    """A live instance that has done all there was, and a batch over what came then."""
     begin(world)
     feed(world)
     app = world.instance(SHAPE.topology).start()
     world.processed(SHAPE.repartitions)
     feed(world)
-    run = on_spark(world, SHAPE.topology, spark, mode=BATCH)
-    feed(world)
-    assert run.wait(END_S)
+    return app, on_spark(world, SHAPE.topology, spark, mode=BATCH)
+
+
+def both_had_their_share(world: World, app: Instance, run: SparkRun) -> None:
     assert run.progress.elsewhere > 0
     world.processed(SHAPE.repartitions)
     app.stop()
     judge_all(world, SHAPE)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_a_batch_takes_what_a_live_group_gives_it(world: World, spark: SparkSession) -> None:
+    app, run = batch_beside_live(world, spark)
+    feed(world)
+    assert run.wait(END_S)
+    both_had_their_share(world, app, run)
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_batch_ends_though_a_live_instance_gets_more_and_more_to_do(world: World, spark: SparkSession) -> None:
-    begin(world)
-    feed(world)
-    app = world.instance(SHAPE.topology).start()
-    world.processed(SHAPE.repartitions)
-    feed(world)
-    run = on_spark(world, SHAPE.topology, spark, mode=BATCH)
+    app, run = batch_beside_live(world, spark)
     until_s = time.monotonic() + END_S
     while not run.wait(0.2):
         feed(world, 100)
         assert time.monotonic() < until_s, f"the batch goes on: {run.progress}"
-    assert run.progress.elsewhere > 0
-    world.processed(SHAPE.repartitions)
-    app.stop()
-    judge_all(world, SHAPE)
+    both_had_their_share(world, app, run)

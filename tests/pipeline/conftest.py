@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.pipeline.attempts_bench import Make
 
 SPARK_S = 600
 
@@ -31,3 +34,12 @@ def spark() -> Iterator[SparkSession]:
 
     with spark_session("tests") as session:
         yield session
+
+
+@pytest.fixture
+def bench(kafka: str, tmp_path: Path) -> Iterator[Make]:
+    """Makes benches of attempts at Spark tasks, on a real broker."""
+    from tests.pipeline.attempts_bench import benches
+
+    with benches(kafka, tmp_path) as make:
+        yield make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,17 +17,10 @@ from tests.pipeline.attempts_bench import (
     EXACTLY_ONCE,
     SLOW,
     Make,
-    benches,
     meanwhile,
 )
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def bench(kafka: str, tmp_path: Path) -> Iterator[Make]:
-    with benches(kafka, tmp_path) as make:
-        yield make
 
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,9 @@ from tests.pipeline.attempts_bench import (
     SLOW,
     TASK,
     Make,
-    benches,
 )
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def bench(kafka: str, tmp_path: Path) -> Iterator[Make]:
-    with benches(kafka, tmp_path) as make:
-        yield make
 
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
