@@ -2,7 +2,8 @@
 
 `MILESTONES_FAULT=point:action:nth` arms one: at the nth time that a thread reaches `point`, `action` happens: `kill`
 (SIGKILL to itself), `stop` (SIGSTOP), `raise`, `abort` (in a commit: it fails as by an abortable error of Kafka's), or
-`sleep=MS`. Several, separated by commas, arm several.
+`sleep=MS`. `point:action:nth@other` counts from when any thread has reached the point `other`. Several, separated by
+commas, arm several.
 
 *Guarantees*: unset, reaching a point costs one call of an empty function.
 *Assumes*: the environment is set before the process starts.
@@ -46,16 +47,22 @@ class InjectedFault(RuntimeError):
 
 @dataclass
 class Fault:
-    """One armed fault. *Concurrency*: `reached` counts over all threads, under a lock: only armed points pay it."""
+    """One armed fault; without `after` it counts from the start. *Concurrency*: `reached` counts over all threads,
+    under a lock, which only processes with faults pay."""
 
     point: str
     action: str
     nth: int
+    after: str | None = None
     reached: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def reach(self) -> None:
+    def reach(self, point: str) -> None:
         with self.lock:
+            if point == self.after:
+                self.after = None
+            if point != self.point or self.after is not None:
+                return
             self.reached += 1
             due = self.reached == self.nth
         if due:
@@ -80,13 +87,13 @@ def parse(text: str) -> list[Fault]:
     """The faults that `MILESTONES_FAULT` names; `ValueError` for a point or an action that doesn't exist."""
     faults = []
     for item in filter(None, text.split(",")):
-        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|abort|sleep=\d+)(?::([1-9]\d*))?", item)
-        if match is None or match[1] not in POINTS:
+        match = re.fullmatch(r"([\w.-]+):(kill|stop|raise|abort|sleep=\d+)(?::([1-9]\d*))?(?:@([\w.-]+))?", item)
+        if match is None or not POINTS.keys() >= {match[1], match[4] or match[1]}:
             raise ValueError(
-                f"MILESTONES_FAULT={text!r}: expected point:action:nth with a point of {', '.join(POINTS)} "
-                "and an action of kill, stop, abort, raise, sleep=MS"
+                f"MILESTONES_FAULT={text!r}: expected point:action:nth@other with points of "
+                f"{', '.join(POINTS)} and an action of kill, stop, abort, raise, sleep=MS"
             )
-        faults.append(Fault(match[1], match[2], int(match[3] or 1)))
+        faults.append(Fault(match[1], match[2], int(match[3] or 1), match[4]))
     return faults
 
 
@@ -98,8 +105,7 @@ def armed(environment: Mapping[str, str]) -> Callable[[str], None]:
 
     def reach_armed(point: str) -> None:
         for fault in faults:
-            if fault.point == point:
-                fault.reach()
+            fault.reach(point)
 
     return reach_armed
 

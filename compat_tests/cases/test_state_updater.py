@@ -23,9 +23,16 @@ UPDATER = "state_updater"
 LIMIT_MS = 4_000
 """`max_poll_interval_ms`."""
 BLOCKED_MS = 3 * LIMIT_MS
-SLOW = ",".join([*(f"restore.batch:sleep=1000:{nth}" for nth in range(1, 5)), f"restore.batch:sleep={BLOCKED_MS}:5"])
-"""The fifth write of a restoration blocks. Those before leave rounds for what is restored beside it: under
-exactly once the other task has the marker of its last transaction to read, and its end may be told rounds later."""
+LONG = 60_000
+"""Input records of a state that isn't restored before the other task runs: that takes 15 rounds and more."""
+ROUND_MS = 300
+SLOW = ",".join(
+    [*(f"restore.batch:sleep={ROUND_MS}:{nth}" for nth in range(1, 15)),
+     f"restore.batch:sleep={BLOCKED_MS}:1@restore.complete"]
+)  # fmt: skip
+"""The first write of a restoration blocks that comes when the other task is complete. That has, under exactly once, the
+marker of its last transaction to read, and the updater's rounds are common to all that restore: its end may be told a
+few rounds later."""
 GAP_S = 1.0
 """What other tasks' outputs may pause."""
 LOST = "membership lost"
@@ -36,10 +43,10 @@ UNCOMPACTED = {"topic_segment_ms": 10 * 365 * 24 * 3_600_000}
 suite's timestamps are years old and those of transactions' markers aren't: each would begin a new segment."""
 
 
-def counted(world: World, keys: int = 500) -> Instance:
-    """An application that has ended, with 10,000 changelog records in each of two partitions."""
+def counted(world: World, records: int = 20_000) -> Instance:
+    """An application that has ended, with half of these records in each of two partitions of its changelog."""
     world.create(out=2)
-    world.input("in", 2).send(world.records(20_000, keys=keys))
+    world.input("in", 2).send(world.records(records, keys=500))
     app = world.instance("count", num_stream_threads=1, **UNCOMPACTED).start()
     world.processed()
     app.stop()
@@ -58,7 +65,7 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
 def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_without_a_state_updater_only(
     world: World,
 ) -> None:
-    app = counted(world)
+    app = counted(world, LONG)
     lose(world, app, "0_0")
     with world.outputs() as outputs:
         app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)

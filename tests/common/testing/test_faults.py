@@ -73,12 +73,22 @@ def test_kill_and_stop_are_signals_that_the_thread_takes_at_once(
         "restore.batch:kill:0",
         "restore.batch:kill:often",
         "restore.batch:kill:1:2",
+        "restore.batch:kill:1@nowhere",
+        "restore.batch:kill@",
         ":kill",
     ],
 )
 def test_what_names_no_fault_is_an_error_that_lists_the_points_and_actions(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected point:action:nth.*commit\.after-commit.*raise, sleep=MS"):
         parse(text)
+
+
+def test_a_fault_may_count_from_when_another_point_was_reached() -> None:
+    reach = armed({"MILESTONES_FAULT": "restore.batch:raise:2@restore.complete"})
+    for point in ("restore.batch", "restore.batch", "restore.complete", "restore.batch", "restore.complete"):
+        reach(point)
+    with pytest.raises(InjectedFault, match=r"restore\.batch"):
+        reach("restore.batch")
 
 
 def test_the_text_is_read_as_it_says() -> None:
