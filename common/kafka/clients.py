@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, get_ident
 from time import perf_counter_ns
-from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -31,7 +30,6 @@ outage each broker, each attempt and each step of it fails with a line of its ow
 _KEPT = 1_000
 _THREAD = re.compile(r"^\[thrd:.*?\]: ")
 _STATE = re.compile(r" \(after \d+ms in state .*\)$")
-_WAS_UP = re.compile(r" \(after \d+ms in state UP\b")
 _SECURITY = re.compile(r"\b(SSL|SASL|TLS|certificate|authenticat)", re.IGNORECASE)
 
 
@@ -87,27 +85,6 @@ class CalmFilter(logging.Filter):
 
 client_log = logging.getLogger("milestones.librdkafka")
 client_log.addFilter(CalmFilter())
-
-
-class ConnectionWatch:
-    """What a client has as its `logger`: it hands all lines on to `to`, and notes when a connection was lost.
-
-    `lost`: a connection that was up has broken, or a request had no answer in time. librdkafka tells of it in its log
-    only, and only when its settings say `WATCHED`; a broker that closes an idle connection doesn't count.
-    *Concurrency*: a client logs while it is polled, in whichever thread that is; this sets one flag.
-    """
-
-    WATCHED: Mapping[str, Any] = {"log_level": 6, "log.connection.close": True}
-
-    def __init__(self, to: logging.Logger) -> None:
-        self._to = to
-        self.lost = False
-
-    def log(self, level: int, text: str, *args: object) -> None:
-        facility = args[0] if args else ""
-        if facility == "REQTMOUT" or (facility == "FAIL" and _WAS_UP.search(str(args[-1]))):
-            self.lost = True
-        self._to.log(level, text, *args)
 
 
 class LastReason:

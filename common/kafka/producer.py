@@ -29,7 +29,7 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.clients import ConnectionWatch, Owned, client_log
+from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
@@ -40,6 +40,7 @@ from milestones.common.kafka.failures import (
     is_passing,
 )
 from milestones.common.kafka.topics import Cluster
+from milestones.common.kafka.watch import ProducerWatch, watched
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,12 @@ LOOK_MS = 100
 ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
 """Settings that mean nothing to the client that asks for ends, or cost it something."""
 
+ASSUMED = (
+    "records were taken for written, as later ones of their partition were, though Kafka may have refused them; they "
+    "are made again"
+)
+"""Of what `ProducerWatch` saw."""
+
 Report = Callable[[KafkaError | None, Message], None]
 
 
@@ -109,11 +116,10 @@ class OutputProducer(Owned):
         self._clock = clock or SystemClock()
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
-        self._connections = ConnectionWatch(client_log)
-        watched = ConnectionWatch.WATCHED if self.transactional else {}
+        self._watch = ProducerWatch(client_log, everything="debug" in settings)
         self.tells_apart = tells_apart
         alone = {"batch.num.messages": 1} if tells_apart else {}
-        self._producer = Producer({**settings, **watched, **reports, **alone}, logger=self._connections)
+        self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
         self._caller = Caller("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
@@ -129,7 +135,7 @@ class OutputProducer(Owned):
         """Whether a connection has broken since the producer was made, as far as it was polled. The answer to the end
         of a transaction may have been lost then, and the end sent again: what was sent first may still arrive, and end
         the next transaction of this producer."""
-        return self._connections.lost
+        return self._watch.lost
 
     def send(
         self,
@@ -209,7 +215,7 @@ class OutputProducer(Owned):
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until all that was sent is acknowledged or refused, and the offsets are known. A passing
-        `KafkaException` when time is up."""
+        `KafkaException` when time is up, an abortable one when nobody knows whether all of it was written."""
         self._check_owner()
         try:
             with self._waiting():
@@ -220,6 +226,8 @@ class OutputProducer(Owned):
             left = 0 if self.transactional else len(self._producer)
         if left:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
+        if self._watch.assumed:
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, ASSUMED, False, False, True))
         if self._logged:
             self._ask_for_ends(timeout_ms)
 
@@ -259,7 +267,7 @@ class OutputProducer(Owned):
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
             self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
-            self._spoilt = self._has_offsets = False
+            self._spoilt = self._has_offsets = self._watch.assumed = False
 
     def age_ms(self) -> int | None:
         """How long the transaction has been open; None when there is none. Kafka counts from later on."""

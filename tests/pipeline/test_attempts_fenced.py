@@ -106,7 +106,7 @@ def test_a_producer_that_lost_a_connection_makes_no_further_transaction(bench: M
     end = b.send(*["x"] * 20_000)
     work = b.range(end)
     clients = b.clients(work)
-    clients.producer._connections.lost = True
+    clients.producer._watch.lost = True
     done = HostedTask(clients, work).run()
     clients.close()
     assert (done.commits, done.records < end, b.committed()) == (1, True, done.records)

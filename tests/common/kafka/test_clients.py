@@ -12,7 +12,6 @@ from milestones.common.kafka.clients import (
     OUTAGE_MS,
     QUIET_MS,
     CalmFilter,
-    ConnectionWatch,
     LastReason,
     client_log,
     reason_in,
@@ -119,23 +118,3 @@ def test_the_last_reason_is_a_cause_not_its_effect() -> None:
     reason.note(KafkaError(KafkaError._RESOLVE, "b:1: Failed to resolve 'b:1' (after 0ms in state CONNECT)"))
     reason.note(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert reason.text == "b:1: Failed to resolve 'b:1'"
-
-
-LINES: dict[str, tuple[str, str, bool]] = {
-    "a connection that was up": ("FAIL", "[thrd:TxnCoordinator]: b:1: Disconnected (after 100ms in state UP)", True),
-    "again": ("FAIL", "b:1: Receive failed (after 100ms in state UP, 3 identical error(s) suppressed)", True),
-    "a request without an answer": ("REQTMOUT", "b:1: Timed out 1 in-flight, 0 retry-queued requests", True),
-    "a connection that never was": ("FAIL", f"{REFUSED} (after 0ms in state CONNECT)", False),
-    "anything else": ("TXNERR", "Fatal transaction error (after 100ms in state UP)", False),
-}
-
-
-@pytest.mark.parametrize(("facility", "text", "lost"), LINES.values(), ids=LINES)
-def test_a_client_is_watched_for_connections_that_break(facility: str, text: str, lost: bool) -> None:
-    said: list[Any] = []
-    logger = logging.Logger("a test's")
-    logger.addFilter(lambda record: bool(said.append(record.args)))  # type: ignore[func-returns-value]
-    watch = ConnectionWatch(logger)
-    watch.log(logging.ERROR, "%s [%s] %s", facility, "a", text)
-    assert watch.lost is lost
-    assert said == [(facility, "a", text)]

@@ -1,0 +1,91 @@
+"""Topics that exist, whose leader isn't ready yet: it refuses the first batches of a producer and may take the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.records import Output, TaskId
+
+TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
+TOPICS, RECORDS = 30, 5
+NOW = 0
+"""The timestamp by which the client gives its own; old records would be gone before they are read."""
+
+
+def written(kafka: str, topics: list[str]) -> Counter[str]:
+    """Committed records by topic."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([Position(topic, 0, 0) for topic in topics])
+    found, ends = Counter[str](), 0
+    while ends < len(topics):
+        message = consumer.poll(20)
+        assert message is not None
+        if message.error():
+            ends += 1
+        else:
+            found[message.topic() or ""] += 1
+    consumer.close()
+    return found
+
+
+def in_doubt(producer: OutputProducer, topic: str) -> bool:
+    """Write the records; whether the producer can't say if they were written."""
+    try:
+        producer.send(TASK, [Output(topic, 0, b"k", b"v", NOW, None, "sink")] * RECORDS)
+        producer.flush(TIMEOUT_MS)
+        if producer.transactional:
+            producer.commit(TIMEOUT_MS)
+    except KafkaException as exception:
+        if classify(exception) is not Failure.ABORTABLE:
+            raise
+        return True
+    return False
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_producer_says_is_written_is_in_a_topic_that_was_just_made(kafka: str, transactional: bool) -> None:
+    """Each record is a batch of its own, several are under way: in one of twenty topics the first are refused."""
+    admin, sure, id = AdminClient({"bootstrap.servers": kafka}), list[str](), uuid4().hex[:8]
+    settings = {"bootstrap.servers": kafka, "enable.idempotence": True, "batch.num.messages": 1}
+    for number in range(TOPICS):
+        topic = f"new-{id}-{number}"
+        producer = OutputProducer({**settings, **({"transactional.id": topic} if transactional else {})})
+        if transactional:
+            producer.init_transactions(TIMEOUT_MS)
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+        if not in_doubt(producer, topic):
+            sure.append(topic)
+        producer.close()
+    print(f"{TOPICS - len(sure)} of {TOPICS} times it couldn't say")
+    assert written(kafka, sure) == dict.fromkeys(sure, RECORDS)
+
+
+@pytest.mark.kafka
+def test_a_transaction_in_doubt_is_made_again_by_the_same_producer(kafka: str) -> None:
+    topic = f"doubt-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT_MS)
+    outputs = [Output(topic, 0, b"k", b"v", NOW, None, "sink")] * RECORDS
+    producer.send(TASK, outputs)
+    producer._watch.assumed = True
+    with pytest.raises(KafkaException) as caught:
+        producer.flush(TIMEOUT_MS)
+    assert classify(caught.value) is Failure.ABORTABLE
+    assert caught.value.args[0].code() == KafkaError._INCONSISTENT
+    producer.abort(TIMEOUT_MS)
+    producer.send(TASK, outputs)
+    producer.flush(TIMEOUT_MS)
+    producer.commit(TIMEOUT_MS)
+    assert written(kafka, [topic]) == {topic: RECORDS}
+    producer.close()
