@@ -8,8 +8,8 @@ raises; nothing is cached; a topic that isn't there is an error, never one witho
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import (
@@ -37,7 +37,8 @@ from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
 
-CALL_S = 30.0
+CALL_S = 15.0
+"""How long one call may take. Waits are longer, and ask again."""
 STABLE_S = 5.0
 """How long offsets are waited for while a transaction on them is pending."""
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -48,7 +49,20 @@ class Cluster:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self.admin = self._new_client()
+
+    def _new_client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    @contextmanager
+    def _renewing(self) -> Iterator[None]:
+        """A client that has failed isn't asked again: of a broker that has stood still, librdkafka's may never hear
+        again, while a new one is answered at once."""
+        try:
+            yield
+        except (KafkaException, TimeoutError):
+            self.admin = self._new_client()
+            raise
 
     def close(self) -> None:
         """Nothing may be asked any more. The client ends with its last reference, and its threads with it."""
@@ -100,7 +114,8 @@ class Cluster:
 
     def topics(self) -> dict[str, int]:
         """Partition counts of all topics: of partitions that have a leader."""
-        found = self.admin.list_topics(timeout=CALL_S).topics
+        with self._renewing():
+            found = self.admin.list_topics(timeout=CALL_S).topics
         return {name: sum(one.leader >= 0 for one in topic.partitions.values()) for name, topic in found.items()}
 
     def places(self, topics: Iterable[str]) -> list[Place]:
@@ -123,10 +138,9 @@ class Cluster:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(*place): latest for place in places}
-        futures = self.admin.list_offsets(
-            asked, isolation_level=isolation, request_timeout=CALL_S
-        )
-        return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
+        with self._renewing():
+            futures = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
+            return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
 
     def open_transactions(self, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
         """Where the last stable offset lies before the end: (last stable offset, end)."""
@@ -163,8 +177,9 @@ class Cluster:
 
     def members(self, group: str) -> dict[str, frozenset[Place]]:
         """The group's members as it is now, by client id, with their partitions; none while it rebalances."""
-        (future,) = self.admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
-        described = future.result(CALL_S)
+        with self._renewing():
+            (future,) = self.admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+            described = future.result(CALL_S)
         if described.state.name != "STABLE":
             return {}
         return {

@@ -5,6 +5,7 @@
 | the generation is over, before it begins or amid its work | returns: the driver plans anew |
 | fenced by a later attempt, a broker away, a damaged store | raises: Spark makes another attempt, then the driver |
 | the user's code, a bad record, damaged settings | returns the error: no other attempt could do better |
+| a commit that failed, or that the client can't vouch for, the group being as it was | works once more |
 | a second attempt under at least once | returns: see below |
 
 Under exactly once attempts fence each other by their transactional id. Under at least once nothing would fence an
@@ -40,7 +41,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
-from milestones.common.kafka.failures import is_stale_member
+from milestones.common.kafka.failures import Failure, classify, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.pipeline.hosting.hosted_task import Done, HostedTask
 from milestones.pipeline.hosting.payload import Payload, unpack
@@ -95,6 +96,11 @@ def _run(application: Application, config: StreamsConfig, work: TaskRange, histo
     except RefusedTogetherError as error:
         log.info("task %s: %s", work.task, error)
         return _run_once(application, config, work, history, tells_apart=True)
+    except KafkaException as error:
+        if is_stale_member(error) or classify(error) is not Failure.ABORTABLE:
+            raise
+        log.info("task %s: %s", work.task, error)
+        return _run_once(application, config, work, history)
 
 
 def _run_once(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from milestones.common.errors import StateLockedError
+from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.places import spark_attempts_folder, spark_directories
 from milestones.pipeline.hosting.ranges import Fate
@@ -121,3 +122,22 @@ def test_where_latest_begins_is_settled_by_the_first_range(bench: Make) -> None:
     assert (done.records, b.committed()) == (0, 3)
     done = b.attempt(b.range(b.send("d")))
     assert (done.records, b.counts()) == (1, [1])
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_a_commit_that_the_client_cannot_vouch_for_is_made_again(
+    bench: Make, guarantee: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, doubts = OutputProducer.flush, iter([True])
+
+    def doubtful(self: OutputProducer, timeout_ms: int) -> None:
+        self._watch.assumed = next(doubts, False)
+        flush(self, timeout_ms)
+
+    monkeypatch.setattr(OutputProducer, "flush", doubtful)
+    b = bench(guarantee)
+    done = b.attempt(b.range(b.send(*"abc")))
+    assert (done.fate, done.records, b.committed()) == (Fate.DONE, 3, 3)
+    assert next(doubts, None) is None
+    if guarantee == EXACTLY_ONCE:
+        assert b.counts() == [1, 2, 3]
