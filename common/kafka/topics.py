@@ -260,11 +260,15 @@ class Cluster(Owned):
         futures = self._admin.delete_records(
             [Position(t, p, offset) for (t, p), offset in offsets.items()], request_timeout=self._timeout
         )
+        failed: KafkaException | None = None
         for position, future in futures.items():
             try:
                 future.result()
             except KafkaException as exception:
+                failed = exception
                 log.warning("purge of %s failed, will be tried again: %s", position, error_of(exception))
+        if failed is not None:
+            self._renew_after(failed)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's ids of the topics (KIP-516): a topic that is deleted and made anew gets another one. None of topics
@@ -283,11 +287,12 @@ class Cluster(Owned):
         """By topic, its settings as they are in effect. `KafkaException`."""
         self._check_owner()
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}
-        return {
-            resource.name: {name: str(entry.value) for name, entry in future.result().items()}
-            for resource, future in futures.items()
-        }
+        with self._renewing():
+            futures = self._admin.describe_configs(asked, request_timeout=self._timeout) if asked else {}
+            return {
+                resource.name: {name: str(entry.value) for name, entry in future.result().items()}
+                for resource, future in futures.items()
+            }
 
 
 def _told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:

@@ -202,7 +202,7 @@ def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> No
 
 
 class Admin:
-    """A client that gives these answers about offsets, whatever it is asked; `made` so far."""
+    """A client that gives these answers, whatever it is asked about partitions; `made` so far."""
 
     made: ClassVar[list[Admin]] = []
     answers: ClassVar[Iterator[int | Exception]] = iter([])
@@ -211,6 +211,9 @@ class Admin:
         self.made.append(self)
 
     def poll(self, timeout: float) -> None: ...
+
+    def delete_records(self, positions: Collection[Position], **_: object) -> dict[Position, Future[Any]]:
+        return self.list_offsets(positions)
 
     def list_offsets(self, positions: Collection[Position], **_: object) -> dict[Position, Future[Any]]:
         futures: dict[Position, Future[Any]] = {position: Future() for position in positions}
@@ -223,7 +226,7 @@ class Admin:
         return futures
 
 
-AT = TopicPartition("in", 0)
+AT, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) -> Cluster:
@@ -241,6 +244,13 @@ def test_a_client_that_has_failed_is_asked_no_more(monkeypatch: pytest.MonkeyPat
         cluster.ends([AT], timeout_ms=100)
     assert is_passing(caught.value)
     assert cluster.ends([AT], timeout_ms=100) == {AT: 7}
+    assert len(Admin.made) == 2
+
+
+def test_a_client_whose_purges_have_failed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+    cluster = answering(monkeypatch, failure, failure)
+    cluster.purge({AT: 1, OTHER: 1})
     assert len(Admin.made) == 2
 
 
