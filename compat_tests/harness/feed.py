@@ -39,6 +39,7 @@ class Feed:
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "enable.idempotence": True,
+                "max.in.flight": 1,  # else a record may be taken for written as a later one is, nobody knows where
                 "linger.ms": 5,
                 "on_delivery": self._delivered,
                 "log_level": 0,
