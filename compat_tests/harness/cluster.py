@@ -8,9 +8,9 @@ raises; nothing is cached; a topic that isn't there is an error, never one witho
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -37,8 +37,10 @@ from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
 
-CALL_S = 15.0
-"""How long one call may take. Waits are longer, and ask again."""
+T = TypeVar("T")
+
+CALL_S, ASKS = 15.0, 3
+"""How long one call may take, and how often it is made."""
 STABLE_S = 5.0
 """How long offsets are waited for while a transaction on them is pending."""
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -54,15 +56,14 @@ class Cluster:
     def _new_client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
-    @contextmanager
-    def _renewing(self) -> Iterator[None]:
-        """A client that has failed isn't asked again: of a broker that has stood still, librdkafka's may never hear
-        again, while a new one is answered at once."""
-        try:
-            yield
-        except (KafkaException, TimeoutError):
+    def _ask(self, question: Callable[[AdminClient], T]) -> T:
+        """Of a broker that has stood still librdkafka's client may never hear again, or name a leader's epoch that
+        there isn't, while a new client is answered at once: it is the one to be asked again."""
+        for _ in range(ASKS - 1):
+            with suppress(KafkaException, TimeoutError):
+                return question(self.admin)
             self.admin = self._new_client()
-            raise
+        return question(self.admin)
 
     def close(self) -> None:
         """Nothing may be asked any more. The client ends with its last reference, and its threads with it."""
@@ -114,8 +115,7 @@ class Cluster:
 
     def topics(self) -> dict[str, int]:
         """Partition counts of all topics: of partitions that have a leader."""
-        with self._renewing():
-            found = self.admin.list_topics(timeout=CALL_S).topics
+        found = self._ask(lambda admin: admin.list_topics(timeout=CALL_S).topics)
         return {name: sum(one.leader >= 0 for one in topic.partitions.values()) for name, topic in found.items()}
 
     def places(self, topics: Iterable[str]) -> list[Place]:
@@ -138,9 +138,12 @@ class Cluster:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(*place): latest for place in places}
-        with self._renewing():
-            futures = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
+
+        def told(admin: AdminClient) -> dict[Place, int]:
+            futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
             return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
+
+        return self._ask(told)
 
     def open_transactions(self, topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
         """Where the last stable offset lies before the end: (last stable offset, end)."""
@@ -177,9 +180,12 @@ class Cluster:
 
     def members(self, group: str) -> dict[str, frozenset[Place]]:
         """The group's members as it is now, by client id, with their partitions; none while it rebalances."""
-        with self._renewing():
-            (future,) = self.admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
-            described = future.result(CALL_S)
+
+        def told(admin: AdminClient) -> Any:
+            (future,) = admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
+            return future.result(CALL_S)
+
+        described = self._ask(told)
         if described.state.name != "STABLE":
             return {}
         return {
@@ -201,7 +207,7 @@ class Cluster:
 
     def group_place(self, group: str) -> Place | None:
         """Where the broker writes down all about a group; None before its first group."""
-        offsets = self.admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC)
+        offsets = self._ask(lambda admin: admin.list_topics(timeout=CALL_S).topics.get(OFFSETS_TOPIC))
         if offsets is None or not offsets.partitions:
             return None
         return Place(OFFSETS_TOPIC, java_hash(group) % len(offsets.partitions))  # those without a leader count too
@@ -217,7 +223,7 @@ class Cluster:
 
     def transaction_ends(self) -> dict[Place, int]:
         """Where the transaction coordinators' log ends now; nothing before the first transaction."""
-        if TRANSACTIONS_TOPIC not in self.admin.list_topics(timeout=CALL_S).topics:
+        if TRANSACTIONS_TOPIC not in self.topics():
             return {}
         return self.ends(self.places([TRANSACTIONS_TOPIC]))
 

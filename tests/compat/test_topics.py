@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from compat_tests.harness.cluster import Cluster
 from compat_tests.harness.situation import situation
@@ -57,3 +57,25 @@ def test_a_situation_that_cannot_be_learned_says_why_and_replaces_no_failure() -
     broken = cluster(LateBroker())
     broken.admin = None  # type: ignore[assignment]
     assert situation(broken, "app", []).count("can't be told") == 4
+
+
+class DeafClient:
+    """An admin client that hears nothing more of its broker."""
+
+    def list_topics(self, **_: object) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+def test_a_client_that_has_failed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Cluster("127.0.0.1:1")
+    made.admin = DeafClient()  # type: ignore[assignment]
+    monkeypatch.setattr(made, "_new_client", lambda: LateBroker(there=[1]))
+    assert made.places(["there"]) == [Place("there", 0)]
+
+
+def test_a_broker_that_no_client_hears_of_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Cluster("127.0.0.1:1")
+    monkeypatch.setattr(made, "_new_client", DeafClient)
+    made.admin = DeafClient()  # type: ignore[assignment]
+    with pytest.raises(KafkaException):
+        made.topics()
