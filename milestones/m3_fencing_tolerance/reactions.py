@@ -114,9 +114,10 @@ TABLE: tuple[Line, ...] = (
         Reaction.ABORT,
         (),
         frozenset({Mark.ABORTABLE}),
-        (OFFSETS, COMMIT, ABORT),
-        "a record that couldn't be delivered, OFFSET_METADATA_TOO_LARGE, a partition that can't be added",
-        "txn_set_abortable_error, txn_op_commit_transaction; tried",
+        (FLUSH, OFFSETS, COMMIT, ABORT),
+        "a record that couldn't be delivered or may not have been written, OFFSET_METADATA_TOO_LARGE, a partition that "
+        "can't be added",
+        "txn_set_abortable_error, txn_op_commit_transaction; dr_implicit_ack by our watch of the log; tried",
     ),
     Line(
         Reaction.RETRY,
