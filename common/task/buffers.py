@@ -18,7 +18,7 @@ until its boundary is made, so that the record in work still counts as waiting; 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple, Protocol
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, TopicPartition
@@ -149,14 +149,3 @@ class InputBuffer:
         if since is None:
             since = self._idle_since = now_ms
         return now_ms - since >= max_idle_ms
-
-
-def ready(buffers: Iterable[InputBuffer], max_idle_ms: int, now_ms: int) -> bool:
-    """Whether a record may be processed now."""
-    waiting = False
-    for buffer in buffers:
-        if buffer.messages:
-            waiting = True
-        elif not buffer.may_go_on_without(max_idle_ms, now_ms):
-            return False
-    return waiting

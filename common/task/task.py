@@ -21,11 +21,10 @@ from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError, StateCorruptError
 from milestones.common.records import Emitted, TaskId, TopicPartition
-from milestones.common.task import buffers
 from milestones.common.task.boundary import Boundary, Position, Staged
-from milestones.common.task.buffers import InputBuffer, InputRecord
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
+from milestones.common.task.input import TaskInput
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER, Due
@@ -61,14 +60,15 @@ class Task(ChangelogTask):
             if spec.name in subtopology.changelogs and spec.source_topic is None
         )
         self._settings = settings
-        self._buffers = {partition: InputBuffer(partition) for partition in self.partitions}
         self._boundary = Boundary()
-        self._runner = Runner(id, settings, tuple(self._buffers.values()), self._boundary, self.work)
+        self.input = TaskInput(self.partitions, self._boundary)
+        buffers = self.input.buffers
+        self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.work)
         self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.max_remembered)
         self._services = Services(id, settings, self._runner, self._stores.typed)
         self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
         self._commits = TaskCommits(
-            id, subtopology, self._buffers, self._boundary, self._runner, self._stores, settings.transactional_id
+            id, subtopology, buffers, self._boundary, self._runner, self._stores, settings.transactional_id
         )
         self._program: Program | None = None
         self._started = self._initialised = False
@@ -142,7 +142,7 @@ class Task(ChangelogTask):
         After restoration, and again after a roll-back. `initialise`: the processors too, unless they are.
         """
         self.lifecycle.expect(State.RESTORING, State.READY)
-        missing = self._buffers.keys() - positions.keys()
+        missing = set(self.partitions) - positions.keys()
         if missing:
             names = sorted(map(str, missing))
             raise OwnershipError(f"task {self.id} is started without positions of {names}: this is a bug")
@@ -175,57 +175,14 @@ class Task(ChangelogTask):
         topics = [partition.topic for partition in self.partitions]
         observe = self.work.counting if self._settings.count_nodes else None
         program = compile_program(self.subtopology, self._services, topics, observe)
-        for (topic, _), buffer in self._buffers.items():
-            buffer.connect(program.sources[topic])
+        self.input.connect(program.sources)
         return program
-
-    # -- input
-
-    def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
-        """Records for the input buffer, as they came, in offset order, without errors."""
-        self._buffers[partition].add(messages)
-
-    def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
-        """Everything before `position` has been added, and Kafka has no more for now (KIP-695).
-
-        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer.
-        Trailing control records count: once all before them is processed, `position` is what is committed.
-        """
-        self._buffers[partition].reached_end(position, now_ms)
-
-    def skip_to(self, partition: TopicPartition, position: int) -> None:
-        """The records between what was added and `position` are gone from Kafka: `add` goes on from there."""
-        buffer = self._buffers[partition]
-        with self._boundary.lock:
-            if not buffer.messages:
-                buffer.seek(position, buffer.stream_time)
-                self._boundary.changed = True
-
-    def next_fetch(self, partition: TopicPartition) -> int:
-        """The offset after the last record that was added."""
-        return self._buffers[partition].next_fetch()
-
-    def position(self, partition: TopicPartition) -> int:
-        """The next offset to process."""
-        return self._buffers[partition].position
-
-    def buffered(self) -> int:
-        """Records that wait."""
-        return sum(len(buffer.messages) for buffer in self._buffers.values())
-
-    def buffered_of(self, partition: TopicPartition) -> int:
-        """Records of one partition that wait."""
-        return len(self._buffers[partition].messages)
-
-    def buffered_bytes(self) -> int:
-        """Memory of the records that wait, about."""
-        return sum(buffer.bytes() for buffer in self._buffers.values())
 
     # -- work
 
     def ready(self, now_ms: int) -> bool:
         """Whether there is a record that may be processed now."""
-        return buffers.ready(self._buffers.values(), self._settings.max_task_idle_ms, now_ms)
+        return self.input.ready(self._settings.max_task_idle_ms, now_ms)
 
     def process(self, limit: int, now_ms: int) -> int:
         """Process at most `limit` records; how many it were. `now_ms`: wall clock.
@@ -408,7 +365,7 @@ class Task(ChangelogTask):
             if not self._started:
                 return 0
             committed = self._commits.committed
-            done = sum(b.position - committed.positions[p].offset for p, b in self._buffers.items())
+            done = self.input.processed_since(committed.positions)
             self._seek(committed.positions)
             self._runner.rewind(committed.punctuations)
             return done
@@ -453,15 +410,10 @@ class Task(ChangelogTask):
                 program.close()
         finally:
             self._runner.scope.drop()
-            self._clear_buffers()
+            self.input.clear()
 
     # -- below
 
     def _seek(self, positions: Mapping[TopicPartition, Position]) -> None:
-        for partition, at in positions.items():
-            self._buffers[partition].seek(at.offset, at.stream_time)
+        self.input.seek(positions)
         self._runner.settle()
-
-    def _clear_buffers(self) -> None:
-        for buffer in self._buffers.values():
-            buffer.clear()

@@ -216,7 +216,7 @@ class TopologyTestDriver:
             topic=topic, partition=0, offset=offset, key=key, value=value, headers=[*headers] if headers else None,
             timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
         )  # fmt: skip
-        task.add(TopicPartition(topic, 0), [message])
+        task.input.add(TopicPartition(topic, 0), [message])
 
     def _append(self, topic: str) -> int:
         offset = self._ends.get(topic, 0)
@@ -225,7 +225,7 @@ class TopologyTestDriver:
 
     def _reach_end(self, task: Task) -> None:
         for partition in task.partitions:
-            task.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.wall_ms())
+            task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.wall_ms())
 
     def _process(self) -> None:
         """Until nothing is left that may be processed now: a record, its commit, what follows from it."""

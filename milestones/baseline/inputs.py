@@ -138,7 +138,7 @@ class Inputs:
                 "to this application; it goes on at %d", partition, lost, first, end, position,
             )  # fmt: skip
         del self._lost[partition]
-        self._tasks[partition].skip_to(partition, position)
+        self._tasks[partition].input.skip_to(partition, position)
         self._consumer.assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
@@ -149,17 +149,17 @@ class Inputs:
         self.poll_ns += perf_counter_ns() - began
         now_ms = self._clock.wall_ms()
         for partition, messages in fetched.records.items():
-            self._tasks[partition].add(partition, messages)
+            self._tasks[partition].input.add(partition, messages)
             self.fetched += len(messages)
         for partition, end in fetched.ends.items():
-            self._tasks[partition].reached_end(partition, end, now_ms)
+            self._tasks[partition].input.reached_end(partition, end, now_ms)
         self._mend(fetched)
         return bool(fetched.records)
 
     def _mend(self, fetched: Fetched) -> None:
         for partition in fetched.out_of_range:
             task = self._tasks[partition]
-            self._lost[partition] = task.next_fetch(partition)
+            self._lost[partition] = task.input.next_fetch(partition)
             self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
             raise SourceTopicError(f"{partition} is gone: the topic was deleted under the running application")
@@ -175,10 +175,10 @@ class Inputs:
         if self._paused:
             going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}
             self._consumer.pause(self._tasks.keys() - going.keys())
-        total = self.buffered_bytes = sum(task.buffered_bytes() for task in set(going.values()))
-        full = [p for p, task in going.items() if task.buffered_of(p) >= 2 * most]
+        total = self.buffered_bytes = sum(task.input.bytes() for task in set(going.values()))
+        full = [p for p, task in going.items() if task.input.waiting_of(p) >= 2 * most]
         if total >= most_bytes:
-            full = [p for p, task in going.items() if task.buffered_of(p)]
+            full = [p for p, task in going.items() if task.input.waiting_of(p)]
         self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
         self._consumer.pause(full)
         room = total < most_bytes // 2
@@ -191,10 +191,10 @@ class Inputs:
 
     def _may_resume(self, partition: TopicPartition, most: int) -> bool:
         task = self._tasks[partition]
-        waiting = task.buffered_of(partition)
-        return waiting <= most or (waiting == 0 and task.buffered() > 0)
+        waiting = task.input.waiting_of(partition)
+        return waiting <= most or (waiting == 0 and task.input.waiting() > 0)
 
     def lags(self) -> dict[TopicPartition, int]:
         """Records not yet processed, by partition, as far as the consumer knows."""
         ends = {partition: self._consumer.known_end(partition) for partition in self._tasks}
-        return {p: max(0, end - self._tasks[p].position(p)) for p, end in ends.items() if end is not None}
+        return {p: max(0, end - self._tasks[p].input.position(p)) for p, end in ends.items() if end is not None}

@@ -109,7 +109,7 @@ class TaskMeasures:
         scope.dropped_records.total = task.dropped_records + dropped_outputs - self._dropped_before
         scope.restore.total = task.work.restored
         scope.restore_remaining_records_total.value = to_restore
-        scope.active_buffer_count.value = task.buffered()
+        scope.active_buffer_count.value = task.input.waiting()
         scope.cache_size_bytes_total.value = task.cache_bytes()
         scope.uncommitted_bytes.value = task.uncommitted_bytes()
         scope.publish(now_ms)

@@ -310,7 +310,7 @@ class ThreadTasks:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if task.id in self._rolled_back:
             # What has no commit yet goes on from where it began: the reset policy may name another place by now.
-            known = {p: OffsetAndMetadata(task.position(p)) for p in task.partitions} | known
+            known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         self._rolled_back.discard(task.id)
         self._committed[task.id] = known
         if task.needs_restoration:

@@ -175,10 +175,10 @@ class ThreadedProcessing:
     def _sated(self, enough: int) -> bool:
         """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
         tasks = self._tasks.values()
-        waiting = [count for task in tasks if (count := task.buffered())]
+        waiting = [count for task in tasks if (count := task.input.waiting())]
         if len(waiting) < min(self._count, len(tasks)):
             return False
-        return sum(waiting) >= enough or sum(task.buffered_bytes() for task in tasks) >= self._many_bytes()
+        return sum(waiting) >= enough or sum(task.input.bytes() for task in tasks) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
         """Half of what this thread's input may take: with all of it partitions would have to be paused."""

@@ -279,7 +279,7 @@ class Scheduler:
             ready.append(entry)
         if not ready:
             return None
-        waiting = [Waiting(e.since_ms or 0, e.task.buffered() * e.weight) for e in ready]
+        waiting = [Waiting(e.since_ms or 0, e.task.input.waiting() * e.weight) for e in ready]
         leased = [e.lease for e in self._entries.values() if e.lease is not None]
         overdue = sum(now_ms >= lease.deadline_ms for lease in leased)
         index = choose(
@@ -412,7 +412,7 @@ class Scheduler:
             due_ms = entry.task.next_punctuation_ms()
             if due_ms is not None:
                 sleep_ms = min(sleep_ms, due_ms - wall_ms)
-            if not entry.full and entry.task.buffered():
+            if not entry.full and entry.task.input.waiting():
                 sleep_ms = min(sleep_ms, LOOK_MS)
         return max(1, sleep_ms)
 

@@ -125,14 +125,14 @@ class Fold:
         readers = {source.partition: self._read(source, *bounds) for source, bounds in ranges.items()}
         ends = {source.partition: end for source, (_, end) in ranges.items()}
         while True:
-            for partition in [partition for partition in readers if not task.buffered_of(partition)]:
+            for partition in [partition for partition in readers if not task.input.waiting_of(partition)]:
                 batch = next(readers[partition], None)
                 if batch is not None:
-                    task.add(partition, batch)
+                    task.input.add(partition, batch)
                 else:
-                    task.reached_end(partition, ends[partition], self._now_ms)
+                    task.input.reached_end(partition, ends[partition], self._now_ms)
                     del readers[partition]
-            if not readers and not task.buffered():
+            if not readers and not task.input.waiting():
                 return
             yield from self._process(sure=sure)
             if self._uncommitted >= COMMIT_RECORDS:
@@ -142,15 +142,15 @@ class Fold:
         """All that may be processed before another partition's next batch has come."""
         task, others = self._task, self._task.partitions[1:]
         while True:
-            before = {partition: task.position(partition) for partition in others}
+            before = {partition: task.input.position(partition) for partition in others}
             if not task.process(1, self._now_ms):
                 return
-            moved = [partition for partition, position in before.items() if task.position(partition) != position]
+            moved = [partition for partition, position in before.items() if task.input.position(partition) != position]
             at = moved[0] if moved else task.partitions[0]
             self._uncommitted += 1
             if sure:
                 self._counts[at] += 1
-            yield from self._outputs(at, task.position(at) - 1, sure=sure)
+            yield from self._outputs(at, task.input.position(at) - 1, sure=sure)
 
     def _read(self, source: Source, first: int, end: int) -> Iterator[Sequence[InputRecord]]:
         if source.computed is not None:

@@ -154,7 +154,7 @@ class HostedTask:
         limit = self._work.limit
         if self._spent or (limit is not None and self.records >= limit):
             return True
-        return self._clients.consumer.complete and task.buffered() == 0
+        return self._clients.consumer.complete and task.input.waiting() == 0
 
     def _process(self, task: Task) -> bool:
         before, until_ms = self.records, self._clock.monotonic_ms() + SLICE_MS

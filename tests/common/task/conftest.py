@@ -105,7 +105,7 @@ class Harness:
             for index, (key, value, timestamp) in enumerate(records)
         ]
         self.ends[topic] = first + len(messages)
-        self.task.add(TopicPartition(topic, 0), messages)
+        self.task.input.add(TopicPartition(topic, 0), messages)
 
     def run(self, limit: int = 1000) -> int:
         return self.task.process(limit, self.clock.wall_ms())

@@ -29,8 +29,8 @@ def test_the_smallest_timestamp_over_the_heads_is_next(kit: Any) -> None:
     h = both(kit)
     h.feed(("k", "a1", 1), ("k", "a5", 5), ("k", "a3", 3), topic="a")
     h.feed(("k", "b2", 2), ("k", "b4", 4), topic="b")
-    h.task.reached_end(A, 3, 0)
-    h.task.reached_end(B, 2, 0)
+    h.task.input.reached_end(A, 3, 0)
+    h.task.input.reached_end(B, 2, 0)
     assert h.run() == 5
     assert values(h) == ["a1", "b2", "b4", "a5", "a3"]
 
@@ -49,25 +49,25 @@ def test_an_empty_partition_is_waited_for_until_its_end_is_known(kit: Any) -> No
     h = both(kit)
     h.feed(("k", "a", 1), topic="a")
     assert (h.task.ready(0), h.run()) == (False, 0)
-    h.task.reached_end(B, 0, 0)
+    h.task.input.reached_end(B, 0, 0)
     assert (h.task.ready(0), h.run()) == (True, 1)
 
 
 def test_new_records_make_the_end_unknown_again(kit: Any) -> None:
     h = both(kit)
-    h.task.reached_end(B, 0, 0)
+    h.task.input.reached_end(B, 0, 0)
     h.feed(("k", "b", 1), topic="b")
     h.feed(("k", "a2", 2), ("k", "a3", 3), topic="a")
     assert h.run() == 1
     assert not h.task.ready(0)
-    h.task.reached_end(B, 1, 0)
+    h.task.input.reached_end(B, 1, 0)
     assert h.run() == 2
 
 
 def test_an_empty_partition_at_its_end_is_waited_for_max_task_idle_ms_longer(kit: Any) -> None:
     h = both(kit, max_task_idle_ms=100)
     h.feed(("k", "a", 1), topic="a")
-    h.task.reached_end(B, 0, 1_000)
+    h.task.input.reached_end(B, 0, 1_000)
     assert [h.task.ready(now) for now in (1_000, 1_099, 1_100)] == [False, False, True]
     assert h.task.process(10, 1_100) == 1
 
@@ -76,7 +76,7 @@ def test_the_wait_begins_when_the_partition_ran_empty(kit: Any) -> None:
     h = both(kit, max_task_idle_ms=100)
     h.feed(("k", "b", 1), topic="b")
     h.feed(("k", "a", 2), ("k", "a", 3), topic="a")
-    h.task.reached_end(B, 1, 1_000)
+    h.task.input.reached_end(B, 1, 1_000)
     assert h.task.process(10, 5_000) == 1
     assert [h.task.ready(now) for now in (5_000, 5_099, 5_100)] == [False, False, True]
 
@@ -89,8 +89,8 @@ def test_with_max_task_idle_ms_minus_one_nothing_is_waited_for(kit: Any) -> None
 
 def test_without_any_record_a_task_isnt_ready(kit: Any) -> None:
     h = both(kit)
-    h.task.reached_end(A, 0, 0)
-    h.task.reached_end(B, 0, 0)
+    h.task.input.reached_end(A, 0, 0)
+    h.task.input.reached_end(B, 0, 0)
     assert (h.task.ready(10**9), h.run()) == (False, 0)
     assert not kit.forwarding().task.ready(0)
 
@@ -118,7 +118,7 @@ def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided(kit: An
     h.feed(("k", bytes(7) + b"\x01", 4), topic="b")
     h.run()
     assert [(topic, value) for topic, _, value, _ in h.outputs()] == [("dead", b"bad"), ("out", b"1"), ("out", b"0")]
-    assert (h.task.position(A), h.task.position(B)) == (2, 1)
+    assert (h.task.input.position(A), h.task.input.position(B)) == (2, 1)
 
 
 def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> 
     h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
     h.feed(("k", b"bad", 1), ("k", b"bad", 2), topic="a")
     assert h.run() == 0
-    assert (h.task.position(A), h.task.buffered(), h.task.commit_needed()) == (2, 0, True)
+    assert (h.task.input.position(A), h.task.input.waiting(), h.task.commit_needed()) == (2, 0, True)
 
 
 def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -> None:
@@ -136,21 +136,21 @@ def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -
     for _ in range(2):
         with pytest.raises(ProcessingError, match=r"record a-0@0"):
             h.run()
-    assert (h.task.buffered_of(A), h.task.position(A), h.task.stream_time) == (1, 0, -1)
+    assert (h.task.input.waiting_of(A), h.task.input.position(A), h.task.stream_time) == (1, 0, -1)
 
 
 def test_what_is_gone_from_kafka_is_skipped(kit: Any) -> None:
     h = both(kit)
-    h.task.skip_to(A, 100)
-    assert (h.task.buffered(), h.task.position(A), h.task.commit_needed()) == (0, 100, True)
+    h.task.input.skip_to(A, 100)
+    assert (h.task.input.waiting(), h.task.input.position(A), h.task.commit_needed()) == (0, 100, True)
 
 
 def test_what_was_fetched_before_the_rest_was_gone_from_kafka_is_processed_all_the_same(kit: Any) -> None:
     h = both(kit, max_task_idle_ms=-1)
     h.feed(("k", "a", 1), topic="a")
-    assert h.task.next_fetch(A) == 1
-    h.task.skip_to(A, 100)
-    assert (h.task.buffered(), h.task.position(A)) == (1, 0)
+    assert h.task.input.next_fetch(A) == 1
+    h.task.input.skip_to(A, 100)
+    assert (h.task.input.waiting(), h.task.input.position(A)) == (1, 0)
     assert (h.run(), values(h)) == (1, ["a"])
 
 
@@ -158,10 +158,10 @@ def test_what_was_committed_past_control_records_isnt_taken_back_by_later_input(
     h = both(kit)
     h.feed(("k", "a", 1), topic="a")
     for partition, end in ((A, 3), (B, 0)):
-        h.task.reached_end(partition, end, 0)
+        h.task.input.reached_end(partition, end, 0)
     h.run()
     assert h.commit().offsets[A] == 3
-    h.task.add(A, [kit.message(3, b"k", b"b", 2, topic="a")])
+    h.task.input.add(A, [kit.message(3, b"k", b"b", 2, topic="a")])
     assert not h.task.commit_needed()
     assert h.commit().offsets[A] == 3
 

@@ -33,7 +33,7 @@ class Interrupted:
 
     def nothing_counts(self) -> None:
         task = self.h.task
-        assert (task.position(IN), task.buffered()) == (1, 2)
+        assert (task.input.position(IN), task.input.waiting()) == (1, 2)
         assert self.h.outputs() == []
 
     def goes_on(self) -> None:
@@ -87,7 +87,7 @@ def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again(ki
     h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
     h.feed(("a", "before", 1), ("b", "now", 2))
     h.run()
-    assert (h.task.position(IN), h.outputs()) == (1, [])
+    assert (h.task.input.position(IN), h.outputs()) == (1, [])
     h.task.roll_back()
     h.ends.clear()
     h.feed(("a", "before", 1), ("b", "now", 2))

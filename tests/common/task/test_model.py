@@ -179,7 +179,7 @@ class TaskModel(RuleBasedStateMachine):
         self.staged = {key: list(value) for key, value in self.committed.items()}
         self.offset, self.pending = self.committed_offset, None
         self.h.ends["in"] = self.offset
-        assert self.h.task.position(IN) == self.offset
+        assert self.h.task.input.position(IN) == self.offset
         self.check_engine()
 
     def check_engine(self) -> None:

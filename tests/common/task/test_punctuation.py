@@ -149,8 +149,8 @@ def test_a_failed_stream_time_punctuation_stops_before_the_next_record_not_befor
     for _ in range(2):
         with pytest.raises(ProcessingError):
             h.run()
-        assert h.task.position(IN) == 1
-    assert (len(calls), h.task.buffered()) == (2, 1)
+        assert h.task.input.position(IN) == 1
+    assert (len(calls), h.task.input.waiting()) == (2, 1)
 
 
 def test_a_handler_may_skip_a_failed_punctuation(kit: Any) -> None:

@@ -33,8 +33,8 @@ def test_records_are_processed_in_offset_order(kit: Any) -> None:
 def test_process_stops_at_its_limit_and_goes_on_there(kit: Any) -> None:
     h = kit.forwarding()
     h.feed(("k", "a", 1), ("k", "b", 1), ("k", "c", 1))
-    assert (h.run(2), h.task.buffered(), h.task.position(IN)) == (2, 1, 2)
-    assert (h.run(2), h.task.buffered(), h.run(2)) == (1, 0, 0)
+    assert (h.run(2), h.task.input.waiting(), h.task.input.position(IN)) == (2, 1, 2)
+    assert (h.run(2), h.task.input.waiting(), h.run(2)) == (1, 0, 0)
 
 
 def test_a_tombstone_has_no_value_and_a_record_may_have_no_key(kit: Any) -> None:
@@ -70,11 +70,11 @@ def test_stream_time_is_the_highest_timestamp_seen_the_record_in_work_included(k
 def test_buffered_bytes_grow_with_values_and_return_to_zero(kit: Any) -> None:
     h = kit.forwarding()
     h.feed(("k", "x" * 10_000, 1), ("k", "y", 1))
-    full = h.task.buffered_bytes()
+    full = h.task.input.bytes()
     h.run(1)
-    assert full > 10_000 > 0 < h.task.buffered_bytes() < full
+    assert full > 10_000 > 0 < h.task.input.bytes() < full
     h.run()
-    assert h.task.buffered_bytes() == 0
+    assert h.task.input.bytes() == 0
 
 
 # -- records that fail
@@ -85,7 +85,8 @@ def test_a_failed_record_leaves_the_task_at_its_last_boundary_and_is_the_next_on
     h.feed(("a", "1", 10), ("b", "fail", 99))
     with pytest.raises(ProcessingError, match=r"task 0_0, node worker, record in-0@1: RuntimeError: user code"):
         h.run()
-    assert (h.task.position(IN), h.task.stream_time, h.task.buffered(), h.task.state) == (1, 10, 1, State.READY)
+    reached = (h.task.input.position(IN), h.task.stream_time, h.task.input.waiting())
+    assert (reached, h.task.state) == ((1, 10, 1), State.READY)
     assert [key for _, key, _, _ in h.outputs()] == [b"a", b"a"]
     with pytest.raises(ProcessingError):
         h.run()
@@ -136,7 +137,7 @@ def test_a_record_that_cant_be_read_goes_to_the_deserialisation_handler_as_it_ca
     h.feed(("a", b"\xff\xff", 5))
     assert h.run() == 1
     assert h.outputs() == [("dead", b"a", b"\xff\xff", 5)]
-    assert (h.task.position(IN), h.task.stream_time) == (1, -1)
+    assert (h.task.input.position(IN), h.task.stream_time) == (1, -1)
 
 
 def test_a_record_that_cant_be_read_stops_the_task_by_default(kit: Any) -> None:
@@ -144,7 +145,7 @@ def test_a_record_that_cant_be_read_stops_the_task_by_default(kit: Any) -> None:
     h.feed(("a", b"\xff", 5))
     with pytest.raises(ProcessingError, match=r"node source, record in-0@0.*set deserialization_exception_handler"):
         h.run()
-    assert (h.task.position(IN), h.task.buffered()) == (0, 1)
+    assert (h.task.input.position(IN), h.task.input.waiting()) == (0, 1)
 
 
 def test_an_output_that_its_serde_refuses_goes_to_the_production_handler(kit: Any) -> None:
@@ -182,7 +183,7 @@ def test_no_handler_is_asked_about_state_that_is_damaged(kit: Any) -> None:
     h.feed(("a", "1", 1))
     with pytest.raises(StateError, match=r"disk"):
         h.run()
-    assert h.task.position(IN) == 0
+    assert h.task.input.position(IN) == 0
 
 
 def test_an_interrupted_record_is_the_next_one_again(kit: Any) -> None:
@@ -193,7 +194,7 @@ def test_an_interrupted_record_is_the_next_one_again(kit: Any) -> None:
     h.feed(("a", "1", 9))
     with pytest.raises(KeyboardInterrupt):
         h.run()
-    assert (h.task.buffered(), h.task.stream_time, h.task.state) == (1, -1, State.READY)
+    assert (h.task.input.waiting(), h.task.stream_time, h.task.state) == (1, -1, State.READY)
 
 
 # -- timestamps
@@ -204,7 +205,7 @@ def test_a_negative_timestamp_stops_the_task_by_default(kit: Any) -> None:
     h.feed(("k", "v", -1))
     with pytest.raises(ProcessingError, match=r"in-0@0: no timestamp: .*invalid timestamp -1"):
         h.run()
-    assert h.task.buffered() == 1
+    assert h.task.input.waiting() == 1
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_extractors_give_records_their_time(kit: Any, extractor: Any, stamps: li
     h.feed(("k", "7", 5), ("k", "8", -1))
     assert h.run() == 2
     assert [timestamp for *_, timestamp in h.outputs()] == stamps
-    assert h.task.position(IN) == 2
+    assert h.task.input.position(IN) == 2
 
 
 def test_an_extractor_that_raises_or_gives_no_int_stops_the_task_before_the_record(kit: Any) -> None:
@@ -231,4 +232,4 @@ def test_an_extractor_that_raises_or_gives_no_int_stops_the_task_before_the_reco
         h.feed(("k", "v", 5))
         with pytest.raises(ProcessingError, match=r"source source.*no timestamp"):
             h.run()
-        assert h.task.buffered() == 1
+        assert h.task.input.waiting() == 1

@@ -25,7 +25,7 @@ DEAD_LETTERS = LogAndContinue("dead")
 def test_a_staged_boundary_has_an_offset_for_each_partition_also_an_unchanged_one(kit: Any) -> None:
     h = kit.forwarding(topics=("in", "other"))
     h.feed(("k", "v", 1))
-    h.task.reached_end(TopicPartition("other", 0), 0, 0)
+    h.task.input.reached_end(TopicPartition("other", 0), 0, 0)
     h.run()
     staged = h.task.freeze()
     assert staged.offsets == {IN: 1, TopicPartition("other", 0): 0}
@@ -46,13 +46,13 @@ def test_outputs_are_given_out_once_either_taken_or_staged(kit: Any) -> None:
 def test_the_committed_offset_passes_trailing_control_records_once_all_before_them_is_processed(kit: Any) -> None:
     h = kit.forwarding()
     h.feed(("k", "a", 1), ("k", "b", 1))
-    h.task.reached_end(IN, 5, 0)
+    h.task.input.reached_end(IN, 5, 0)
     h.run(1)
     assert h.commit().offsets == {IN: 1}
     h.run()
     assert h.commit().offsets == {IN: 5}
     assert not h.task.commit_needed()
-    h.task.reached_end(IN, 6, 0)
+    h.task.input.reached_end(IN, 6, 0)
     assert h.task.commit_needed()
     assert (h.commit().offsets, h.task.commit_needed()) == ({IN: 6}, False)
 
@@ -191,7 +191,7 @@ def test_a_roll_back_returns_to_the_last_commit_and_drops_the_rest(kit: Any) -> 
     h.task.roll_back()
     store = h.task.store("store")
     assert (store.get("a"), store.get("b"), list(store.all())) == ("1", None, [("a", "1")])
-    assert (h.task.position(IN), h.task.stream_time, h.task.buffered(), h.task.epoch) == (1, 5, 0, 1)
+    assert (h.task.input.position(IN), h.task.stream_time, h.task.input.waiting(), h.task.epoch) == (1, 5, 0, 1)
     assert (h.task.take_outputs(), h.task.commit_needed(), h.task.uncommitted_bytes()) == ([], False, 0)
 
 
@@ -226,7 +226,7 @@ def test_a_record_whose_task_is_rolled_back_meanwhile_leaves_nothing(kit: Any) -
     h = kit.Harness(kit.processing(unlucky, [kit.store()])).start()
     h.feed(("a", "1", 5), ("b", "2", 6))
     h.run()
-    assert (h.task.position(IN), h.task.take_outputs(), list(h.task.store("store").all())) == (0, [], [])
+    assert (h.task.input.position(IN), h.task.take_outputs(), list(h.task.store("store").all())) == (0, [], [])
     assert h.task.store("store").get("a") is None
 
 
@@ -234,7 +234,7 @@ def test_a_task_can_be_started_anew_after_a_roll_back_where_kafka_says(kit: Any)
     h = kit.forwarding()
     h.task.roll_back()
     h.task.start({IN: 30}, {IN: OffsetMetadata(4).encode()})
-    assert (h.task.position(IN), h.task.stream_time, h.task.state) == (30, 4, State.READY)
+    assert (h.task.input.position(IN), h.task.stream_time, h.task.state) == (30, 4, State.READY)
 
 
 # -- life

@@ -50,5 +50,5 @@ def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None
         assert OffsetMetadata.decode(staged.metadata[IN]).stream_time == offset - 1
         assert outputs == 3 * offset
     thread.join()
-    assert (errors, h.task.position(IN)) == ([], RECORDS)
+    assert (errors, h.task.input.position(IN)) == ([], RECORDS)
     assert commits > 1

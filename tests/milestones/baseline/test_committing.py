@@ -50,7 +50,7 @@ class Committing:
         log = self.world.logs[at]
         before = log.end
         log.add(*values)
-        task.add(at, log.entries[before:])  # type: ignore[arg-type]
+        task.input.add(at, log.entries[before:])  # type: ignore[arg-type]
         task.process(10, 0)
 
     def commit(self) -> Any:
@@ -101,7 +101,7 @@ def test_whatever_fails_under_exactly_once_no_engine_gets_what_kafka_has_not_con
     assert [c.world.state.content(task.id) for task in c.tasks] == [{}, {}]
     for task in c.tasks:
         task.roll_back()
-        assert task.position(task.partitions[0]) == 0
+        assert task.input.position(task.partitions[0]) == 0
         assert not task.commit_needed()
 
 

@@ -44,7 +44,7 @@ def test_a_task_starts_at_its_committed_offsets() -> None:
     put(f.world, 0, *"abcdef")
     assert f.start(4) == [f.task]
     assert f.world.consumer.positions == {IN: 4}
-    assert f.task.position(IN) == 4
+    assert f.task.input.position(IN) == 4
 
 
 @pytest.mark.parametrize(("policy", "position"), [("earliest", 2), ("latest", 6)])
@@ -135,7 +135,7 @@ def test_fetched_records_and_ends_go_to_their_task() -> None:
     put(f.world, 0, "a", "b")
     f.start(0)
     assert f.inputs.fetch(0)
-    assert f.task.buffered() == 2
+    assert f.task.input.waiting() == 2
     assert not f.inputs.fetch(70)
     assert f.world.consumer.waits == [0, 70]
 
@@ -151,10 +151,10 @@ def test_an_offset_that_retention_took_is_skipped_as_the_reset_policy_says(
     f.inputs.fetch(0)
     f.inputs.run_once()
     assert f.world.consumer.positions == {IN: position}
-    assert f.task.position(IN) == position
+    assert f.task.input.position(IN) == position
     assert "LOST" in caplog.text
     f.inputs.fetch(0)
-    assert f.task.buffered() == 6 - position
+    assert f.task.input.waiting() == 6 - position
 
 
 def test_the_reset_policy_none_ends_the_thread_when_an_offset_is_lost() -> None:
@@ -313,7 +313,7 @@ def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room(
     for _ in range(3):
         f.inputs.fetch(0)
         f.inputs.throttle()
-    assert (other.buffered(), f.task.buffered()) == (10, 1)
+    assert (other.input.waiting(), f.task.input.waiting()) == (10, 1)
     assert f.world.consumer.paused == {source}
     f.inputs.pause(frozenset())
     other.process(10, 0)

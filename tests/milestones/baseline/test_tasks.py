@@ -137,7 +137,7 @@ def test_an_answer_to_the_question_of_a_task_that_was_closed_since_is_not_taken(
     old[2].try_put(Committed(old[0], {}))
     r.rebalance(0)
     r.step(5)
-    assert world.state.tasks[A].position(IN) == 5
+    assert world.state.tasks[A].input.position(IN) == 5
     assert places(r.tasks) == {A: "processing"}
 
 

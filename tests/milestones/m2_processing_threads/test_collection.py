@@ -25,7 +25,7 @@ class Collecting:
     def process(self, *values: str, of: int = 0) -> None:
         (at,) = self.tasks[of].partitions
         put(self.world, of, *values)
-        self.tasks[of].add(at, [m for m in self.world.logs[at].entries[-len(values) :] if m is not None])
+        self.tasks[of].input.add(at, [m for m in self.world.logs[at].entries[-len(values) :] if m is not None])
         self.tasks[of].process(100, 0)
 
     def collect(self) -> bool:
@@ -97,11 +97,11 @@ def test_a_client_that_takes_nothing_stops_only_the_tasks_whose_buffers_are_full
     put(world, 1, "x")
     r.step(50, ms=10)
     full, other = (world.state.tasks[id] for id in sorted(r.tasks.processing))
-    assert 0 < full.buffered() < 100
-    assert other.buffered() == 0
+    assert 0 < full.input.waiting() < 100
+    assert other.input.waiting() == 0
     world.clients.producer.room = None
     r.step(200, ms=10)
-    assert full.buffered() == 0
+    assert full.input.waiting() == 0
 
 
 def test_what_a_task_has_made_since_its_last_commit_is_dropped_when_it_is_taken_away() -> None:

@@ -198,7 +198,7 @@ def test_nothing_more_is_fetched_while_every_thread_has_enough_to_do_and_no_part
         fetches.append(len(r.world.consumer.waits))
     assert fetches[-1] - fetches[-10] <= 3
     task = r.world.state.tasks[A]
-    assert enough <= task.buffered() < 2 * enough
+    assert enough <= task.input.waiting() < 2 * enough
     r.world.clock.advance(LONGEST_REST_MS)
     r.step()
     assert len(r.world.consumer.waits) > fetches[-1]

@@ -28,6 +28,7 @@ class Work:
         self.epoch = self.bytes = self.limit = 0
         self.done: list[str] = []
         self.limits: list[int] = []
+        self.input = SimpleNamespace(waiting=lambda: self.waiting)
 
     @property
     def state(self) -> State:
@@ -43,9 +44,6 @@ class Work:
         self.done.append(what)
         if self.error is not None:
             raise self.error
-
-    def buffered(self) -> int:
-        return self.waiting
 
     def ready(self, wall_ms: int) -> bool:
         return self.waiting > 0

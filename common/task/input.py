@@ -1,0 +1,94 @@
+"""A task's input as a whole: what is added by partition, how much waits, and how far each partition has come.
+
+*Guarantees*: those of `buffers.py`.
+*Assumes*: as there, one thread adds and one takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.task.buffers import InputBuffer, InputRecord
+
+if TYPE_CHECKING:
+    from milestones.common.records import TopicPartition
+    from milestones.common.task.boundary import Boundary, Position
+    from milestones.common.topology.compiled import Source
+
+
+class TaskInput:
+    """*Owns*: a buffer for each partition."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], boundary: Boundary) -> None:
+        self.buffers: Mapping[TopicPartition, InputBuffer] = {p: InputBuffer(p) for p in partitions}
+        self._boundary = boundary
+
+    def connect(self, sources: Mapping[str, Source]) -> None:
+        """Where the records go, by topic."""
+        for (topic, _), buffer in self.buffers.items():
+            buffer.connect(sources[topic])
+
+    def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
+        """Records, as they came, in offset order, without errors."""
+        self.buffers[partition].add(messages)
+
+    def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
+        """Everything before `position` has been added, and Kafka has no more for now (KIP-695).
+
+        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer.
+        Trailing control records count: once all before them is processed, `position` is what is committed.
+        """
+        self.buffers[partition].reached_end(position, now_ms)
+
+    def skip_to(self, partition: TopicPartition, position: int) -> None:
+        """The records between what was added and `position` are gone from Kafka: `add` goes on from there."""
+        buffer = self.buffers[partition]
+        with self._boundary.lock:
+            if not buffer.messages:
+                buffer.seek(position, buffer.stream_time)
+                self._boundary.changed = True
+
+    def next_fetch(self, partition: TopicPartition) -> int:
+        """The offset after the last record that was added."""
+        return self.buffers[partition].next_fetch()
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset to process."""
+        return self.buffers[partition].position
+
+    def waiting(self) -> int:
+        """Records that wait."""
+        return sum(len(buffer.messages) for buffer in self.buffers.values())
+
+    def waiting_of(self, partition: TopicPartition) -> int:
+        """Records of one partition that wait."""
+        return len(self.buffers[partition].messages)
+
+    def bytes(self) -> int:
+        """Memory of the records that wait, about."""
+        return sum(buffer.bytes() for buffer in self.buffers.values())
+
+    def ready(self, max_idle_ms: int, now_ms: int) -> bool:
+        """Whether a record may be processed now."""
+        waiting = False
+        for buffer in self.buffers.values():
+            if buffer.messages:
+                waiting = True
+            elif not buffer.may_go_on_without(max_idle_ms, now_ms):
+                return False
+        return waiting
+
+    def processed_since(self, positions: Mapping[TopicPartition, Position]) -> int:
+        """How many offsets lie between these positions and where the partitions are."""
+        return sum(buffer.position - positions[partition].offset for partition, buffer in self.buffers.items())
+
+    def seek(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Begin there, with nothing that waits."""
+        for partition, at in positions.items():
+            self.buffers[partition].seek(at.offset, at.stream_time)
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        for buffer in self.buffers.values():
+            buffer.clear()
