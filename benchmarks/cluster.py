@@ -57,9 +57,11 @@ class Cluster:
             future.result(CALL_S)
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Write `rows`, all of them or an error."""
+        """Write `rows`, all of them or an error: one batch at a time, as what the leader of a new topic refuses may be
+        taken for written with more in flight (common/kafka/watch.py)."""
         producer = Producer({
-            **self._client, "enable.idempotence": True, "partitioner": "murmur2_random", "linger.ms": 50,
+            **self._client, "enable.idempotence": True, "max.in.flight": 1,
+            "partitioner": "murmur2_random", "linger.ms": 50,
             "queue.buffering.max.messages": 200_000, "delivery.report.only.error": True,
         })  # fmt: skip
         refused: list[KafkaError] = []

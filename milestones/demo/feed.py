@@ -29,7 +29,9 @@ class Feeder(threading.Thread):
         self, bootstrap_servers: str, topic: str, lines: Sequence[str], partitions: int, seconds: float
     ) -> None:
         super().__init__(name="feeder", daemon=True)
-        self._settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5}
+        # With more in flight, what the leader of a new topic refuses may be taken for written (common/kafka/watch.py).
+        one_by_one = {"enable.idempotence": True, "max.in.flight": 1}
+        self._settings = {"bootstrap.servers": bootstrap_servers, **one_by_one, "linger.ms": 5}
         self._topic, self._lines, self._partitions, self._seconds = topic, lines, partitions, seconds
         self._stop_requested = threading.Event()
         self.sent = 0
