@@ -43,6 +43,8 @@ class Recorder:
         if in_the_matrix(report.nodeid):
             logs = [Path(log) for name, logs in report.user_properties if name == LOGS for log in logs]  # type: ignore[attr-defined]
             self._results.add(report.nodeid, report, command(self._option, report.nodeid), logs)
+            if report.failed:
+                self._results.keep(report.nodeid, self._folder)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None]:

@@ -1,7 +1,7 @@
 """The matrix: cases by stage and guarantee, with times, the seed and links to the logs of failures.
 
 *Guarantees*: written in one go at the end of a run, an interrupted one too; a case that wasn't run to its end is never
-shown as passed; logs of failures lie beside the matrix, so that the folder can be kept.
+shown as passed; logs of failures lie beside the matrix, so that the folder can be kept, and are there once one is told.
 *Assumes*: a case's id is `path::test[parameters]`, stage and guarantee among the parameters.
 """
 
@@ -115,15 +115,18 @@ class Results:
         if result.failed:
             case.logs = logs
 
+    def keep(self, id: str, folder: Path) -> None:
+        """The text and the logs of a failure so far."""
+        _keep(self.cases[id], folder)
+
     def write(self, folder: Path, planned: Iterable[str] = ()) -> None:
         """`matrix.md`, `matrix.html`, a folder per failure, and the files that cases have written. `planned`: the ids
         of all cases that were to run; those that didn't are shown as such."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for case in self.cases.values():
-            case.logs = [log for log in case.logs if log.exists()]
             if case.outcome == matrix.FAILED:
-                _keep(case, folder / case.folder)
+                _keep(case, folder)
         files = [file for file in self.files if file.exists()]
         for file in files:
             shutil.copy(file, folder)
@@ -157,7 +160,9 @@ def _error(result: pytest.TestReport) -> str:
 
 
 def _keep(case: Case, folder: Path) -> None:
-    folder.mkdir()
-    (folder / "failure.txt").write_text(f"repeat it with\n    {case.command}\n\n{case.text}", "utf-8")
+    case.logs = [log for log in case.logs if log.exists()]
+    kept = folder / case.folder
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "failure.txt").write_text(f"repeat it with\n    {case.command}\n\n{case.text}", "utf-8")
     for log in case.logs:
-        shutil.copy(log, folder)
+        shutil.copy(log, kept)

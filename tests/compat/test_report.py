@@ -66,6 +66,16 @@ class Links(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_a_failure_can_be_read_before_the_run_is_over(results: Results, tmp_path: Path) -> None:
+    log, id = tmp_path / "one.log", f"{CRASH}[baseline-exactly_once_v2]"
+    log.write_text("what it said", "utf-8")
+    fails(results, id, "E lost", [log])
+    results.keep(id, tmp_path / "report")
+    (kept,) = (tmp_path / "report").iterdir()
+    assert "E lost" in (kept / "failure.txt").read_text("utf-8")
+    assert (kept / "one.log").read_text("utf-8") == "what it said"
+
+
 def test_a_run_of_several_stages_has_a_column_per_stage_and_guarantee_in_their_order(
     results: Results, tmp_path: Path
 ) -> None:
