@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -141,7 +142,7 @@ class Cluster:
 
         def told(admin: AdminClient) -> dict[Place, int]:
             futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
-            return {Place(at.topic, at.partition): future.result(CALL_S).offset for at, future in futures.items()}
+            return {Place(at.topic, at.partition): _told(future.result(CALL_S)) for at, future in futures.items()}
 
         return self._ask(told)
 
@@ -307,6 +308,13 @@ class Tail(AbstractContextManager["Tail"]):
                     f"{ {str(place): at for place, at in self._reached.items()} }): a transaction was left open"
                 )
             self.poll(0.05)
+
+
+def _told(end: Any) -> int:
+    """The offset, if it is one: of a broker that stands still librdkafka says -1001, without an error."""
+    if end.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker doesn't tell where a partition ends"))
+    return int(end.offset)
 
 
 def row_of(message: Any) -> Row:
