@@ -37,11 +37,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
+from milestones.common.kafka.failures import is_passing
 
 T = TypeVar("T")
 
-CALL_S, ASKS = 15.0, 3
-"""How long one call may take, and how often it is made."""
+CALL_S, ASK_S = 15.0, 20.0
+"""How long one call may take, and for how long it is made again."""
 STABLE_S = 5.0
 """How long offsets are waited for while a transaction on them is pending."""
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
@@ -58,13 +59,26 @@ class Cluster:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
-        """Of a broker that has stood still librdkafka's client may never hear again, or name a leader's epoch that
-        there isn't, while a new client is answered at once: it is the one to be asked again."""
-        for _ in range(ASKS - 1):
-            with suppress(KafkaException, TimeoutError):
-                return question(self.admin)
-            self.admin = self._new_client()
-        return question(self.admin)
+        """A broker that has stood still doesn't know of its own leaders for a while; and one of librdkafka's clients
+        may never hear of it again, while a new one is answered at once. So each time it is a new one that asks."""
+        answers, failures = list[T](), list[Exception]()
+
+        def answered() -> object:
+            try:
+                answers.append(question(self.admin))
+            except (KafkaException, TimeoutError) as error:
+                self.admin = self._new_client()
+                failures.append(error)
+                if isinstance(error, KafkaException) and not is_passing(error):
+                    raise
+                return Not(str(error))
+            return True
+
+        try:
+            until(answered, "Kafka answers", ASK_S)
+        except DeadlineError:
+            raise failures[-1] from None
+        return answers[0]
 
     def close(self) -> None:
         """Nothing may be asked any more. The client ends with its last reference, and its threads with it."""
