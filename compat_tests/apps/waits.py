@@ -23,8 +23,8 @@ WAITED = "stream thread waited for "
 """What the log says, followed by milliseconds."""
 LONGEST_MS = 100
 LOOK_S = 0.01
-FOR_KAFKA = frozenset({"Caller.call", "GroupMember.commit_offsets"})
-"""Calls to Kafka that another thread makes, as the client may keep no deadline: who waits there waits for Kafka."""
+FOR_KAFKA = frozenset({"Caller.call", "GroupMember.commit_offsets", "OutputProducer._ask_for_ends"})
+"""Calls to Kafka that another thread makes, the client's or ours: who waits there waits for Kafka."""
 STREAM_THREAD = re.compile(r"-StreamThread-\d+$")
 
 

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from compat_tests.apps.waits import LONGEST_MS, WAITED, Watch, callers, waits
+from compat_tests.apps.waits import FOR_KAFKA, LONGEST_MS, WAITED, Watch, callers, waits
 from compat_tests.harness.waiting import until
 from milestones.common.frames import frames
 from milestones.common.kafka.deadline import Caller
+from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.producer import OutputProducer
 
 
 @contextmanager
@@ -87,3 +89,8 @@ def caller_waits() -> bool:
     thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
     frame = frames().get(thread.ident or 0)
     return frame is not None and any("Caller.call" in caller for caller in callers(frame)[1:])
+
+
+def test_the_calls_that_are_passed_over_exist() -> None:
+    calls = {f"{one.__name__}.{name}" for one in (Caller, GroupMember, OutputProducer) for name in vars(one)}
+    assert calls >= FOR_KAFKA
