@@ -26,6 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.errors import BenchmarkError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.watch import UNWATCHED
 
 CALL_S = 30.0
 READ_S = 120.0
@@ -57,11 +58,9 @@ class Cluster:
             future.result(CALL_S)
 
     def fill(self, rows: Iterable[Row]) -> None:
-        """Write `rows`, all of them or an error: one batch at a time, as what the leader of a new topic refuses may be
-        taken for written with more in flight (common/kafka/watch.py)."""
+        """Write `rows`, all of them or an error."""
         producer = Producer({
-            **self._client, "enable.idempotence": True, "max.in.flight": 1,
-            "partitioner": "murmur2_random", "linger.ms": 50,
+            **self._client, **UNWATCHED, "partitioner": "murmur2_random", "linger.ms": 50,
             "queue.buffering.max.messages": 200_000, "delivery.report.only.error": True,
         })  # fmt: skip
         refused: list[KafkaError] = []

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from benchmarks.cluster import Row
 from benchmarks.moves import PARTITIONS
+from milestones.common.kafka.watch import UNWATCHED
 
 CALL_S = 30.0
 TICK_S = 0.02
@@ -75,7 +76,7 @@ class Feeder:
 
     def __init__(self, servers: str, topic: str, records: int, values: Values, rate: float) -> None:
         self._topic, self._records, self._values, self._rate = topic, records, values, rate
-        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": servers, **UNWATCHED, "linger.ms": 0})
         self.on = threading.Event()
 
     def __call__(self, stop: threading.Event) -> None:

@@ -17,6 +17,11 @@ BREAKS: Mapping[str, Any] = {"log_level": 6, "log.connection.close": True}
 """Settings with which connections that break are told of."""
 
 
+UNWATCHED: Mapping[str, Any] = {"enable.idempotence": True, "max.in.flight": 1}
+"""Settings of a producer whose log nobody reads: with one batch under way none is taken for written as a later one is
+(see `ProducerWatch.assumed`)."""
+
+
 def watched(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A producer's settings, and those with which it says what is watched for."""
     debug = filter(None, ("eos", settings.get("debug")))

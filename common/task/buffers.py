@@ -99,7 +99,7 @@ class InputBuffer:
             self._idle_since = None
 
     def reached_end(self, position: int, now_ms: int) -> None:
-        """All records before `position` have been added, and Kafka has no more for now."""
+        """All records before `position` have been added, and Kafka has no more at present."""
         self.end = position
         if not self.messages and self._idle_since is None:
             self._idle_since = now_ms

@@ -34,7 +34,7 @@ class TaskInput:
         self.buffers[partition].add(messages)
 
     def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
-        """Everything before `position` has been added, and Kafka has no more for now (KIP-695).
+        """Everything before `position` has been added, and Kafka has no more at present (KIP-695).
 
         A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer.
         Trailing control records count: once all before them is processed, `position` is what is committed.

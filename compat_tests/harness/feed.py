@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from compat_tests.harness.cluster import Cluster
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Row, origin_header
+from milestones.common.kafka.watch import UNWATCHED
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 
@@ -38,8 +39,7 @@ class Feed:
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
-                "enable.idempotence": True,
-                "max.in.flight": 1,  # else a record may be taken for written as a later one is, nobody knows where
+                **UNWATCHED,
                 "linger.ms": 5,
                 "on_delivery": self._delivered,
                 "log_level": 0,

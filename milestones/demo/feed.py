@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log
+from milestones.common.kafka.watch import UNWATCHED
 
 _TICK_S = 0.05
 _FLUSH_S = 60.0
@@ -29,9 +30,7 @@ class Feeder(threading.Thread):
         self, bootstrap_servers: str, topic: str, lines: Sequence[str], partitions: int, seconds: float
     ) -> None:
         super().__init__(name="feeder", daemon=True)
-        # With more in flight, what the leader of a new topic refuses may be taken for written (common/kafka/watch.py).
-        one_by_one = {"enable.idempotence": True, "max.in.flight": 1}
-        self._settings = {"bootstrap.servers": bootstrap_servers, **one_by_one, "linger.ms": 5}
+        self._settings = {"bootstrap.servers": bootstrap_servers, **UNWATCHED, "linger.ms": 5}
         self._topic, self._lines, self._partitions, self._seconds = topic, lines, partitions, seconds
         self._stop_requested = threading.Event()
         self.sent = 0

@@ -23,6 +23,7 @@ from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.testing import StepClock
+from tests.common.kafka.reading import read
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
@@ -65,17 +66,6 @@ def compacted(kafka: str) -> str:
     consumer.get_watermark_offsets(Position(topic, 0), timeout=20)
     consumer.close()
     return topic
-
-
-def read(kafka: str, topic: str) -> list[bytes | None]:
-    """The values in its first partition."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([Position(topic, 0, 0)])
-    found: list[bytes | None] = []
-    while (message := consumer.poll(20)) is not None and message.error() is None:
-        found.append(message.value())
-    consumer.close()
-    return found
 
 
 def failure(call: Callable[[], object]) -> Failure | None:
@@ -250,7 +240,8 @@ def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
     refused = Counter(one.error.code() for one in producer.refused)
     innocent = {} if tells_apart else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
     assert refused == {KafkaError.INVALID_RECORD: 2, **innocent}
-    assert read(kafka, topic) == ([output.value for output in outputs if output.key] if tells_apart else [])
+    kept = [output.value for output in outputs if output.key] if tells_apart else []
+    assert read(kafka, [topic]) == {topic: kept}
     producer.close()
 
 
