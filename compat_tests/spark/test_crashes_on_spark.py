@@ -13,6 +13,8 @@ from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, Spar
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
 from compat_tests.spark.shapes import Shape, shape_of
 
+pytestmark = pytest.mark.stageless
+
 SHAPE = shape_of("count")
 RECORDS = 120_000
 START_S = 180.0

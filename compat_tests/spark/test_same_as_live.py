@@ -79,6 +79,7 @@ def test_a_random_topology_commits_the_same_as_live(
     compare(topology, broker, spark, "exactly_once_v2", seed, tmp_path)
 
 
+@pytest.mark.stageless
 @pytest.mark.short_under("exactly_once_v2")
 def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, spark: SparkSession) -> None:
     feed = world.input("in", 3)
