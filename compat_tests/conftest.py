@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for selection in SELECTIONS[1:]:
         config.addinivalue_line("markers", f"{selection}: runs only with --selection {selection} or longer")
     config.addinivalue_line("markers", "short_under(guarantee): the short selection runs it under this one only")
-    config.addinivalue_line("markers", "stageless: none of its processes runs a stage; once, as the last one asked for")
+    config.addinivalue_line("markers", "last_stage: of the stages asked for it runs on the last one only")
     config.addinivalue_line("markers", "broker_faults: kills or pauses the broker; not on one of yours")
     if (given := workers.handed(config)) is None:
         _lead(config)
@@ -107,7 +107,7 @@ def stages(config: pytest.Config) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stage" in metafunc.fixturenames:
         asked = stages(metafunc.config)
-        metafunc.parametrize("stage", asked[-1:] if metafunc.definition.get_closest_marker("stageless") else asked)
+        metafunc.parametrize("stage", asked[-1:] if metafunc.definition.get_closest_marker("last_stage") else asked)
     if "guarantee" in metafunc.fixturenames:
         only = metafunc.config.option.guarantee
         metafunc.parametrize("guarantee", [only] if only else GUARANTEES)

@@ -26,15 +26,19 @@ def judge(
     repartitions: Sequence[str] = (),
     poisoned: frozenset[bytes] = frozenset(),
     asleep: Collection[Asleep] = (),
+    scratch: bool = False,
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
     into a changelog is in no other's store; `asleep` says what it had in work, so that counts are judged all the same
-    (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip."""
+    (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip. `scratch`: an attempt on Spark that
+    found its task's disk taken restored on another one, which is gone: none need have all of a changelog."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
-        findings += judge_flow(world, flow, exact=exact, zombies=zombies, poisoned=poisoned, asleep=asleep)
+        findings += judge_flow(
+            world, flow, exact=exact, zombies=zombies, poisoned=poisoned, asleep=asleep, scratch=scratch
+        )
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed)
     hold(findings)
@@ -68,6 +72,7 @@ def judge_flow(
     zombies: bool,
     poisoned: frozenset[bytes],
     asleep: Collection[Asleep] = (),
+    scratch: bool = False,
 ) -> Findings:
     """Outputs, then the changelog and the stores behind them."""
     inputs = [row for source in flow.sources for row in world.feeds[source].rows if row.value not in poisoned]
@@ -82,7 +87,8 @@ def judge_flow(
     else:
         findings = outputs.at_least_once(flow, inputs, found, partitions, zombies=zombies)
     if flow.store is not None and not findings and (exact or not zombies):
-        findings += judge_store(world, flow.store, table_of(flow, inputs, found) if exact else None)
+        table = table_of(flow, inputs, found) if exact else None
+        findings += judge_store(world, flow.store, table, scratch=scratch)
     return findings
 
 
@@ -102,13 +108,20 @@ def table_of(flow: Flow, inputs: Sequence[Row], found: Sequence[Row]) -> Mapping
 
 
 def judge_store(
-    world: World, store: str, table: Mapping[bytes, Entry] | None, spoilt: frozenset[bytes] = frozenset()
+    world: World,
+    store: str,
+    table: Mapping[bytes, Entry] | None,
+    spoilt: frozenset[bytes] = frozenset(),
+    *,
+    scratch: bool = False,
 ) -> Findings:
     """The changelog against the table (when it is known), every store on every disk against the changelog, and for
-    each task at least one store that has all of it. `spoilt`: keys that nothing is said about."""
+    each task at least one store that has all of it, but for `scratch`. `spoilt`: keys that nothing is said about."""
     found, rows = judge_disks(world, store, spoilt), _logged(world, store, spoilt)
     if table is not None:
         found += changelog.changelog_equals_table(rows, table)
+    if scratch:
+        return found
     by_task: defaultdict[int, list[changelog.StoreDump]] = defaultdict(list)
     for dump in _dumps(world, store):
         by_task[_partition(dump)].append(dump)

@@ -22,7 +22,7 @@ from milestones.flags import legal_sets, stage_name
 
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 STAGE_NAMES = tuple(map(stage_name, legal_sets()))
-IN_MATRIX = ("cases", "random_topologies", "soak")
+IN_MATRIX = ("cases", "random_topologies", "soak", "spark")
 """Folders whose cases are in the matrix; the planted faults aren't."""
 LONGEST = 150
 """Characters of the name of a failure's folder, before it is cut."""

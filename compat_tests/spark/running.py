@@ -22,7 +22,7 @@ from compat_tests.harness.judge import judge
 from compat_tests.harness.world import SETTINGS, World, new_world
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Origin, Row, origin_of
-from compat_tests.spark.shapes import Shape
+from compat_tests.spark.shapes import Alike, Shape
 from milestones.pipeline import SparkRun, run_on_spark
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def outputs_of(
         return committed(world, shape)
 
 
-def judge_all(world: World, shape: Shape, *, crashed: bool = False) -> None:
+def judge_all(world: World, shape: Shape, *, crashed: bool = False, scratch: bool = False) -> None:
     """As the suite judges live instances; what Spark left on the disk included."""
     gather(world)
-    judge(world, *shape.flows, repartitions=shape.repartitions, crashed=crashed)
+    judge(world, *shape.flows, repartitions=shape.repartitions, crashed=crashed, scratch=scratch)
 
 
 def live(world: World, shape: Shape, inputs: Inputs) -> None:
@@ -92,14 +92,15 @@ def in_batch(spark: SparkSession) -> Execute:
 
 
 def in_micro_batches(spark: SparkSession) -> Execute:
-    """Inputs come in portions while micro-batches of few records go on."""
+    """Inputs come in portions while micro-batches of few records go on. Where a task merges several topics by time, all
+    come at once: a record whose elder isn't there yet isn't waited for."""
 
     def execute(world: World, shape: Shape, inputs: Inputs) -> None:
         count = sum(map(len, inputs.values()))
         with on_spark(
             world, shape.topology, spark, mode=MICRO_BATCH, interval_ms=100, max_records=count // 4
         ) as run:
-            for portion in portions(inputs):
+            for portion in [inputs] if shape.merges else portions(inputs):
                 feed(world, portion)
                 world.work_done(shape.repartitions, END_S)
             assert run.stop(END_S)
@@ -172,22 +173,26 @@ def _origin(world: World, row: Row) -> Origin | None:
     return None if origin is None else origin._replace(topic=origin.topic.removeprefix(f"{world.application_id}-"))
 
 
-def differences(one: Outputs, other: Outputs) -> Findings:
-    """Where two executions committed something else. Chance says in what order a task merges several upstream
-    partitions behind a repartition: there only the values count, not their order, nor which input gave which."""
+def differences(shape: Shape, name: str, one: Outputs, other: Outputs) -> Findings:
+    """Where the execution of that name committed something else than the first. Chance says in what order a task merges
+    several upstream partitions behind a repartition: there only the values count, not their order, nor which input gave
+    which."""
     found: Findings = []
-    for topic in sorted(one.keys() | other.keys()):
-        first, second = one.get(topic, {}), other.get(topic, {})
+    for topic in shape.outputs:
+        first, second = one[topic], other[topic]
+        if bool(first) != bool(second):
+            found.append(Finding("differs", f"{name}: {topic} has outputs of {len(second)} keys, not {len(first)}"))
         for key in sorted(first.keys() | second.keys(), key=lambda key: key or b""):
-            found += _differ(f"{topic}, key {key!r}", first.get(key, []), second.get(key, []))
+            where, alike = f"{name}: {topic}, key {key!r}", shape.alike(topic)
+            found += _differ(where, alike, first.get(key, []), second.get(key, []))
     return found
 
 
-def _differ(where: str, one: list[Result], other: list[Result]) -> Iterable[Finding]:
+def _differ(where: str, alike: Alike, one: list[Result], other: list[Result]) -> Iterable[Finding]:
     sure = len({result.origin.place for result in one if result.origin is not None}) <= 1
     mine, theirs = (some if sure else sorted(_values(some)) for some in (one, other))
-    if mine != theirs:
-        yield Finding("differs", f"{where}: {_short(one)} and {_short(other)}")
+    if not alike(mine, theirs):
+        yield Finding("differs", f"{where}: {_short(other)}, not {_short(one)}")
 
 
 def _values(results: Iterable[Result]) -> list[bytes]:

@@ -8,8 +8,10 @@ what the oracles can judge by.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
+from typing import Any
 
 from compat_tests.apps.topologies import named
 from compat_tests.cases import flows
@@ -36,18 +38,40 @@ FLOWS: Mapping[str, tuple[Flow, ...]] = {
 """By topology; one that isn't here is only compared with live stages."""
 
 
+Alike = Callable[[Sequence[Any], Sequence[Any]], bool]
+"""Whether two executions wrote the same of a key."""
+
+
+def begin_alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """One of them has come further."""
+    return all(map(eq, one, other))
+
+
+def whatever(_: Sequence[Any], __: Sequence[Any]) -> bool:
+    return True
+
+
+CLOCKED: Mapping[tuple[str, str], Alike] = {("later", "out"): begin_alike, ("ticks", "ticks"): whatever}
+"""By topology and output, where the clock decides: how much there is, or all."""
+
+
 @dataclass(frozen=True)
 class Shape:
-    """The topics of a topology, by their suffixes: `inputs` and `outputs`, and its repartition topics."""
+    """The topics of a topology, by their suffixes: `inputs` and `outputs`, and its repartition topics. `merges`: tasks
+    read several topics."""
 
     topology: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     repartitions: tuple[str, ...]
     flows: tuple[Flow, ...]
+    merges: bool
 
     def partitions(self, suffix: str) -> int:
         return PARTITIONS.get(suffix, 2)
+
+    def alike(self, output: str) -> Alike:
+        return CLOCKED.get((self.topology, output), eq)
 
 
 def shape_of(topology: str) -> Shape:
@@ -62,7 +86,7 @@ def shape_of(topology: str) -> Shape:
     inputs, outputs, repartitions = (
         tuple(sorted(topic.removeprefix("app-") for topic in topics)) for topics in (sources, sinks, owned)
     )
-    return Shape(topology, inputs, outputs, repartitions, known)
+    return Shape(topology, inputs, outputs, repartitions, known, any(len(sub.source_topics) > 1 for sub in subs))
 
 
 def records(shape: Shape, rng: random.Random, count: int) -> dict[str, list[Sent]]:

@@ -39,7 +39,7 @@ def both_own_inputs(world: World) -> None:
     world.wait(shared, "two members have inputs", END_S)
 
 
-@pytest.mark.stageless
+@pytest.mark.last_stage
 def test_a_batch_run_twice_processes_nothing_the_second_time(world: World, spark: SparkSession) -> None:
     begin(world)
     feed(world)

@@ -27,59 +27,53 @@ from compat_tests.spark.running import (
     seeded,
 )
 from compat_tests.spark.shapes import records, shape_of
-from milestones.flags import STAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEWEST = [stage.name for stage in STAGES if stage.built][-1]
+pytestmark = pytest.mark.last_stage
+
 RECORDS = 1_500
 
 
-def compare(topology: str, broker: Broker, spark: SparkSession, guarantee: str, seed: int, directory: Path) -> None:
+def compare(
+    topology: str, broker: Broker, spark: SparkSession, stage: str, guarantee: str, seed: int, directory: Path
+) -> None:
     shape = shape_of(topology)
     inputs = records(shape, seeded(seed, topology), RECORDS)
     ways = {
         "baseline": (live, "baseline"),
-        "newest": (live, NEWEST),
+        stage: (live, stage),
         "batch": (in_batch(spark), "baseline"),
         "micro-batch": (in_micro_batches(spark), "baseline"),
     }
     found = {
-        name: outputs_of(execute, broker, shape, inputs, guarantee, stage, directory / name)
-        for name, (execute, stage) in ways.items()
+        name: outputs_of(execute, broker, shape, inputs, guarantee, its_stage, directory / name)
+        for name, (execute, its_stage) in ways.items()
     }
     assert any(found["baseline"].values()), "there is something to compare"
-    for name in ways:
-        hold(differences(found["baseline"], found[name]))
+    hold(*(differences(shape, name, found["baseline"], found[name]) for name in ways))
 
 
+@pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_a_topology_commits_the_same_as_live(
-    topology: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    compare(topology, broker, spark, "exactly_once_v2", request.config.option.seed, tmp_path)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-def test_a_topology_commits_the_same_as_live_at_least_once(
-    topology: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    compare(topology, broker, spark, "at_least_once", request.config.option.seed, tmp_path)
+    topology: str, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, stage: str, guarantee: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    compare(topology, broker, spark, stage, guarantee, request.config.option.seed, tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(5))
 def test_a_random_topology_commits_the_same_as_live(
-    number: int, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, tmp_path: Path
+    number: int, request: pytest.FixtureRequest, broker: Broker, spark: SparkSession, stage: str, tmp_path: Path
 ) -> None:
     seed = request.config.option.seed + number
     topology = f"plan:{random_case(seed, 'exactly_once_v2', quick=True).plan.text()}"
-    compare(topology, broker, spark, "exactly_once_v2", seed, tmp_path)
+    compare(topology, broker, spark, stage, "exactly_once_v2", seed, tmp_path)
 
 
-@pytest.mark.stageless
 @pytest.mark.short_under("exactly_once_v2")
 def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, spark: SparkSession) -> None:
     feed = world.input("in", 3)

@@ -127,7 +127,7 @@ def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark
     goes_on(world, app)
 
 
-@pytest.mark.stageless
+@pytest.mark.last_stage
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_spark_task_without_state_reads_only_what_came_after_the_snapshot(world: World, spark: SparkSession) -> None:
     world.create(out=2)

@@ -29,7 +29,7 @@ class Query(SparkProcess):
         }  # fmt: skip
 
 
-@pytest.mark.stageless
+@pytest.mark.last_stage
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("hold", [HALF, pytest.param(WHOLE, marks=pytest.mark.full)])
 def test_with_an_idempotent_sink_a_killed_query_keeps_each_record_once(
