@@ -52,7 +52,7 @@ def whatever(_: Sequence[Any], __: Sequence[Any]) -> bool:
 
 
 CLOCKED: Mapping[tuple[str, str], Alike] = {("later", "out"): begin_alike, ("ticks", "ticks"): whatever}
-"""By topology and output, where the clock decides: how much there is, or all."""
+"""By topology and output, where the clock decides: how much there is (a batch may end before it strikes), or all."""
 
 
 @dataclass(frozen=True)
