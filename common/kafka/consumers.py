@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,8 @@ ASSIGNED_CONSUMER = {
 }
 """Settings that an `AssignedConsumer` can't work without."""
 
+
+NO_WAIT_S = 0.001
 
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Codes of a partition that doesn't exist."""
@@ -68,10 +71,19 @@ class AssignedConsumer(Owned):
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Add partitions, each from its position (an offset, or `OFFSET_BEGINNING`). Those assigned are moved."""
         self._check_owner()
+        known = {partition.topic for partition in self._assigned}
         self.unassign(self._assigned & positions.keys())
         if positions:
             self._consumer.incremental_assign([Position(t, p, offset) for (t, p), offset in positions.items()])
             self._assigned.update(positions)
+            self._look_for_leaders({partition.topic for partition in positions} - known)
+
+    def _look_for_leaders(self, topics: Iterable[str]) -> None:
+        """By itself librdkafka looks for them as it connects, and afterwards once a second. The answer isn't waited
+        for: it tells the client, not us."""
+        for topic in topics:
+            with suppress(KafkaException), self._waiting():
+                self._consumer.list_topics(topic, timeout=NO_WAIT_S)
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         """Take partitions away; those that aren't assigned are passed over."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,6 +75,11 @@ GRACE_MS = 5_000
 
 LOOK_MS = 100
 """How long a flush waits until it looks whether the transaction has failed meanwhile."""
+
+CONNECTED_S = 1.0
+"""How long a first connection is waited for: without one librdkafka asks for a coordinator only half a second later."""
+
+TRANSACTIONS = "__transaction_state"
 
 ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
 """Settings that mean nothing to the client that asks for ends, or cost it something."""
@@ -257,7 +262,12 @@ class OutputProducer(Owned):
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; what it left open is aborted."""
         self._check_owner()
-        self._call(lambda: self._producer.init_transactions(timeout_ms / 1000), timeout_ms)
+        self._call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
+
+    def _init_transactions(self, timeout_s: float) -> None:
+        with suppress(KafkaException):
+            self._producer.list_topics(TRANSACTIONS, timeout=min(CONNECTED_S, timeout_s))
+        self._producer.init_transactions(timeout_s)
 
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""

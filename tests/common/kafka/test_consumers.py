@@ -31,6 +31,10 @@ class Scripted:
         taken, self.messages = self.messages[:count], self.messages[count:]
         return taken
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.calls.append(("list_topics", topic))
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
     def __getattr__(self, name: str) -> Any:
         return lambda partitions=(): self.calls.append((name, [(at.partition, at.offset) for at in partitions]))
 
@@ -129,6 +133,14 @@ def test_an_assigned_partition_that_is_assigned_again_moves_and_is_not_paused_an
     assert script.calls[-1][1] == [(0, 7), (1, OFFSET_BEGINNING)]
     assert consumer.assigned == {IN, OTHER}
     assert consumer.paused == frozenset()
+
+
+def test_the_leaders_of_a_topic_are_asked_for_when_its_first_partition_is_assigned() -> None:
+    consumer, script = scripted()
+    consumer.assign({OTHER: 0})
+    assert script.calls == [("incremental_assign", [(1, 0)])]
+    consumer.assign({TopicPartition("new", 0): 0, TopicPartition("new", 1): 0})
+    assert script.calls[1:] == [("incremental_assign", [(0, 0), (1, 0)]), ("list_topics", "new")]
 
 
 def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
