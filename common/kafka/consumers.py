@@ -33,6 +33,7 @@ ASSIGNED_CONSUMER = {
 
 
 NO_WAIT_S = 0.001
+"""Of a question that is only to be asked."""
 
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Codes of a partition that doesn't exist."""

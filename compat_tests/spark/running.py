@@ -93,14 +93,17 @@ def in_batch(spark: SparkSession) -> Execute:
 
 def in_micro_batches(spark: SparkSession) -> Execute:
     """Inputs come in portions while micro-batches of few records go on. Where a task merges several topics by time, all
-    come at once: a record whose elder isn't there yet isn't waited for."""
+    are there before: a record whose elder isn't there yet isn't waited for."""
 
     def execute(world: World, shape: Shape, inputs: Inputs) -> None:
         count = sum(map(len, inputs.values()))
+        first, *others = [inputs] if shape.merges else portions(inputs)
+        feed(world, first)
         with on_spark(
             world, shape.topology, spark, mode=MICRO_BATCH, interval_ms=100, max_records=count // 4
         ) as run:
-            for portion in [inputs] if shape.merges else portions(inputs):
+            world.work_done(shape.repartitions, END_S)
+            for portion in others:
                 feed(world, portion)
                 world.work_done(shape.repartitions, END_S)
             assert run.stop(END_S)

@@ -48,6 +48,7 @@ def begin_alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def whatever(_: Sequence[Any], __: Sequence[Any]) -> bool:
+    """Nothing can be said."""
     return True
 
 
