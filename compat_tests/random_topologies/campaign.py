@@ -49,8 +49,8 @@ class Campaign:
     def try_one(self, case: Case) -> Failure | None:
         """Run it, shrink it when it fails, and tell."""
         began = time.monotonic()
-        failure = attempt(self._runner("first"), case)
         self.done += 1
+        failure = attempt(self._runner("first"), case)
         kinds = " ".join(f"{fault.kind} {fault.point}".strip() for fault in case.faults) or "no fault"
         outcome = "failed" if failure else "passed"
         took = f"{time.monotonic() - began:.0f} s"
@@ -62,10 +62,10 @@ class Campaign:
         return failure
 
     def _runner(self, kind: str) -> Callable[[Case], None]:
-        """Runs a case in a directory that stays when it fails."""
+        """Runs a case in a directory that stays when it fails; the same case again has another one."""
 
         def run_one(case: Case) -> None:
-            where = self.directory / f"{case.seed}-{case.guarantee}-{kind}"
+            where = self.directory / f"{self.done}-{case.seed}-{case.guarantee}-{kind}"
             shutil.rmtree(where, ignore_errors=True)
             run(self.broker, case, self.stage, where)
             shutil.rmtree(where)
