@@ -124,7 +124,9 @@ def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, kind: str) ->
     call.release()
     if mutation == NOTHING:
         world.processed()
-    app.kill()
+        app.stop()
+    else:
+        app.kill()
     shows(kind, judged(world))
 
 
