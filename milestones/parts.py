@@ -242,9 +242,10 @@ class Processing(Protocol):
         """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""
         ...
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
         """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon, for
-        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out."""
+        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out. `parting`: it is the
+        last commit of some of them."""
         ...
 
     def committed(self) -> None:

@@ -125,7 +125,7 @@ class InlineProcessing:
     def rest(self, timeout_ms: int) -> bool:
         return False
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
         for task in self._tasks.values():
             task.flush()
         return True

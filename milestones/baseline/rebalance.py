@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.warmups import WarmUps
 from milestones.common.assignment.model import Assignment, Subscription
@@ -33,6 +33,12 @@ LAST_WORDS_MS = 30_000
 """How long a thread that dies tries to tell the group."""
 
 
+class Prepare(Protocol):
+    """As `Processing.prepare`."""
+
+    def __call__(self, now_ms: int, *, parting: bool) -> bool: ...
+
+
 class Rebalance:
     """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member.
 
@@ -45,12 +51,12 @@ class Rebalance:
         context: ThreadContext,
         clients: Clients,
         tasks: ThreadTasks,
-        prepare: Callable[[int], bool],
+        prepare: Prepare,
         commit: Callable[[], None],
         abandon: Callable[[str], None],
     ) -> None:
-        """`prepare` makes the tasks ready to be committed, as `Processing.prepare`; `commit` commits all, and recovers
-        by itself when that fails; `abandon` drops all tasks uncommitted."""
+        """`prepare` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when that
+        fails; `abandon` drops all tasks uncommitted."""
         self._context, self._member, self._tasks = context, clients.member, tasks
         self._prepare, self._commit, self._abandon = prepare, commit, abandon
         self._events: deque[MemberEvent] = deque()
@@ -67,6 +73,11 @@ class Rebalance:
     def warm_ups(self) -> frozenset[TaskId]:
         """The standbys that are warm-ups, by the last assignment."""
         return self._warm_ups.tasks
+
+    @property
+    def preparing(self) -> bool:
+        """What is to be answered waits for tasks that are to be committed first: another commit would keep it up."""
+        return bool(self._events)
 
     def run_once(self) -> list[ThreadState]:
         """Answer what the group said since the last time; the thread states that this led to."""
@@ -94,14 +105,14 @@ class Rebalance:
 
     def _ready_for(self, event: MemberEvent) -> bool:
         """Before what commits the tasks have to be prepared; what follows waits with it."""
+        now_ms = self._context.clock.monotonic_ms()
         match event:
             case JoinNeeded():
-                commits = True
-            case Assigned(assignment=assignment):
-                commits = bool(self._tasks.changed(_active(assignment)))
+                return self._prepare(now_ms, parting=False)
+            case Assigned(assignment=assignment) if self._tasks.changed(_active(assignment)):
+                return self._prepare(now_ms, parting=True)
             case _:
-                commits = False
-        return not commits or self._prepare(self._context.clock.monotonic_ms())
+                return True
 
     def _look_after_warm_ups(self) -> None:
         caught_up = self._warm_ups.due(self._tasks.lags(), self._context.clock.monotonic_ms())

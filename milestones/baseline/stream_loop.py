@@ -86,7 +86,8 @@ class StreamLoop:
             self._inputs.throttle(self._processing.stock)
             processed = self._processing.run_once(self._clock.monotonic_ms())
             self._collection.collect(self._tasks.processing.values())
-            self._commits.run_once(self._clock.monotonic_ms())
+            if not self._rebalance.preparing:
+                self._commits.run_once(self._clock.monotonic_ms())
             self._busy = processed or fetched
         except (KafkaException, MilestonesError) as error:
             self._recover(error)
@@ -172,7 +173,7 @@ class StreamLoop:
     def _commit_at_last(self) -> bool:
         clock = self._context.clock
         try:
-            while not self._processing.prepare(clock.monotonic_ms(), LAST_FLUSH_MS):
+            while not self._processing.prepare(clock.monotonic_ms(), LAST_FLUSH_MS, parting=True):
                 clock.sleep_ms(SHORT_MS)
             self._commit()
         except (KafkaException, MilestonesError) as error:

@@ -186,8 +186,8 @@ class ThreadedProcessing:
 
     # -- commits
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS) -> bool:
-        if self._scheduler.flush():
+    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
+        if self._scheduler.flush(parting=parting):
             return True
         if self._preparing_since_ms is None:
             self._preparing_since_ms = now_ms

@@ -138,23 +138,33 @@ class Scheduler:
     def _is_paused(self, entry: Entry) -> bool:
         return entry.task.id.subtopology in self._paused
 
-    def flush(self) -> bool:
+    def flush(self, *, parting: bool = False) -> bool:
         """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
-        troubles, and one that is in a long call isn't waited for."""
+        troubles, and one that is in a long call isn't waited for.
+
+        `parting`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
+        locked, not only those where something waits by chance; and what was confirmed last has to be applied.
+        """
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             waiting = 0
             for entry in self._entries.values():
                 if entry.place is Place.LOCKED:
                     entry.locked_until_ms = now_ms + LOCK_MS
-                elif entry.task.cached and entry.task.unflushed and entry.failure is None:
-                    waiting += not self._is_in_a_call(entry, now_ms)
-                    if not entry.flush:
+                elif entry.failure is None:
+                    flush = self._is_to_flush(entry.task, parting=parting)
+                    if flush and not entry.flush:
                         entry.flush = True
                         if entry.lease is not None:
                             entry.lease.end()
                         self._look.notify()
+                    if flush or (parting and entry.task.applying):
+                        waiting += not self._is_in_a_call(entry, now_ms)
             return not waiting
+
+    @staticmethod
+    def _is_to_flush(task: Task, *, parting: bool) -> bool:
+        return task.cached and (task.unflushed or (parting and task.initialised))
 
     def unlock(self) -> None:
         """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
@@ -312,7 +322,7 @@ class Scheduler:
             return Job.APPLY
         if entry.place is Place.LOCKED or (entry.failure is not None and now_ms < entry.failure.again_ms):
             return None
-        if entry.flush and task.unflushed:
+        if entry.flush and (task.unflushed or entry.failure is None):
             return Job.FLUSH
         if self._is_paused(entry):
             return None

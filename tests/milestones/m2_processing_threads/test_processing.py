@@ -11,6 +11,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProcessingError
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS, share_of_threads
+from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
 from milestones.states import ThreadState
 from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -102,12 +103,13 @@ def test_a_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locke
     assert r.world.written() == []
 
 
-def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_the_midst_of_a_call() -> None:
+def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_the_midst_of_a_long_call() -> None:
     r = running(0)
     put(r.world, 0, "a", "b")
 
     def revoke(record: Record) -> None:
         if record.value == "b":
+            r.world.clock.advance(SLICE_MS + CALL_MS)
             with r.turn():
                 r.rebalance()
 
@@ -116,6 +118,27 @@ def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_
     assert r.world.state.held == set()
     assert r.world.state.content(A) != {}
     assert r.world.state.offset(A) == 1
+
+
+def test_a_task_isnt_given_away_before_what_was_confirmed_last_is_applied_so_that_its_last_commit_takes_all() -> None:
+    r = running(0, processing_guarantee="at_least_once")
+    put(r.world, 0, "a", "b", "c")
+
+    def commit(record: Record) -> None:
+        if record.value == "b":
+            with r.turn():
+                r.loop._commit()
+            r.world.workers.stuck = True
+
+    r.world.user_code.at = commit
+    while not r.world.workers.stuck:
+        r.step()
+    r.assign()
+    assert r.world.state.held == {A}
+    r.world.workers.stuck = False
+    r.step(5)
+    assert r.world.state.held == set()
+    assert r.world.member.committed[TopicPartition("in", 0)].offset == len(r.world.written())
 
 
 def test_an_error_that_lasts_ends_the_thread_and_names_the_others_that_fail() -> None:

@@ -277,6 +277,34 @@ def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call
     assert (call.task.done[-1], call.task.state, call.task.commit_requested) == ("flush", State.LOCKED, True)
 
 
+def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_waits_in_it() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = True
+    lease = shop.take()
+    shop.task.initialise()
+    assert shop.scheduler.flush()
+    assert not shop.scheduler.flush(parting=True)
+    assert lease.stop
+    shop.scheduler.give_back(lease)
+    shop.work()
+    assert shop.scheduler.places() == {A: Place.LOCKED}
+    assert shop.scheduler.flush(parting=True)
+
+
+def test_the_last_commit_waits_until_what_was_confirmed_is_applied_but_not_for_a_long_call() -> None:
+    shop = Shop({"waiting": 100_000})
+    lease = shop.take()
+    shop.task.applying = True
+    assert shop.scheduler.flush()
+    assert not shop.scheduler.flush(parting=True)
+    shop.clock.advance(SLICE_MS + CALL_MS)
+    assert shop.scheduler.flush(parting=True)
+    shop.scheduler.give_back(lease)
+    assert not shop.scheduler.flush(parting=True)
+    shop.work()
+    assert (shop.task.done[-1], shop.scheduler.flush(parting=True)) == ("apply", True)
+
+
 def test_a_lock_is_a_lease_with_an_end() -> None:
     shop = Shop({"waiting": 100_000})
     shop.task.cached = True
