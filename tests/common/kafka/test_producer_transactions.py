@@ -60,8 +60,9 @@ def compacted(kafka: str) -> str:
     """A topic that takes no record without a key; its leader is ready."""
     topic = f"compact-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka})
-    for made in admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})]).values():
-        made.result(20)
+    admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})])[topic].result(20)
+    while admin.list_topics(topic, timeout=20).topics[topic].error is not None:
+        pass  # made, and not yet known to the broker that answers
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader"})
     consumer.get_watermark_offsets(Position(topic, 0), timeout=20)
     consumer.close()
