@@ -89,6 +89,10 @@ class Entry:
             self.task.lifecycle.move(State.QUARANTINED)
         self.failure, self.place = failure, Place.QUARANTINED
 
+    def lock(self, until_ms: int) -> None:
+        self.place, self.locked_until_ms = Place.LOCKED, until_ms
+        self.task.lifecycle.move(State.LOCKED)
+
     def release(self) -> None:
         """Out of quarantine, or of the lock."""
         if self.task.state in (State.QUARANTINED, State.LOCKED):

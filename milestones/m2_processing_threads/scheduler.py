@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
-from milestones.common.task.lifecycle import State
 from milestones.m2_processing_threads.entries import Entry, Job, Lease, Place
 from milestones.m2_processing_threads.measures import Standing
 from milestones.m2_processing_threads.order import Waiting, choose
@@ -143,7 +142,8 @@ class Scheduler:
         troubles, and one that is in a long call isn't waited for.
 
         `parting`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
-        locked, not only those where something waits by chance; and what was confirmed last has to be applied.
+        locked, not only those where something waits by chance; and what was confirmed is applied before, where more
+        has been done since.
         """
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -151,20 +151,26 @@ class Scheduler:
             for entry in self._entries.values():
                 if entry.place is Place.LOCKED:
                     entry.locked_until_ms = now_ms + LOCK_MS
-                elif entry.failure is None:
-                    flush = self._is_to_flush(entry.task, parting=parting)
-                    if flush and not entry.flush:
-                        entry.flush = True
-                        if entry.lease is not None:
-                            entry.lease.end()
-                        self._look.notify()
-                    if flush or (parting and entry.task.applying):
-                        waiting += not self._is_in_a_call(entry, now_ms)
+                elif entry.failure is None and self._lacks(entry, now_ms, parting=parting):
+                    waiting += not self._is_in_a_call(entry, now_ms)
             return not waiting
 
-    @staticmethod
-    def _is_to_flush(task: Task, *, parting: bool) -> bool:
-        return task.cached and (task.unflushed or (parting and task.initialised))
+    def _lacks(self, entry: Entry, now_ms: int, *, parting: bool) -> bool:
+        """Whether a thread has something to do, and was asked for it, before all of the task can be committed."""
+        task = entry.task
+        if task.cached and (task.unflushed or (parting and entry.lease is not None)):
+            self._ask_for_flush(entry)
+            return True
+        if parting and task.cached and task.initialised:
+            entry.lock(now_ms + LOCK_MS)
+        return parting and task.applying and task.commit_needed()
+
+    def _ask_for_flush(self, entry: Entry) -> None:
+        if not entry.flush:
+            entry.flush = True
+            if entry.lease is not None:
+                entry.lease.end()
+            self._look.notify()
 
     def unlock(self) -> None:
         """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
@@ -361,8 +367,7 @@ class Scheduler:
             if entry.missed:
                 entry.task.request_commit()
             entry.flush = entry.missed = False
-            entry.place, entry.locked_until_ms = Place.LOCKED, now_ms + LOCK_MS
-            entry.task.lifecycle.move(State.LOCKED)
+            entry.lock(now_ms + LOCK_MS)
 
     def _note(self, entry: Entry, error: BaseException, progress: bool, now_ms: int) -> None:
         before = None if progress else entry.failure

@@ -291,10 +291,20 @@ def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_wait
     assert shop.scheduler.flush(parting=True)
 
 
-def test_the_last_commit_waits_until_what_was_confirmed_is_applied_but_not_for_a_long_call() -> None:
+def test_one_with_a_cache_that_nobody_works_on_is_locked_at_once_for_its_last_commit() -> None:
+    shop = Shop({})
+    shop.task.cached = True
+    shop.task.initialise()
+    assert shop.scheduler.flush(parting=True)
+    assert (shop.scheduler.places(), shop.task.done) == ({A: Place.LOCKED}, ["initialise"])
+
+
+def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_applied_but_not_for_a_long_call() -> None:
     shop = Shop({"waiting": 100_000})
     lease = shop.take()
     shop.task.applying = True
+    assert shop.scheduler.flush(parting=True)
+    shop.task.process(1, 0)
     assert shop.scheduler.flush()
     assert not shop.scheduler.flush(parting=True)
     shop.clock.advance(SLICE_MS + CALL_MS)
