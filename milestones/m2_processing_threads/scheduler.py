@@ -157,13 +157,15 @@ class Scheduler:
 
     def _lacks(self, entry: Entry, now_ms: int, *, parting: bool) -> bool:
         """Whether a thread has something to do, and was asked for it, before all of the task can be committed."""
-        task = entry.task
-        if task.cached and (task.unflushed or (parting and entry.lease is not None)):
+        task, leased = entry.task, entry.lease is not None
+        if task.cached and (task.unflushed or (parting and leased)):
             self._ask_for_flush(entry)
+            return True
+        if parting and task.applying and (task.cached or leased or task.commit_needed()):
             return True
         if parting and task.cached and task.initialised:
             entry.lock(now_ms + LOCK_MS)
-        return parting and task.applying and task.commit_needed()
+        return False
 
     def _ask_for_flush(self, entry: Entry) -> None:
         if not entry.flush:

@@ -299,11 +299,23 @@ def test_one_with_a_cache_that_nobody_works_on_is_locked_at_once_for_its_last_co
     assert (shop.scheduler.places(), shop.task.done) == ({A: Place.LOCKED}, ["initialise"])
 
 
+def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confirmed_is_applied() -> None:
+    shop = Shop({})
+    shop.task.cached = shop.task.applying = True
+    shop.task.initialise()
+    assert [shop.scheduler.flush(parting=True) for _ in range(2)] == [False, False]
+    shop.work()
+    assert shop.scheduler.flush(parting=True)
+    assert (shop.scheduler.places(), shop.task.done[-1]) == ({A: Place.LOCKED}, "apply")
+
+
 def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_applied_but_not_for_a_long_call() -> None:
     shop = Shop({"waiting": 100_000})
-    lease = shop.take()
     shop.task.applying = True
     assert shop.scheduler.flush(parting=True)
+    shop.task.applying = False
+    lease = shop.take()
+    shop.task.applying = True
     shop.task.process(1, 0)
     assert shop.scheduler.flush()
     assert not shop.scheduler.flush(parting=True)
