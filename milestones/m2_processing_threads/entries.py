@@ -90,6 +90,7 @@ class Entry:
         self.failure, self.place = failure, Place.QUARANTINED
 
     def lock(self, until_ms: int) -> None:
+        """Nobody works on it until it is committed, or then."""
         self.place, self.locked_until_ms = Place.LOCKED, until_ms
         self.task.lifecycle.move(State.LOCKED)
 

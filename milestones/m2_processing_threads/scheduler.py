@@ -143,7 +143,7 @@ class Scheduler:
 
         `parting`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
         locked, not only those where something waits by chance; and what was confirmed is applied before, where more
-        has been done since.
+        has been done since, or may yet be.
         """
         with self._lock:
             now_ms = self._clock.monotonic_ms()

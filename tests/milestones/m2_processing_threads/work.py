@@ -25,7 +25,7 @@ class Work:
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
         self.punctuation_ms: int | None = None
         self.error: BaseException | None = None
-        self.epoch = self.bytes = self.limit = self.confirmed = 0
+        self.epoch = self.bytes = self.limit = 0
         self.done: list[str] = []
         self.limits: list[int] = []
         self.input = SimpleNamespace(waiting=lambda: self.waiting)
@@ -81,7 +81,7 @@ class Work:
         self.epoch += 1
 
     def commit_needed(self) -> bool:
-        return self.work.processed > self.confirmed
+        return self.work.processed > 0
 
     def request_commit(self) -> None:
         self.commit_requested = True
