@@ -19,11 +19,11 @@ from rich.console import Console
 
 from benchmarks import assignor
 from benchmarks.blocking.work import Blocking
-from benchmarks.cluster import running
-from benchmarks.contenders import PEERS, peers, stages
+from benchmarks.cluster import JVM_OPTIONS, running
+from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, peers, stages
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
-from benchmarks.job import GUARANTEES
+from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
 from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
 from benchmarks.profiling import PARTS_TITLE, profiled
@@ -36,6 +36,11 @@ from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
 from milestones.flags import runnable
 
+SETTINGS = {
+    "commit_interval_ms": int(COMMIT_INTERVAL_MS), "warm_times": WARM_TIMES,
+    "broker_jvm": JVM_OPTIONS, "kafka_streams_jvm": KAFKA_STREAMS_JVM,
+}  # fmt: skip
+"""What is the same for all contenders, for the JSON."""
 NARROWEST = 130
 """Columns of a table that isn't shown on a terminal."""
 
@@ -71,15 +76,25 @@ def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command
     return put
 
 
+class _NewFile(click.Path):
+    """A file to write, in a folder that exists: hours of measuring shall not end in a missing one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.absolute().parent.is_dir():
+            self.fail(f"there is no folder {path.parent}: make it first", param, ctx)
+        return path
+
+
+_NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
 _SHARED = (
     click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
     click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
                  type=click.Choice([*GUARANTEES, "both"])),
 )  # fmt: skip
-_data_options = _with(
-    click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000)),
-    click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000)),
-)
+_records = click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000))
+_keys = click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
+_data_options, _restore_options = _with(_records, _keys), _with(_records)
 _blocking_options = _with(
     click.option("--records", default=2_000, show_default=True, type=click.IntRange(min=100)),
     click.option("--threads", default=8, show_default=True, type=click.IntRange(min=1),
@@ -107,7 +122,7 @@ class _Measured:
 
 WORKS = (
     _Measured(Count, Count.name, _data_options),
-    _Measured(Restore, Restore.name, _data_options),
+    _Measured(Restore, Restore.name, _restore_options),
     _Measured(Blocking, Blocking.name, _blocking_options, peers="", yardstick="milestones baseline"),
 )
 
@@ -119,8 +134,8 @@ def _command(measured: _Measured) -> click.Command:
     @click.option("--peers", "peer_names", default=measured.peers, show_default=True, callback=_words,
                   help=f"Others, with commas: {', '.join(PEERS)}.")  # fmt: skip
     @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
-    @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
-    @click.option("--plot", "plot_file", type=click.Path(path_type=Path, dir_okay=False), help="Draw (.svg, .png).")
+    @click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
+    @click.option("--plot", "plot_file", type=_NEW_FILE, help="Draw (.svg, .png).")
     @measured.options
     def measure(
         stage_names: list[str],
@@ -132,7 +147,7 @@ def _command(measured: _Measured) -> click.Command:
         **data: Any,
     ) -> None:
         contenders = [*peers(peer_names, measured.name), *stages(stage_names, measured.name)]
-        settings = {"rounds": rounds, **data}
+        settings = {"rounds": rounds, **data, **SETTINGS}
         with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
             kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
             runs.mkdir()
@@ -162,7 +177,7 @@ def assignor_() -> None:
 @cli.command("spark")
 @click.option("--contenders", "names", default=",".join(on_spark.NAMES), show_default=True, callback=_words)
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all rounds here.")
+@click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=10_000))
 @click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs.")
@@ -177,8 +192,7 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
         with running(Path(directory) / "kafka") as cluster:
             work = on_spark.OnSpark(cluster, runs, **data)
             rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
-    title = f"spark: {data['records']:,} records, {data['keys']:,} keys, medians of {rounds}"
-    _out().print(table(title, on_spark.OnSpark.figures, rows))
+    _out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, rows))
     if json_file is not None:
         write_json(json_file, rows, settings)
 
@@ -192,7 +206,7 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
               help="acceptable_recovery_lag.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True)
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
+@click.option("--json", "json_file", type=_NEW_FILE, help="Write all figures here.")
 @click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
               type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
 def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
@@ -253,7 +267,7 @@ def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, se
 @click.option("--keys", default=100_000, show_default=True, type=click.IntRange(100, 1_000_000))
 @click.option("--seed", default=1, show_default=True)
 @click.option("--memory", default="2g", show_default=True, help="Of Spark's Java process.")
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the audit's page here.")
+@click.option("--report", type=_NEW_FILE, help="Write the audit's page here.")
 def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None) -> None:
     """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
     from benchmarks.audit import work as audit

@@ -25,6 +25,8 @@ KAFKA_STREAMS = (
     "com.fasterxml.jackson.core:jackson-databind:2.21.2",
     "org.slf4j:slf4j-nop:1.7.36",
 )
+KAFKA_STREAMS_JVM = ("-Xmx1g",)
+"""A heap that doesn't depend on the machine's memory."""
 WARM_TIMES = 4
 """A warm run has so many times the records: the JIT compilers need about a million to settle."""
 
@@ -68,7 +70,7 @@ def kafka_streams(work: str) -> list[Contender]:
     java, classes = _compiled(HERE / work / f"{work.capitalize()}.java")
 
     def command(job: Job) -> Sequence[str]:
-        return [java, "-cp", classes, work.capitalize(), *job.arguments()]
+        return [java, *KAFKA_STREAMS_JVM, "-cp", classes, work.capitalize(), *job.arguments()]
 
     return [Contender("kafka-streams cold", command), Contender("kafka-streams warm", command, WARM_TIMES)]
 

@@ -49,7 +49,8 @@ PARTS: Sequence[tuple[str, str, str, str]] = (
     ("program", r"task/services\.py", "", ""),
     ("send", r"kafka/producer\.py", "send|_last_of_changelogs", ""),
     ("commit", r"baseline/(committing|collection)\.py|kafka/producer\.py|kafka/membership/.*", "", ""),
-    ("commit", r"task/(task|metadata)\.py", "freeze|_metadata|encode|applied", ""),
+    ("commit", r"task/(commits|metadata)\.py", "", ""),
+    ("commit", r"task/task\.py", "freeze|applied", ""),
 )
 """The first row that fits the innermost frame that any row fits; empty fits all."""
 

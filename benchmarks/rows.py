@@ -63,8 +63,8 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Medians by name, then what every round was."""
-        medians = {figure: round(self.median(figure), 2) for figure in self.rounds[0]}
-        rounds = [{figure: round(value, 2) for figure, value in figures.items()} for figures in self.rounds]
+        medians = {figure: _rounded(self.median(figure)) for figure in self.rounds[0]}
+        rounds = [{figure: _rounded(value) for figure, value in figures.items()} for figures in self.rounds]
         return {
             "work": self.work,
             "contender": self.contender,
@@ -72,6 +72,11 @@ class Row:
             **medians,
             "rounds": rounds,
         }
+
+
+def _rounded(value: float) -> float:
+    """To as many digits as a measurement can have at most."""
+    return float(f"{value:.6g}")
 
 
 def run(

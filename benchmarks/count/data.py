@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
@@ -15,20 +16,13 @@ import orjson
 VALUE_BYTES = 100
 MOST_KEYS = 10**6
 MOST_AMOUNT = 1000
+SAID = 5
+"""Keys that an error names."""
 
-
-@dataclass(frozen=True)
-class Total:
-    """A row of the result. In JSON: `{"count":2,"sum":57}`."""
-
-    count: int
-    sum: int
-
-    @classmethod
-    def of(cls, data: bytes) -> Total:
-        """The total that these bytes of JSON say."""
-        fields = orjson.loads(data)
-        return cls(fields["count"], fields["sum"])
+Total = tuple[int, int]
+"""Count and sum of a key. In JSON: `{"count":2,"sum":57}`."""
+Output = tuple[bytes, bytes, int]
+"""Key, value, partition."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +45,48 @@ class Data:
             head = b'{"id":%d,"amount":%d,"text":"' % (number, amount)
             yield key, head.ljust(VALUE_BYTES - 2, b"x") + b'"}'
 
-    def totals(self) -> dict[bytes, Total]:
-        """What must be the last total of each key."""
-        counts: dict[bytes, int] = {}
-        sums: dict[bytes, int] = {}
-        for key, amount in self:
-            counts[key] = counts.get(key, 0) + 1
-            sums[key] = sums.get(key, 0) + amount
-        return {key: Total(count, sums[key]) for key, count in counts.items()}
+
+class Expected:
+    """What comes out of a plain count: of each key all running totals, in order."""
+
+    def __init__(self, data: Iterable[tuple[bytes, int]]) -> None:
+        """`data`: keys and amounts."""
+        self._amounts: dict[bytes, array[int]] = {}
+        for key, amount in data:
+            self._amounts.setdefault(key, array("H")).append(amount)
+
+    def differences(self, outputs: Iterable[Output]) -> list[str]:
+        """In words, key by key, at most `SAID`: where `outputs`, in the order of their partitions, aren't the running
+        totals, each one once and in its key's one partition."""
+        reached: dict[bytes, Total] = {}
+        places: dict[bytes, int] = {}
+        wrong: dict[bytes, str] = {}
+        for key, value, partition in outputs:
+            due, found = self._next(key, reached.get(key, (0, 0))), _total(value)
+            if due is None or found != due:
+                wrong.setdefault(key, f"{value!r} where {_shown(due)} was due")
+            elif places.setdefault(key, partition) != partition:
+                wrong.setdefault(key, f"is in the partitions {places[key]} and {partition}")
+            reached[key] = due or (0, 0)
+        for key, amounts in self._amounts.items():
+            if (count := reached.get(key, (0, 0))[0]) < len(amounts):
+                wrong.setdefault(key, f"ends after {count} of {len(amounts)}")
+        said = [f"{key!r}: {wrong[key]}" for key in sorted(wrong)[:SAID]]
+        return said if len(wrong) <= SAID else [*said, f"and {len(wrong) - SAID} more"]
+
+    def _next(self, key: bytes, before: Total) -> Total | None:
+        count, total = before
+        amounts = self._amounts.get(key, ())
+        return (count + 1, total + amounts[count]) if count < len(amounts) else None
 
 
-def differences(expected: Mapping[bytes, Total], found: Mapping[bytes, Total]) -> list[str]:
-    """In words, key by key, at most five: where `found` isn't what is expected."""
-    keys: Iterable[bytes] = sorted(expected.keys() | found.keys())
-    wrong = [key for key in keys if expected.get(key) != found.get(key)]
-    said = [f"{key!r}: {found.get(key)}, expected {expected.get(key)}" for key in wrong[:5]]
-    return said if len(wrong) <= 5 else [*said, f"and {len(wrong) - 5} more"]
+def _total(value: bytes) -> Total | None:
+    try:
+        fields = orjson.loads(value)
+        return fields["count"], fields["sum"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def _shown(total: Total | None) -> str:
+    return "nothing more" if total is None else f"count {total[0]}, sum {total[1]}"

@@ -4,8 +4,8 @@
 is in it, all commits in between are. `warm_...`: the second half of the outputs. The times are the broker's
 (`LogAppendTime`), the same clock for all contenders.
 
-*Guarantees*: a run counts only when each key's last output, and the fold of the changelog, are what a plain count of
-the input gives, and when there are exactly as many outputs as records.
+*Guarantees*: a run counts only when the outputs of each key, and its changelog, are the running totals that a plain
+count of the input gives: all of them, once each, in order, in one partition.
 *Assumes*: no retries by failure: the broker stays up.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.cluster import Cluster, Row
 from benchmarks.count import STORE
-from benchmarks.count.data import Data, Total, differences
+from benchmarks.count.data import Data, Expected, Output
 from benchmarks.errors import BenchmarkError
 from benchmarks.fed import Fed
 from benchmarks.job import Job
@@ -40,7 +40,7 @@ class Count(Fed):
     def __init__(self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int) -> None:
         super().__init__(cluster, directory)
         self._records, self._keys, self._seed = records, keys, seed
-        self._expected: dict[int, dict[bytes, Total]] = {}
+        self._expected: dict[int, Expected] = {}
 
     @property
     def title(self) -> str:
@@ -55,26 +55,23 @@ class Count(Fed):
             yield topic, -1, key, value, now_ms + number // 1000, None
 
     def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
-        if times not in self._expected:
-            self._expected[times] = self._data(times).totals()
-        expected, records = self._expected[times], self.records(times)
-        times_ms, outputs = self._fold(job.output)
-        _, changelog = self._fold(f"{job.application_id}-{STORE}-changelog")
-        if len(times_ms) != records:
-            raise BenchmarkError(f"{len(times_ms)} outputs for {records} records")
-        for where, found in (("output", outputs), ("changelog", changelog)):
-            if wrong := differences(expected, found):
-                raise BenchmarkError(f"the {where} is wrong: {'; '.join(wrong)}")
-        return figures(sorted(times_ms), usage)
+        self._check(times, "changelog", f"{job.application_id}-{STORE}-changelog")
+        return figures(sorted(self._check(times, "output", job.output)), usage)
 
-    def _fold(self, topic: str) -> tuple[list[int], dict[bytes, Total]]:
-        """The times of a topic's records, ms, and each key's last total."""
+    def _check(self, times: int, what: str, topic: str) -> list[int]:
+        """When the topic's records were written, ms. `BenchmarkError` unless they are what is expected."""
         times_ms: list[int] = []
-        last: dict[bytes, bytes] = {}
-        for message in self._cluster.read(topic):
-            times_ms.append(message.timestamp()[1])
-            last[message.key() or b""] = message.value() or b""
-        return times_ms, {key: Total.of(data) for key, data in last.items()}
+
+        def found() -> Iterator[Output]:
+            for message in self._cluster.read(topic):
+                times_ms.append(message.timestamp()[1])
+                yield message.key() or b"", message.value() or b"", message.partition() or 0
+
+        if times not in self._expected:
+            self._expected[times] = Expected(self._data(times))
+        if wrong := self._expected[times].differences(found()):
+            raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
+        return times_ms
 
     def _data(self, times: int) -> Data:
         return Data(self._records * times, self._keys, self._seed)

@@ -41,9 +41,9 @@ class Restore:
         Figure("rss_mb", "peak RSS MB"),
     )
 
-    def __init__(self, cluster: Cluster, directory: Path, records: int, keys: int, seed: int) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, records: int, seed: int) -> None:
         self._cluster, self._directory = cluster, directory
-        self._records, self._keys, self._seed = records, keys, seed
+        self._records, self._seed = records, seed
         self._runs = 0
 
     @property

@@ -64,6 +64,10 @@ class OnSpark:
         self._records, self._keys, self._seed = records, keys, seed
         self._runs = 0
 
+    @property
+    def title(self) -> str:
+        return f"{self._records:,} records, {self._keys:,} keys"
+
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Write the inputs: one topic for those with equally many records."""
         for share in sorted({SHARES.get(contender.name, 1) for contender in contenders}):

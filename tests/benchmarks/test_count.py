@@ -8,10 +8,12 @@ import orjson
 import pytest
 
 from benchmarks.count.app import add, nothing
-from benchmarks.count.data import VALUE_BYTES, Data, Total, differences
+from benchmarks.count.data import VALUE_BYTES, Data, Expected, Output
 from benchmarks.count.work import figures
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import Sample, Usage
+
+DATA = Data(300, 5, 3)
 
 
 def test_every_value_is_json_of_the_promised_size() -> None:
@@ -24,23 +26,53 @@ def test_a_longer_input_begins_with_the_shorter_one() -> None:
     assert list(islice(Data(500, 10, 7), 100)) == list(Data(100, 10, 7))
 
 
-def test_the_expected_totals_are_what_the_topology_adds_up() -> None:
-    data, rows = Data(300, 5, 3), dict[bytes, dict[str, int]]()
+def outputs(data: Data) -> list[Output]:
+    """What the topology makes of it, all in one partition."""
+    rows, found = dict[bytes, dict[str, int]](), list[Output]()
     for key, value in data.values():
         rows[key] = add("", orjson.loads(value), rows.get(key, nothing()))
-    assert data.totals() == {key: Total.of(orjson.dumps(row)) for key, row in rows.items()}
+        found.append((key, orjson.dumps(rows[key]), 0))
+    return found
 
 
-def test_a_wrong_a_missing_and_an_unexpected_total_are_named() -> None:
-    expected = {b"a": Total(1, 1), b"b": Total(2, 2), b"c": Total(3, 3)}
-    found = {b"a": Total(1, 1), b"b": Total(2, 9), b"d": Total(1, 1)}
-    assert [line[:4] for line in differences(expected, found)] == ["b'b'", "b'c'", "b'd'"]
-    assert differences(expected, expected) == []
+def test_what_the_topology_adds_up_is_as_expected() -> None:
+    assert Expected(DATA).differences(outputs(DATA)) == []
 
 
-def test_many_wrong_totals_are_summed_up() -> None:
-    expected = {b"%d" % key: Total(1, 1) for key in range(10)}
-    assert differences(expected, {})[-1] == "and 5 more"
+AMOUNTS = ((b"a", 5), (b"a", 7), (b"b", 1))
+FIRST, SECOND = (b"a", b'{"count":1,"sum":5}', 0), (b"a", b'{"count":2,"sum":12}', 0)
+OTHER = (b"b", b'{"sum":1,"count":1}', 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([FIRST, OTHER], "b'a': ends after 1 of 2"),
+        ([FIRST, FIRST, SECOND, OTHER], "b'a': b'{\"count\":1,\"sum\":5}' where count 2, sum 12 was due"),
+        ([SECOND, FIRST, OTHER], "b'a': b'{\"count\":2,\"sum\":12}' where count 1, sum 5 was due"),
+        ([FIRST, (b"a", b'{"count":2,"sum":11}', 0), OTHER], "b'a': b'{\"count\":2,\"sum\":11}' where count 2, sum 12"),
+        ([FIRST, (*SECOND[:2], 1), OTHER], "b'a': is in the partitions 0 and 1"),
+        ([FIRST, SECOND, OTHER, OTHER], "b'b': b'{\"sum\":1,\"count\":1}' where nothing more was due"),
+        ([FIRST, SECOND, OTHER, (b"c", b"", 0)], "b'c': b'' where nothing more was due"),
+        ([FIRST, SECOND, (b"b", b"[]", 1)], "b'b': b'[]' where count 1, sum 1 was due"),
+    ],
+    ids=["lost", "duplicate", "swapped", "wrong", "misplaced", "surplus", "unknown key", "no JSON of ours"],
+)
+def test_each_fault_of_an_output_is_named(found: list[Output], said: str) -> None:
+    (line,) = Expected(AMOUNTS).differences(found)
+    assert line.startswith(said)
+
+
+def test_a_lost_and_a_doubled_output_do_not_cancel_out() -> None:
+    found = outputs(DATA)
+    key = found[-1][0]
+    of_key = [output for output in found if output[0] == key]
+    found[found.index(of_key[1])] = of_key[0]
+    assert len(Expected(DATA).differences(found)) == 1
+
+
+def test_many_wrong_keys_are_summed_up() -> None:
+    assert Expected(Data(1000, 10, 1)).differences([])[-1] == "and 5 more"
 
 
 def usage() -> Usage:
