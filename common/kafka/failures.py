@@ -8,8 +8,12 @@ call with none of them counts as fatal, as librdkafka's INTRODUCTION asks for.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Failure(enum.Enum):
@@ -159,3 +163,17 @@ PENDING = frozenset(
     }
 )
 """Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader moves."""
+
+
+def caught(call: Callable[[], object], *kinds: type[E]) -> E | None:
+    """What the call raises of these kinds, when it isn't being handled any more.
+
+    Whatever is asked of the client because of an error is asked outside of `except`: each error that one of its calls
+    raises is never let go (confluent-kafka 2.16), and it keeps the exception that is handled meanwhile as its context,
+    with all that the frames of that one hold: tasks, stores and buffers of a thread.
+    """
+    try:
+        call()
+    except kinds as error:
+        return error
+    return None

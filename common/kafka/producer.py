@@ -150,10 +150,12 @@ class OutputProducer(Owned):
         *,
         dead_letters: bool = False,
         wait: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> Sequence[Emitted]:
         """Hand `outputs` to the client, in order; begins the transaction when there is none. What the client refuses
         (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, or, without
-        `wait`, gives back what there was no room for. Raises as `commit` when the transaction has failed."""
+        `wait`, gives back what there was no room for. Raises as `commit` when the transaction has failed, and what
+        `check` raises, which is called after each wait."""
         self._check_owner()
         self.begin()
         produce = self._producer.produce
@@ -173,13 +175,16 @@ class OutputProducer(Owned):
                     produce(topic, value, key, partition, on_delivery, None, timestamp, headers)  # type: ignore[arg-type]
                     break
                 except BufferError:
-                    if not wait:
-                        return outputs[index:]
-                    with self._waiting():
-                        self._producer.poll(0.05)
+                    pass  # nothing is asked of the client in here: see `failures.caught`
                 except KafkaException as exception:
                     self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
                     break
+                if not wait:
+                    return outputs[index:]
+                with self._waiting():
+                    self._producer.poll(0.05)
+                if check is not None:
+                    check()
         return ()
 
     def _refusal(self, exception: KafkaException) -> KafkaError:

@@ -89,7 +89,9 @@ class DirectCollection:
         if self._given_up:
             outputs = self._without_given_up(task.id, outputs)
         try:
-            return self._clients.producer.send(task.id, outputs, task.changelog_topics, wait=wait)
+            return self._clients.producer.send(
+                task.id, outputs, task.changelog_topics, wait=wait, check=self._must_be_in_session
+            )
         except ProductionError:
             self._settle()  # it may be told by now which output it is
             raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
-from milestones.common.kafka.failures import Failure, classify, is_fenced
+from milestones.common.kafka.failures import Failure, caught, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
 
 if TYPE_CHECKING:
@@ -49,11 +49,9 @@ class RejoinRecovery:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
             self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
             return True
-        try:
-            self._clients.producer.abort(self._context.config.request_timeout_ms)
-            return True
-        except KafkaException as exception:
-            return self._lost(exception)
+        producer, timeout_ms = self._clients.producer, self._context.config.request_timeout_ms
+        failed = caught(lambda: producer.abort(timeout_ms), KafkaException)
+        return failed is None or self._lost(failed)
 
     def _lost(self, error: Exception) -> bool:
         log.warning(

@@ -19,6 +19,7 @@ from milestones.baseline.schedule import CommitSchedule
 from milestones.baseline.tasks import ThreadTasks
 from milestones.baseline.trouble import Trouble
 from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError
+from milestones.common.kafka.failures import caught
 from milestones.context import ThreadContext, ThreadReport
 from milestones.parts import Clients, Parts
 from milestones.states import ThreadState
@@ -75,25 +76,26 @@ class StreamLoop:
         """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
         when it is due. A failed transaction is recovered from; any other error ends the thread."""
         self._turn_ms = now_ms
-        try:
-            self._answer_group()
-            self._tasks.run_once(now_ms)
-            restored = self._restoration.run_once(now_ms)
-            self._settle()
-            idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
-            fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
-            self.pause(self._context.live.paused)
-            self._inputs.throttle(self._processing.stock)
-            processed = self._processing.run_once(self._clock.monotonic_ms())
-            self._collection.collect(self._tasks.processing.values())
-            if not self._rebalance.preparing:
-                self._commits.run_once(self._clock.monotonic_ms())
-            self._busy = processed or fetched
-        except (KafkaException, MilestonesError) as error:
+        if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
             self._recover(error)
         self._measures.turn()
         self._report(now_ms)
         return self._busy
+
+    def _turn(self, now_ms: int) -> None:
+        self._answer_group()
+        self._tasks.run_once(now_ms)
+        restored = self._restoration.run_once(now_ms)
+        self._settle()
+        idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
+        fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
+        self.pause(self._context.live.paused)
+        self._inputs.throttle(self._processing.stock)
+        processed = self._processing.run_once(self._clock.monotonic_ms())
+        self._collection.collect(self._tasks.processing.values())
+        if not self._rebalance.preparing:
+            self._commits.run_once(self._clock.monotonic_ms())
+        self._busy = processed or fetched
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
@@ -143,9 +145,7 @@ class StreamLoop:
             self._clients.member.request_rejoin(f"tasks lost: {error}")
 
     def _commit_or_recover(self) -> None:
-        try:
-            self._commit()
-        except (KafkaException, MilestonesError) as error:
+        if (error := caught(self._commit, KafkaException, MilestonesError)) is not None:
             self._recover(error)
 
     def _commit(self) -> None:

@@ -58,6 +58,7 @@ class StreamThread(threading.Thread):
     def run(self) -> None:
         clients: Clients | None = None
         loop: StreamLoop | None = None
+        error: BaseException | None = None
         failure: ThreadFailed | None = None
         leave_group = self._context.config.group_instance_id is None
         try:
@@ -70,8 +71,10 @@ class StreamThread(threading.Thread):
             leave_group = stop.leave_group
             self._move(ThreadState.PENDING_SHUTDOWN)
             loop.shut_down(leave_group=leave_group)
-        except BaseException as error:
-            failure = self._fail(loop, error)
+        except BaseException as raised:
+            error = raised
+        if error is not None:
+            failure = self._fail(loop, error)  # not in the handler: see `failures.caught`
         if clients is not None:
             clients.close(leave_group=leave_group)
         if loop is not None:

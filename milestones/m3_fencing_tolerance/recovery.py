@@ -36,7 +36,7 @@ from milestones.common.errors import (
     TaskMigratedError,
     TransactionalIdError,
 )
-from milestones.common.kafka.failures import error_of, is_stale_member
+from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.budget import Budget
@@ -104,12 +104,14 @@ class InPlaceRecovery:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
             self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
-        try:
+
+        def abort() -> None:
             producer.abort(budget.left_ms(self._context.config.request_timeout_ms))
             producer.poll()
-        except KafkaException as exception:
-            log.info("%s: the transaction can't be aborted: %s", self._context.name, exception)
-            return self._answer(exception, budget, may_abort=False)
+
+        if (failed := caught(abort, KafkaException)) is not None:
+            log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
+            return self._answer(failed, budget, may_abort=False)
         if producer.disconnected:
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)

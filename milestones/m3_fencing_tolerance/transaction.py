@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
+from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import goes_on
 from milestones.common.testing.faults import reach
@@ -61,12 +62,11 @@ class ResolvedTransaction:
         producer.begin()
         self._repeat(lambda: producer.send_offsets(offsets, metadata, self._call_ms()))
         reach("commit.after-offsets")
-        try:
-            self._repeat(lambda: producer.commit(self._call_ms()))
-        except KafkaException as error:
-            self._resolve(error, offsets, Budget(self._context))
-            return
-        self._go_on()
+        unanswered = caught(lambda: self._repeat(lambda: producer.commit(self._call_ms())), KafkaException)
+        if unanswered is not None:
+            self._resolve(unanswered, offsets, Budget(self._context))
+        else:
+            self._go_on()
 
     def failed(self, staged: Mapping[Task, Staged]) -> None:
         """Nothing: the roll-back that follows drops what was staged."""

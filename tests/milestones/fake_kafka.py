@@ -152,7 +152,7 @@ class FakeConsumer:
 
 class FakeProducer:
     """`OutputProducer`. `calls`: what was done; `timeouts`: of commits; `errors`: what the next call of a name raises;
-    `room`: how many outputs it takes in all of whoever doesn't wait."""
+    `room`: how many outputs it takes in all of whoever doesn't wait. `while_full`: what happens while somebody does."""
 
     blocked_ns = 0
 
@@ -171,6 +171,7 @@ class FakeProducer:
         self.closed = self.disconnected = self.tells_apart = False
         self.age: int | None = None
         self.room: int | None = None
+        self.while_full: Callable[[], None] = lambda: None
 
     def fail(self, call: str, *errors: Exception) -> None:
         self.errors.setdefault(call, deque()).extend(errors)
@@ -181,11 +182,22 @@ class FakeProducer:
             raise self.errors[name].popleft()
 
     def send(
-        self, task: TaskId, outputs: Sequence[Emitted], changelogs: Collection[str] = (), *, wait: bool = True, **_: Any
+        self,
+        task: TaskId,
+        outputs: Sequence[Emitted],
+        changelogs: Collection[str] = (),
+        *,
+        wait: bool = True,
+        check: Callable[[], None] = lambda: None,
+        **_: Any,
     ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
-        taken = len(outputs) if wait or self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
+        room = len(outputs) if self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
+        taken = len(outputs) if wait else room
+        if room < taken:
+            self.while_full()
+            check()
         for output in map(Output._make, outputs[:taken]):
             self.sent.append((task, output))
             at = TopicPartition(output.topic, output.partition)

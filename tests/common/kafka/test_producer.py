@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import Output, TaskId, TopicPartition
@@ -53,6 +54,22 @@ def test_what_the_client_refuses_is_told_and_all_else_is_sent(kafka: str, transa
     if transactional:
         p.commit(TIMEOUT_MS)
     assert p.blocked_ns > 0
+    p.close()
+
+
+def test_who_waits_for_room_is_asked_each_time_whether_to_go_on() -> None:
+    nobody = StreamsConfig(
+        application_id="app", bootstrap_servers="127.0.0.1:1", producer_queue_buffering_max_messages=2, variables={}
+    )
+    p, asked = OutputProducer(nobody.producer_settings("test")), list[int]()
+
+    def check() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            raise StaleGenerationError("enough")
+
+    with pytest.raises(StaleGenerationError, match="enough"):
+        p.send(TASK, outputs("out", 1, 2, 3), check=check)
     p.close()
 
 

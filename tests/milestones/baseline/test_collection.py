@@ -45,6 +45,16 @@ def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_tran
     assert world.producer.sent == []
 
 
+def test_a_thread_that_stood_still_while_it_waited_for_room_sends_nothing_more() -> None:
+    world, collecting = collection("at_least_once")
+    member, producer = world.clients.member, world.producer
+    member.silent, producer.room = False, 0
+    producer.while_full = lambda: setattr(member, "silent", True)
+    with pytest.raises(StaleGenerationError, match="the session is over"):
+        collecting.send(Task(), Boundary())  # type: ignore[arg-type]
+    assert producer.sent == []
+
+
 def test_a_thread_that_has_nothing_to_send_may_wait_for_its_group_as_long_as_it_takes() -> None:
     _, collecting = collection("at_least_once")
     assert not collecting.collect([])
