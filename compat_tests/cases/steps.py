@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from compat_tests.containers.proxy import KafkaProxy
 from compat_tests.harness.cluster import Tail
-from compat_tests.harness.feed import Feed
+from compat_tests.harness.feed import Feed, Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
-from compat_tests.harness.zombies import Asleep
 from compat_tests.oracles.in_place import Standing
-from compat_tests.oracles.rows import Place
+from compat_tests.oracles.rows import Place, origin_of
 from compat_tests.oracles.transactions import none_timed_out
+from compat_tests.oracles.zombies import Asleep
 
 TOLERANT = "fencing_tolerance"
 """The flag of stages on which a lost producer costs no membership."""
@@ -34,6 +34,13 @@ COMMIT_STEPS = (
 TRANSACTION_MS = 1_500
 PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""
+TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
+"""What isn't needed any more is deleted at once: state of tasks that have gone, records that were processed."""
+QUEUED = 200
+BRIEF = {"producer_queue_buffering_max_messages": QUEUED}
+"""A client that takes few records at once."""
+BLOCK = 20
+"""Records of one key."""
 IN_TRANSACTION = COMMIT_STEPS[:3]
 """Those at which a transaction is open, under exactly once."""
 
@@ -127,18 +134,33 @@ def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
     instance.dies(-9)
 
 
+def in_blocks(records: list[Sent], name: bytes = b"k") -> list[Sent]:
+    """The records with other keys: each has some that follow one another, so that a key says when it was sent."""
+    return [sent._replace(key=b"%s%d" % (name, number // BLOCK)) for number, sent in enumerate(records)]
+
+
 @contextmanager
 def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
     """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
-    once nobody asks."""
+    once nobody asks. A sleeper that was started with `BRIEF` had handed its client little more than what is there."""
     members = world.cluster.members(world.application_id)
     its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
     sleeper.pause()  # before anything else is asked, so that it stops at work
     committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
     woke: dict[Place, int] = {}
-    yield Asleep(committed, world.cluster.ends(its), woke)
+    yield Asleep(committed, {} if world.exactly_once else _handed(world, its, committed), woke)
     woke.update(world.cluster.ends(its))
     sleeper.resume()
+
+
+def _handed(world: World, places: Collection[Place], committed: Mapping[Place, int]) -> dict[Place, int]:
+    """Up to where a process that stands still has handed outputs to its client: no further behind those that are in
+    Kafka than that one takes at once."""
+    reached = {place: committed.get(place, 0) for place in places}
+    for row in world.cluster.read([world.topic("out")]):
+        if (origin := origin_of(row)) is not None and origin.place in reached:
+            reached[origin.place] = max(reached[origin.place], origin.offset + 1)
+    return {place: min(end, reached[place] + QUEUED) for place, end in world.cluster.ends(places).items()}
 
 
 def await_outputs(world: World, tail: Tail, count: int) -> None:

@@ -8,6 +8,7 @@ the control records of any, end a changelog as well as others do: restoration pa
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 
 from compat_tests.cases.flows import COUNT, COUNT_IN_MEMORY, as_long
 from compat_tests.cases.steps import feed_until_it_dies
+from compat_tests.harness.feed import FIRST_TIMESTAMP
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_offsets, judge_store
 from compat_tests.harness.stores import dumps
@@ -26,6 +28,10 @@ from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.rows import Place, Row, origin_of
 
 KEYS = 300
+STRANGE = 10**6
+"""A count that isn't ours."""
+WAITS_S = 3.0
+"""More than these restorations take when nothing holds them up."""
 
 
 def count_more(world: World, app: Instance, count: int = 1_000) -> list[Row]:
@@ -166,7 +172,8 @@ def test_a_changelog_with_nothing_but_a_control_record_left_is_restored(world: W
 
 
 @pytest.mark.full
-def test_restoration_waits_for_an_open_transaction_and_completes_after_its_end(world: World) -> None:
+@pytest.mark.parametrize("end", ["aborted", "committed"])
+def test_restoration_waits_for_an_open_transaction_and_completes_after_its_end(world: World, end: str) -> None:
     app = counting(world)
     count_more(world, app)
     stranger = begin_a_strangers_transaction(world)
@@ -174,9 +181,18 @@ def test_restoration_waits_for_an_open_transaction_and_completes_after_its_end(w
     app.start()
     app.says("restores")
     assert world.cluster.open_transactions([world.topic("counts-changelog")])
-    stranger.abort_transaction(30)
-    count_more(world, app)
-    judge(world, COUNT)
+    waited = time.monotonic() + WAITS_S
+    world.wait(lambda: time.monotonic() > waited, "a restoration that doesn't wait is over")
+    assert not app.restorations(), app.log_tail()
+    if end == "aborted":
+        stranger.abort_transaction(30)
+        count_more(world, app)
+        judge(world, COUNT)
+    else:
+        stranger.commit_transaction(30)
+        sent = count_more(world, app)
+        hold(counted_from(world, {b"k%d" % number: STRANGE for number in range(KEYS)}, sent))
+        hold(judge_store(world, "counts", None), judge_offsets(world, ()))
 
 
 def begin_a_strangers_transaction(world: World) -> Producer:
@@ -192,6 +208,6 @@ def begin_a_strangers_transaction(world: World) -> Producer:
     stranger.begin_transaction()
     for place in changelog(world):
         for number in range(KEYS):
-            stranger.produce(place.topic, as_long(10**6), b"k%d" % number, place.partition)
+            stranger.produce(place.topic, as_long(STRANGE), b"k%d" % number, place.partition, timestamp=FIRST_TIMESTAMP)
     assert stranger.flush(30) == 0
     return stranger

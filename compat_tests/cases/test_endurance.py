@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
-from compat_tests.cases.steps import await_outputs
+from compat_tests.cases.steps import TIDY, await_outputs
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
@@ -32,7 +32,7 @@ def endure(world: World, **settings: Any) -> None:
     """`settings`: of the instances, besides the usual ones."""
     world.create(out=4)
     feed = world.input("in", 6)
-    group = [world.instance("count-by-value", name, **settings) for name in "abc"]
+    group = [world.instance("count-by-value", name, **TIDY, **settings) for name in "abc"]
     events = ["kill"] * KILLS + ["stop"] * (EVENTS - KILLS)
     world.rng.shuffle(events)
     for one in group:

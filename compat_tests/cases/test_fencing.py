@@ -12,6 +12,7 @@ import pytest
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import (
+    BRIEF,
     COMMIT_STEPS,
     PATIENT,
     TOLERANT,
@@ -19,6 +20,7 @@ from compat_tests.cases.steps import (
     asleep,
     await_outputs,
     feed_until_it_stands,
+    in_blocks,
     standing,
 )
 from compat_tests.harness import brokers
@@ -133,7 +135,7 @@ def test_a_process_that_sleeps_until_its_group_and_kafka_have_forgotten_it_spoil
         sleeper.pause()
         world.group_is(other)
         world.inputs_processed()
-        world.wait(world.expired, "Kafka forgets the transactional id")
+        world.wait(lambda: len(world.expired()) == 2, "Kafka forgets both transactional ids: nobody has anything to do")
         feed.send(world.records(500, keys=100))
         sleeper.resume()
         world.group_is(sleeper, other)
@@ -212,14 +214,15 @@ def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up
 ) -> None:
     world.create(out=2)
     feed = world.input("in", 2)
-    sleeper, other = world.instance("count", "sleeper"), world.instance("count", "other")
+    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start(fault=f"{step}:stop:4")
     feed_until_it_stands(world, feed, sleeper)
     other.start()
     with asleep(world, sleeper) as nap:
         world.group_is(other)
-        feed.send(world.records(500, keys=50))
+        feed.send(in_blocks(world.records(500, keys=50), b"while"))
         world.inputs_processed()
+    feed.send(in_blocks(world.records(500, keys=50), b"then"))
     world.group_is(sleeper, other)
     feed.send(world.records(500, keys=50))
     world.processed()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.cases.steps import TIDY
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
@@ -24,7 +25,7 @@ class Group:
 
     def __init__(self, world: World, feed: Feed) -> None:
         self._world, self._feed = world, feed
-        settings = {"num_standby_replicas": 1, "acceptable_recovery_lag": 50, "num_stream_threads": 2}
+        settings = {"num_standby_replicas": 1, "acceptable_recovery_lag": 50, "num_stream_threads": 2, **TIDY}
         self.all = [world.instance("count-by-value", name, **settings) for name in NAMES]
         self._changes: dict[str, Callable[[Instance], object]] = {
             "join": Instance.start,

@@ -75,6 +75,7 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
         ENDS[end](world, one)
         load()
         one.start(milestones=stage)
+        world.wait(lambda: one.state() == "RUNNING" or Not(one.state()), f"{one.name} runs as {stage}")
         world.group_is(*group)
         load()
 

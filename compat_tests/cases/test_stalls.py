@@ -7,7 +7,7 @@ import time
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.steps import asleep, await_outputs
+from compat_tests.cases.steps import BRIEF, asleep, await_outputs, in_blocks
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 
@@ -18,18 +18,18 @@ MISSED_HEARTBEATS_S = 3.0
 def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
     world.create(out=3)
     feed = world.input("in", 4)
-    sleeper, other = world.instance("count", "sleeper"), world.instance("count", "other")
+    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start()
     other.start()
     world.group_is(sleeper, other)
     with world.outputs() as outputs:
-        feed.send(world.records(10_000, keys=500))
+        feed.send(in_blocks(world.records(10_000, keys=500)))
         await_outputs(world, outputs, 1_000)
         with asleep(world, sleeper) as nap:
-            feed.send(world.records(1_000, keys=500))
+            feed.send(in_blocks(world.records(1_000, keys=500), b"while"))
             world.group_is(other)
             world.inputs_processed()
-        feed.send(world.records(1_000, keys=500))
+        feed.send(in_blocks(world.records(1_000, keys=500), b"then"))
         world.group_is(sleeper, other)
         feed.send(world.records(1_000, keys=500))
         world.processed()

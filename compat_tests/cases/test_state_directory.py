@@ -12,8 +12,10 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.stores import store_directories
+from compat_tests.harness.stores import identities, store_directories
 from compat_tests.harness.world import World
+from compat_tests.oracles.findings import hold
+from compat_tests.oracles.in_place import kept
 
 STATE_UNUSABLE = 4
 
@@ -37,6 +39,13 @@ def counts_on(world: World, app: Instance) -> None:
     judge(world, COUNT)
 
 
+def all_but(world: World, app: Instance, store: Path) -> dict[str, str]:
+    """The databases that are there, but for one."""
+    found = identities(app.state_dir, world.application_id)
+    del found[f"{store.parts[-3]}/{store.name}"]
+    return found
+
+
 def corrupt(pattern: str) -> Callable[[Path], None]:
     def damage(store: Path) -> None:
         files = sorted(store.glob(pattern))
@@ -51,15 +60,22 @@ def corrupt(pattern: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize("file", ["CURRENT", pytest.param("MANIFEST-*", marks=pytest.mark.full)])
 def test_a_damaged_store_is_rebuilt_from_its_changelog(world: World, file: str) -> None:
     app = counted(world)
-    corrupt(file)(store_directories(app.state_dir, world.application_id)[0])
+    damaged, _ = store_directories(app.state_dir, world.application_id)
+    others = all_but(world, app, damaged)
+    corrupt(file)(damaged)
     counts_on(world, app)
+    hold(kept(others, identities(app.state_dir, world.application_id)))
+    assert str(damaged) in app.log(), app.log_tail()
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_store_that_is_gone_is_restored_and_the_others_stay(world: World) -> None:
     app = counted(world)
-    shutil.rmtree(store_directories(app.state_dir, world.application_id)[1])
+    _, gone = store_directories(app.state_dir, world.application_id)
+    others = all_but(world, app, gone)
+    shutil.rmtree(gone)
     counts_on(world, app)
+    hold(kept(others, identities(app.state_dir, world.application_id)))
 
 
 @pytest.mark.short_under("exactly_once_v2")

@@ -194,14 +194,16 @@ class Cluster:
         return {Place(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def members(self, group: str) -> dict[str, frozenset[Place]]:
-        """The group's members as it is now, by client id, with their partitions; none while it rebalances."""
+        """The group's members as it is now, by client id, with their partitions; none while it rebalances, or while
+        one that is dead is still in it beside its successor."""
 
         def told(admin: AdminClient) -> Any:
             (future,) = admin.describe_consumer_groups([group], request_timeout=CALL_S).values()
             return future.result(CALL_S)
 
         described = self._ask(told)
-        if described.state.name != "STABLE":
+        ids = {member.client_id for member in described.members}
+        if described.state.name != "STABLE" or len(ids) < len(described.members):
             return {}
         return {
             member.client_id: frozenset(

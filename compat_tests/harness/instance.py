@@ -202,7 +202,8 @@ class Instance:
     def leftovers(self) -> Findings:
         """What the last process still had after its clean end."""
         census = json.loads(self._census_file.read_text())
-        return nothing_left(Census.of(census["before"]), Census.of(census["after"]), str(self.state_dir))
+        found = nothing_left(Census.of(census["before"]), Census.of(census["after"]), str(self.state_dir))
+        return [finding._replace(text=f"{self.name}: {finding.text}") for finding in found]
 
     def end(self) -> None:
         """Whatever it is doing: end it."""

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
-from compat_tests.harness.zombies import Asleep, fallen, judge_outputs, without
 from compat_tests.oracles import changelog, group, offsets, outputs, thinned, transactions
 from compat_tests.oracles.findings import Finding, Findings, hold
-from compat_tests.oracles.flows import Entry, Flow
+from compat_tests.oracles.flows import Entry, Flow, expected
 from compat_tests.oracles.rows import Place, Row
+from compat_tests.oracles.zombies import Asleep, fallen, judge_outputs, without
 
 
 def judge(
@@ -27,12 +27,14 @@ def judge(
     poisoned: frozenset[bytes] = frozenset(),
     asleep: Collection[Asleep] = (),
     scratch: bool = False,
+    timed_out: bool = False,
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
     into a changelog is in no other's store; `asleep` says what it had in work, so that counts are judged all the same
     (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip. `scratch`: an attempt on Spark that
-    found its task's disk taken restored on another one, which is gone: none need have all of a changelog."""
+    found its task's disk taken restored on another one, which is gone: none need have all of a changelog. `timed_out`:
+    a transaction was held until it was too old."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
@@ -40,8 +42,13 @@ def judge(
             world, flow, exact=exact, zombies=zombies, poisoned=poisoned, asleep=asleep, scratch=scratch
         )
     findings += judge_offsets(world, repartitions)
-    findings += judge_history(world) + judge_transactions(world, exact=not crashed)
-    hold(findings)
+    findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
+    hold(findings + judge_leftovers(world))
+
+
+def judge_leftovers(world: World) -> Findings:
+    """What those still had that have ended cleanly."""
+    return [found for one in world.instances if one.exit_code == 0 for found in one.leftovers()]
 
 
 def judge_history(world: World) -> Findings:
@@ -89,6 +96,9 @@ def judge_flow(
     if flow.store is not None and not findings and (exact or not zombies):
         table = table_of(flow, inputs, found) if exact else None
         findings += judge_store(world, flow.store, table, scratch=scratch)
+        if not exact:
+            least = outputs.least(flow, expected(flow, inputs))
+            findings += changelog.counts_at_least(_logged(world, flow.store), least)
     return findings
 
 
@@ -98,8 +108,12 @@ def judge_after_sleep(
     """At least once, a count whose owner was given up and came back: see `zombies.py`."""
     assert flow.store is not None
     spoilt = frozenset(fallen(found) | fallen(world.cluster.read([world.topic(f"{flow.store}-changelog")])))
-    findings = judge_outputs(flow, inputs, found, partitions, asleep, spoilt)
-    return findings or judge_store(world, flow.store, None, spoilt)
+    if findings := judge_outputs(flow, inputs, found, partitions, asleep, spoilt):
+        return findings
+    least = outputs.least(flow, expected(flow, inputs))
+    sound = {key: count for key, count in least.items() if key not in spoilt}
+    logged = changelog.counts_at_least(_logged(world, flow.store), sound)
+    return judge_store(world, flow.store, None, spoilt) + logged
 
 
 def table_of(flow: Flow, inputs: Sequence[Row], found: Sequence[Row]) -> Mapping[bytes, Entry] | None:
@@ -147,7 +161,7 @@ def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()
     return findings
 
 
-def _logged(world: World, store: str, spoilt: frozenset[bytes]) -> list[Row]:
+def _logged(world: World, store: str, spoilt: frozenset[bytes] = frozenset()) -> list[Row]:
     return [row for row in world.cluster.read([world.topic(f"{store}-changelog")]) if row.key not in spoilt]
 
 

@@ -10,6 +10,7 @@
 | behind | a store that was closed cleanly doesn't have all of its changelog |
 | no-offset | a store has entries but doesn't say up to where |
 | nowhere | no disk has a store of a task whose changelog has records |
+| too-low | at least once: a count of the changelog forgets an input |
 
 A standby's store is judged as an active one's: neither may have what isn't committed.
 
@@ -89,6 +90,16 @@ def changelog_equals_table(rows: Iterable[Row], table: Mapping[bytes, Entry]) ->
     """All partitions of a changelog together, against the reference interpreter's table."""
     folded = {key: _stored(entry, True) for key, entry in fold(rows).items()}
     return _compare("the changelog", {key: _stored(entry, True) for key, entry in table.items()}, folded)
+
+
+def counts_at_least(rows: Iterable[Row], least: Mapping[bytes, int]) -> Findings:
+    """All partitions of a changelog of counts together: who restores them may find too much, never too little."""
+    folded = {key: int.from_bytes(entry.value) for key, entry in fold(rows).items()}
+    return [
+        Finding("too-low", f"the changelog has {key!r:.60} = {folded.get(key, 0)}, should have {count} at least")
+        for key, count in least.items()
+        if folded.get(key, 0) < count
+    ]
 
 
 def _stored(entry: Entry, timestamped: bool) -> bytes:

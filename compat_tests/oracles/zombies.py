@@ -28,8 +28,8 @@ from compat_tests.oracles.rows import Place, Row
 
 @dataclass(frozen=True)
 class Asleep:
-    """One process that stood still. Of each input partition that it had then: what was `committed`, where the
-    partition ended when it `stopped`, and where when it `woke`."""
+    """One process that stood still. Of each input partition that it had then: what was `committed`, up to where it may
+    have handed its outputs to its client when it `stopped`, and where the partition ended when it `woke`."""
 
     committed: Mapping[Place, int]
     stopped: Mapping[Place, int]

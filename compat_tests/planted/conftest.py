@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests.cases.flows import COUNT
 from compat_tests.conftest import stages
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, new_world
+from compat_tests.oracles.findings import PromiseBrokenError, kinds
+from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.zombies import Asleep
 
 ALO, EOS = "at_least_once", "exactly_once_v2"
+
+
+def judged(
+    world: World, flow: Flow = COUNT, *, crashed: bool = False, repartition: str = "", asleep: Collection[Asleep] = ()
+) -> set[str]:
+    """The kinds of what the judgement finds."""
+    try:
+        judge(world, flow, crashed=crashed, repartitions=[repartition] if repartition else [], asleep=asleep)
+    except PromiseBrokenError as broken:
+        return kinds(broken.findings)
+    return set()
 
 
 class BrokenWorld:

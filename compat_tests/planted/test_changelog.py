@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from compat_tests.oracles.changelog import (
     changelog_equals_table,
+    counts_at_least,
     fold,
     somebody_has_it_all,
     store_equals_changelog,
     store_is_complete,
 )
 from compat_tests.oracles.findings import kinds
-from compat_tests.oracles.outputs import table
+from compat_tests.oracles.flows import expected
+from compat_tests.oracles.outputs import least, table
 from compat_tests.oracles.rows import Place
 from compat_tests.planted.samples import COUNT, changelog, counts, dump, inputs
 
@@ -102,3 +104,11 @@ def test_a_changelog_that_lacks_or_repeats_a_write_is_found() -> None:
 
 def test_folding_keeps_the_last_value_and_drops_what_was_deleted() -> None:
     assert fold(LOG[:-1]).keys() - fold(LOG).keys() == {LOG[-1].key}
+
+
+def test_a_changelog_that_forgets_an_input_is_found_however_much_is_counted_twice() -> None:
+    right, log = least(COUNT, expected(COUNT, inputs())), counts(inputs())
+    assert counts_at_least(log, right) == []
+    assert counts_at_least([*log, log[-1]._replace(value=(100).to_bytes(8))], right) == []
+    assert kinds(counts_at_least(log[:-1], right)) == {"too-low"}
+    assert kinds(counts_at_least([row for row in log if row.key != log[0].key], right)) == {"too-low"}

@@ -11,32 +11,22 @@ from datetime import datetime
 import pytest
 
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
-from compat_tests.oracles.findings import PromiseBrokenError, kinds
-from compat_tests.oracles.flows import Flow
+from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
 from compat_tests.oracles.outputs import in_order
 from compat_tests.oracles.rows import Origin, Place, origin_of
-from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld
+from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld, judged
 from compat_tests.planted.mutated import NOTHING
 
 RECORDS, KEYS = 300, 20
-
-
-def judged(world: World, flow: Flow = COUNT, *, crashed: bool = False, repartition: str = "") -> set[str]:
-    """The kinds of what the judgement finds."""
-    try:
-        judge(world, flow, crashed=crashed, repartitions=[repartition] if repartition else [])
-    except PromiseBrokenError as broken:
-        return kinds(broken.findings)
-    return set()
 
 
 def committed_but_one(world: World) -> None:
@@ -76,7 +66,7 @@ def lives(
         if number and wipe:
             shutil.rmtree(app.state_dir)
         live(world, app, uncommitted=uncommitted)
-    return judged(world, crashed=crashed) | kinds(app.leftovers())
+    return judged(world, crashed=crashed)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,16 @@ import pytest
 
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import (
+    BRIEF,
     PATIENT,
     TOLERANT,
+    asleep,
     await_outputs,
     await_timed_out,
     crash,
     feed_until_it_dies,
     feed_until_it_stands,
+    in_blocks,
     proxy_of,
     standing,
     uncommitted_tail,
@@ -30,9 +33,8 @@ from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
 from compat_tests.oracles.transactions import none_older, none_timed_out
-from compat_tests.planted.conftest import EOS, Break, BrokenWorld
+from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld, judged
 from compat_tests.planted.mutated import NOTHING
-from compat_tests.planted.test_mutations import judged
 
 pytestmark = pytest.mark.full
 
@@ -71,6 +73,26 @@ def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: 
     zombie.kill()
     other.stop()
     assert "duplicate" in judged(world, flow, crashed=True)
+
+
+def test_a_zombie_that_goes_on_without_a_transaction_is_found(broken: Break) -> None:
+    mutated = broken("a-zombie-goes-on", ALO)
+    world = mutated.world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    zombie, other = mutated.instance("count", "zombie", **BRIEF).start(), world.instance("count", "other").start()
+    world.group_is(zombie, other)
+    feed.send(in_blocks(world.records(600, keys=100)))
+    world.inputs_processed()
+    with world.outputs() as outputs:
+        with asleep(world, zombie) as nap:
+            feed.send(in_blocks(world.records(300, keys=100), b"while"))
+            world.group_is(other)
+            world.inputs_processed()
+        await_outputs(world, outputs, len(feed.rows) + 1)
+    zombie.kill()
+    other.stop()
+    assert "fell-back" in judged(world, crashed=True, asleep=[nap])
 
 
 @pytest.mark.broker_faults

@@ -12,25 +12,13 @@ from compat_tests.apps.waits import WAITED
 from compat_tests.cases.calls import Call, committed_to_their_ends, failing, threaded, waiting
 from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
-from compat_tests.oracles.findings import PromiseBrokenError, kinds
-from compat_tests.oracles.flows import Flow
-from compat_tests.planted.conftest import EOS, Break
+from compat_tests.planted.conftest import EOS, Break, judged
 from compat_tests.planted.mutated import NOTHING
 
 PARTITIONS, KEYS = 2, 20
 ROLLED_BACK = "tasks go on from their last commit"
-
-
-def judged(world: World, flow: Flow = CALLS) -> set[str]:
-    """The kinds of what the judgement finds."""
-    try:
-        judge(world, flow, crashed=True)
-    except PromiseBrokenError as broken:
-        return kinds(broken.findings)
-    return set()
 
 
 def shows(kind: str, found: set[str]) -> None:
@@ -91,7 +79,7 @@ def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: s
     app.start()
     world.processed()
     app.stop()
-    shows(kind, judged(world))
+    shows(kind, judged(world, CALLS, crashed=True))
 
 
 @pytest.mark.full
@@ -109,7 +97,7 @@ def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: 
     call.ends(app)
     world.processed()
     app.stop()
-    shows(kind, judged(world))
+    shows(kind, judged(world, CALLS, crashed=True))
 
 
 @pytest.mark.full
@@ -127,7 +115,7 @@ def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, kind: str) ->
         app.stop()
     else:
         app.kill()
-    shows(kind, judged(world))
+    shows(kind, judged(world, CALLS, crashed=True))
 
 
 @pytest.mark.full
@@ -153,4 +141,4 @@ def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: 
     app.start()
     world.processed()
     app.stop()
-    shows(kind, judged(world, replace(COUNT, thinned=True)))
+    shows(kind, judged(world, replace(COUNT, thinned=True), crashed=True))

@@ -75,7 +75,8 @@ class Case:
     """`batch`: records of one batch of input, over `keys` keys; `rest`: batches behind the last fault. `static`:
     the members are static ones. `cache`: bytes. `seed`: of the inputs. `standbys`, `lag`, `warmups`: what the config
     calls `num_standby_replicas`, `acceptable_recovery_lag` and `max_warmup_replicas`; `workers`:
-    `num_processing_threads`; `session_ms`: of the members."""
+    `num_processing_threads`; `session_ms`: of the members; `clean_ms`, `purge_ms`: `state_cleanup_delay_ms` and
+    `repartition_purge_interval_ms`."""
 
     seed: int
     guarantee: str
@@ -94,6 +95,8 @@ class Case:
     warmups: int = 2
     session_ms: int = 6_000
     workers: int = 1
+    clean_ms: int = 600_000
+    purge_ms: int = 30_000
 
     def __post_init__(self) -> None:
         for fault in self.faults:
@@ -119,6 +122,12 @@ class Case:
     def zombies(self) -> bool:
         """Whether one that was given up may come back. Behind a lost broker everybody may have been."""
         return any(fault.kind in SLOW for fault in self.faults)
+
+
+    @property
+    def outlasts(self) -> bool:
+        """Whether a transaction may get too old although nobody dies: a process may be held for so long within one."""
+        return any(f":sleep={BEYOND_TRANSACTION_MS}:" in fault.point for fault in self.faults)
 
 
 def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults: bool = True) -> Case:
@@ -147,7 +156,8 @@ def random_case(seed: int, guarantee: str, *, quick: bool = False, broker_faults
     chosen = rng.choices(kinds, weights, k=1 if quick else rng.randint(1, 4))
     faults = [replace(_fault(rng, kind, quick), calm=rng.random() < 0.7) for kind in chosen]
     calls = rng.choice([0, min(50, 200 // case.batch)])  # some ten seconds in all, if one after the other
-    return replace(case, faults=tuple(faults), workers=rng.choice([1, 2, 3, 8]), plan=replace(plan, calls=calls))
+    case = replace(case, faults=tuple(faults), workers=rng.choice([1, 2, 3, 8]), plan=replace(plan, calls=calls))
+    return replace(case, clean_ms=rng.choice([0, 200, 600_000]), purge_ms=rng.choice([0, 200, 30_000]))
 
 
 def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bool = True) -> Iterator[Case]:
@@ -159,7 +169,7 @@ def cases_of_commits(seed: int, guarantee: str, times: int, *, broker_faults: bo
         nth = random.Random(f"{seed}:{number}").choice([1, 2, 4, 8])
         action, session_ms = ("kill", case.session_ms) if kind == "point" else ("stop", LONG_SESSION_MS)
         fault = Fault(kind, after=5, down=50, point=f"{step}:{action}:{nth}")
-        yield replace(case, faults=(fault,), session_ms=session_ms)
+        yield replace(case, faults=(fault,), session_ms=session_ms, commit_ms=min(case.commit_ms, 100))
 
 
 def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
@@ -214,6 +224,7 @@ def simpler(case: Case) -> list[Case]:
     plainer = [_instead(paths, at, one) for at, path in enumerate(paths) for one in _plainer(path)]
     found += [_with_paths(case, some) for some in plainer if _works(some, case)]
     less: list[dict[str, Any]] = [{"instances": 1}, {"threads": 1}, {"cache": 0}, {"static": True}, {"commit_ms": 100}]
+    less += [{"clean_ms": 600_000}, {"purge_ms": 30_000}]
     less += [{"standbys": 0}, {"lag": 10_000}, {"warmups": 2}, {"workers": 1}, {"plan": replace(case.plan, calls=0)}]
     less += [{"batch": max(1, case.batch // 4)}, {"keys": max(1, case.keys // 5)}, {"rest": 0}]
     return found + [one for one in (replace(case, **change) for change in less) if one != case]

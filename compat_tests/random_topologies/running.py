@@ -21,7 +21,7 @@ from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
 from compat_tests.oracles.rows import Row
-from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, Case, Fault
+from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
 from compat_tests.random_topologies.interpretation import flows
 
 SHORT_PAUSE_S = 4.0
@@ -35,15 +35,15 @@ NAMES = "abcdefghijklmnopqrstuvwxyz"
 LETTERS = "ab"
 
 
-def run(broker: Broker, case: Case, stage: str, directory: File) -> None:
-    """The case in a world of its own, below `directory`."""
+def run(broker: Broker, case: Case, stage: str, directory: File) -> list[Fault]:
+    """The case in a world of its own, below `directory`; the faults of it that never came to strike."""
     directory.mkdir(parents=True, exist_ok=True)
     with new_world(broker, f"random-{case.seed}", stage, case.guarantee, case.seed, directory) as world:
-        run_in(world, case)
+        return run_in(world, case)
 
 
-def run_in(world: World, case: Case) -> None:
-    """The case, from its topics to the judgement."""
+def run_in(world: World, case: Case) -> list[Fault]:
+    """The case, from its topics to the judgement; the faults that never came to strike."""
     course = Course(world, case)
     course.start()
     for fault in case.faults:
@@ -56,10 +56,12 @@ def run_in(world: World, case: Case) -> None:
         crashed=course.repeats,
         zombies=course.zombies,
         repartitions=case.plan.repartitions(),
+        timed_out=case.outlasts,
     )
     hold(at_most_warming(world.history().generations, case.warmups, standbys=case.standbys))
     if world.exactly_once or not course.repeats:
         judge_memory(world, case)
+    return course.missed
 
 
 def judge_memory(world: World, case: Case) -> None:
@@ -74,7 +76,8 @@ def judge_memory(world: World, case: Case) -> None:
 
 
 class Course:
-    """What happens in a case. `repeats`, `zombies`: what it may have led to, as `judge` calls it."""
+    """What happens in a case. `repeats`, `zombies`: what it may have led to, as `judge` calls it. `missed`: faults at a
+    point that nobody came to."""
 
     def __init__(self, world: World, case: Case) -> None:
         self._world, self._case = world, case
@@ -83,6 +86,7 @@ class Course:
         self._armed: set[str] = set()
         self._due: dict[str, int] = {}
         self._batches = 0
+        self.missed: list[Fault] = []
         self.repeats, self.zombies = case.repeats, case.zombies
 
     def start(self) -> None:
@@ -109,6 +113,8 @@ class Course:
             acceptable_recovery_lag=case.lag,
             max_warmup_replicas=case.warmups,
             session_timeout_ms=case.session_ms,
+            state_cleanup_delay_ms=case.clean_ms,
+            repartition_purge_interval_ms=case.purge_ms,
         )
         self._group.append(instance.start())
 
@@ -199,6 +205,13 @@ class Course:
         victim.start(fault=fault.point)
         self._feed_until_they_run([victim])
         self.feed(fault.down)
+        step, action, *_ = fault.point.split(":")
+        for _ in range(BATCHES_TO_A_POINT if action == "kill" and step in COMMITS else 0):
+            if victim.name not in self._armed:
+                return
+            self.feed(1)
+        if victim.name in self._armed and action == "kill":
+            self.missed.append(fault)
 
     def _stand(self, victim: Instance, fault: Fault) -> None:
         if self._stands_at(victim, fault):
@@ -223,6 +236,7 @@ class Course:
             self.feed(1)
             self._world.wait(lambda: victim.standing or victim.state() == "RUNNING" or Not(victim.state()), "it runs")
         self._rouse(victim)
+        self.missed.append(fault)
         return False
 
     def _rouse(self, victim: Instance) -> None:

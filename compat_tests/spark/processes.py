@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from compat_tests.harness.instance import ROOT, Instance
 from compat_tests.harness.waiting import until
 from compat_tests.harness.world import SETTINGS, World
+from compat_tests.oracles.findings import Findings
 from compat_tests.spark.running import GATHERED, WRITTEN
 from milestones.common.kafka.embedded.ports import free_port
 
@@ -64,6 +65,10 @@ class SparkProcess(Instance):
         self.state_dir = world.directory / GATHERED
         self._seen: dict[int, psutil.Process] = {}
         world.instances.append(self)
+
+    def leftovers(self) -> Findings:
+        """Nothing is said about a process that is Spark's."""
+        return []
 
     def executors(self) -> list[psutil.Process]:
         """The executors that live, wherever they were started."""

@@ -56,6 +56,16 @@ def a_zombie_commits() -> None:
 
 
 @mutation
+def a_zombie_goes_on() -> None:
+    """At least once, who was given up neither hears of it nor looks at the clock."""
+    deaf()
+
+    @around(GroupMember, "session_over")
+    def session_over(_original: Any, _member: Any) -> bool:
+        return False
+
+
+@mutation
 def punctuations_commit_without_offsets() -> None:
     """Offsets that didn't move aren't sent: what is committed then has none, and isn't fenced."""
     deaf()
