@@ -116,7 +116,7 @@ def _controlled() -> Iterator[str]:
 
 def _refused() -> Iterator[str]:
     yield "## Keys of later versions\n"
-    yield "| key | from stage | meaning |\n|---|---|---|"
+    yield "| key, not built yet | belongs to stage | meaning |\n|---|---|---|"
     for name, (stage, purpose) in LATER.items():
         yield f"| `{name}` | {stage} | {purpose} |"
     yield "\n## Kafka Streams' keys without a counterpart\n"

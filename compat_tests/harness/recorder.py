@@ -66,6 +66,6 @@ class Recorder:
 def command(option: Namespace, id: str) -> str:
     """What repeats a case."""
     parts = ["pytest", id, "--seed", str(option.seed), "--broker", option.broker, "--selection", option.selection]
-    for name in ("stages", "older"):
+    for name in ("stages", "older", "guarantee"):
         parts += [f"--{name}", getattr(option, name)] if getattr(option, name) else []
     return shlex.join(parts)
