@@ -28,10 +28,10 @@ from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
-from benchmarks.restore import beside
 from benchmarks.restore.work import Restore
 from benchmarks.rows import Work, run
 from benchmarks.spark import work as on_spark
+from benchmarks.standbys import work as standbys
 from milestones.cli.console import err
 from milestones.common.errors import MilestonesError
 from milestones.flags import runnable
@@ -233,13 +233,13 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
 @click.option("--seed", default=1, show_default=True)
 def standbys_(stage_names: list[str], records: int, seed: int) -> None:
     """How standbys get on beside active tasks that restore on the same thread."""
-    found: dict[str, Mapping[str, Sequence[beside.Moment]]] = {}
+    found: dict[str, Mapping[str, Sequence[standbys.Moment]]] = {}
     with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
         for stage in stage_names:
             where = Path(directory) / stage
             where.mkdir()
-            found[stage] = beside.measure(at, where, stage, records, seed, _progress)
-    _out().print(beside.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
+            found[stage] = standbys.measure(at, where, stage, records, seed, _progress)
+    _out().print(standbys.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
 
 
 @cli.command("snapshot")

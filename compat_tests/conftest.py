@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import ALO, EOS, GUARANTEES
 from compat_tests.harness import brokers, workers
 from compat_tests.harness.recorder import LOGS, Recorder, command
 from compat_tests.harness.report import Results
@@ -22,7 +23,6 @@ from compat_tests.harness.world import World, new_world
 from milestones.common.errors import ConfigError
 from milestones.flags import parse_milestones, runnable, stage_name
 
-GUARANTEES = ("at_least_once", "exactly_once_v2")
 SELECTIONS = ("short", "full", "soak")
 CASE_S = 400
 """More than the deadlines of a case's waits together: these say more than a time-out of the whole."""
@@ -157,7 +157,7 @@ def plain_world(
     request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
 ) -> Iterator[World]:
     """A world for a case that has nothing to do with guarantees: at least once."""
-    yield from _world(request, broker, stage, GUARANTEES[0], tmp_path)
+    yield from _world(request, broker, stage, ALO, tmp_path)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def exact_world(
     request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
 ) -> Iterator[World]:
     """A world for a case that is about transactions: exactly once."""
-    yield from _world(request, broker, stage, GUARANTEES[1], tmp_path)
+    yield from _world(request, broker, stage, EOS, tmp_path)
 
 
 def _world(

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from compat_tests.containers.proxy import KafkaProxy
 from compat_tests.harness.cluster import Tail
-from compat_tests.harness.feed import Feed, Sent
+from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
+from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.in_place import Standing
-from compat_tests.oracles.rows import Place, origin_of
+from compat_tests.oracles.rows import Place
 from compat_tests.oracles.transactions import none_timed_out
-from compat_tests.oracles.zombies import Asleep
 
 TOLERANT = "fencing_tolerance"
 """The flag of stages on which a lost producer costs no membership."""
@@ -36,11 +35,7 @@ PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, 
 """Transactions that end long before the session does. Several batches are sent before each commit."""
 TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
 """What isn't needed any more is deleted at once: state of tasks that have gone, records that were processed."""
-QUEUED = 200
-BRIEF = {"producer_queue_buffering_max_messages": QUEUED}
-"""A client that takes few records at once."""
-BLOCK = 20
-"""Records of one key."""
+LATE_ENDS = 3
 IN_TRANSACTION = COMMIT_STEPS[:3]
 """Those at which a transaction is open, under exactly once."""
 
@@ -134,35 +129,6 @@ def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
     instance.dies(-9)
 
 
-def in_blocks(records: list[Sent], name: bytes = b"k") -> list[Sent]:
-    """The records with other keys: each has some that follow one another, so that a key says when it was sent."""
-    return [sent._replace(key=b"%s%d" % (name, number // BLOCK)) for number, sent in enumerate(records)]
-
-
-@contextmanager
-def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
-    """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
-    once nobody asks. A sleeper that was started with `BRIEF` had handed its client little more than what is there."""
-    members = world.cluster.members(world.application_id)
-    its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
-    sleeper.pause()  # before anything else is asked, so that it stops at work
-    committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
-    woke: dict[Place, int] = {}
-    yield Asleep(committed, {} if world.exactly_once else _handed(world, its, committed), woke)
-    woke.update(world.cluster.ends(its))
-    sleeper.resume()
-
-
-def _handed(world: World, places: Collection[Place], committed: Mapping[Place, int]) -> dict[Place, int]:
-    """Up to where a process that stands still has handed outputs to its client: no further behind those that are in
-    Kafka than that one takes at once."""
-    reached = {place: committed.get(place, 0) for place in places}
-    for row in world.cluster.read([world.topic("out")]):
-        if (origin := origin_of(row)) is not None and origin.place in reached:
-            reached[origin.place] = max(reached[origin.place], origin.offset + 1)
-    return {place: min(end, reached[place] + QUEUED) for place, end in world.cluster.ends(places).items()}
-
-
 def await_outputs(world: World, tail: Tail, count: int) -> None:
     """Wait until so many committed outputs are there."""
 
@@ -171,3 +137,37 @@ def await_outputs(world: World, tail: Tail, count: int) -> None:
         return found >= count or Not(f"{found} outputs")
 
     world.wait(enough, f"{count} outputs in {world.topic('out')}")
+
+
+def counted(world: World) -> Instance:
+    """An application with state that has ended."""
+    world.create(out=2)
+    world.input("in", 2).send(world.records(2_000, keys=200))
+    app = world.instance("count").start()
+    world.processed()
+    app.stop()
+    return app
+
+
+def meet_late_ends(world: World, app: Instance) -> None:
+    """With Kafka's old transactions (KIP-890 ends that) nothing in the request says which transaction it means: the
+    defence is a producer with an epoch of its own after each connection that broke. Without it, what the next
+    transaction has sent so far is committed without its offsets, and sent again after a crash."""
+    feed, proxy = world.feeds["in"], proxy_of(world)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    with world.outputs() as outputs:
+        for _ in range(LATE_ENDS):
+            held = proxy.hold(Api.END_TXN, Side.REQUEST, times=1)
+            feed.send(world.records(100, keys=100))
+            held.wait()
+            proxy.disconnect("*producer*")
+            await_outputs(world, outputs, len(feed.rows))
+            offsets = proxy.hold(Api.ADD_OFFSETS_TO_TXN, Side.REQUEST, times=1)
+            feed.send(world.records(100, keys=100))
+            offsets.wait()  # outputs are in the next transaction
+            held.end()
+            app.kill()
+            offsets.end()
+            app.start()
+            await_outputs(world, outputs, len(feed.rows))

@@ -19,13 +19,13 @@ import pytest
 
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
-from compat_tests.cases.steps import TOLERANT, await_outputs, proxy_of, standing
-from compat_tests.containers.faults import Fault, Side
-from compat_tests.containers.frames import Api
-from compat_tests.containers.proxy import KafkaProxy
+from compat_tests.cases.steps import TOLERANT, await_outputs, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
 from compat_tests.harness.world import World
+from compat_tests.network.faults import Fault, Side
+from compat_tests.network.frames import Api
+from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import Standing, in_place
 
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.broker_faults
 
 SOCKET_MS = 2_000
 LATE_S = 3.0
-LATE_ENDS = 3
 SETTINGS = {
     "session_timeout_ms": 60_000,
     "producer_socket_timeout_ms": SOCKET_MS,
@@ -170,25 +169,3 @@ def test_an_end_that_arrives_behind_its_repetition_ends_no_later_transaction(exa
     judge(world, COUNT, crashed=True)
 
 
-def meet_late_ends(world: World, app: Instance) -> None:
-    """With Kafka's old transactions (KIP-890 ends that) nothing in the request says which transaction it means: the
-    defence is a producer with an epoch of its own after each connection that broke. Without it, what the next
-    transaction has sent so far is committed without its offsets, and sent again after a crash."""
-    feed, proxy = world.feeds["in"], proxy_of(world)
-    feed.send(world.records(500, keys=100))
-    world.processed()
-    with world.outputs() as outputs:
-        for _ in range(LATE_ENDS):
-            held = proxy.hold(Api.END_TXN, Side.REQUEST, times=1)
-            feed.send(world.records(100, keys=100))
-            held.wait()
-            proxy.disconnect("*producer*")
-            await_outputs(world, outputs, len(feed.rows))
-            offsets = proxy.hold(Api.ADD_OFFSETS_TO_TXN, Side.REQUEST, times=1)
-            feed.send(world.records(100, keys=100))
-            offsets.wait()  # outputs are in the next transaction
-            held.end()
-            app.kill()
-            offsets.end()
-            app.start()
-            await_outputs(world, outputs, len(feed.rows))

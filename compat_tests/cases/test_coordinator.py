@@ -8,11 +8,11 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import await_outputs, proxy_of
-from compat_tests.containers.faults import Side
-from compat_tests.containers.frames import Api
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
 
 pytestmark = [pytest.mark.full, pytest.mark.broker_faults]
 

@@ -11,20 +11,17 @@ import pytest
 
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
 from compat_tests.cases.steps import (
-    BRIEF,
     COMMIT_STEPS,
     PATIENT,
     TOLERANT,
     TRANSACTION_MS,
-    asleep,
     await_outputs,
     feed_until_it_stands,
-    in_blocks,
     standing,
 )
 from compat_tests.harness import brokers
-from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, new_world, stop_all
@@ -253,15 +250,3 @@ def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_d
         hold(judge_disks(world, WAITING))
 
 
-def pause_between_transactions(world: World, sleeper: Instance) -> None:
-    """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
-    topics = [topic for topic in world.cluster.topics() if topic.startswith(world.application_id)]
-
-    def paused() -> object:
-        sleeper.pause()
-        if not world.cluster.open_transactions(topics):
-            return True
-        sleeper.resume()
-        return Not("a transaction is open")
-
-    world.wait(paused, "no transaction is open while the process stands still")

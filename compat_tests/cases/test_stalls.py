@@ -7,7 +7,8 @@ import time
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.steps import BRIEF, asleep, await_outputs, in_blocks
+from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks
+from compat_tests.cases.steps import await_outputs
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 

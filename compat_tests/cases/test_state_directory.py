@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import identities, store_directories
@@ -18,16 +19,6 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import kept
 
 STATE_UNUSABLE = 4
-
-
-def counted(world: World) -> Instance:
-    """An application with state that has ended."""
-    world.create(out=2)
-    world.input("in", 2).send(world.records(2_000, keys=200))
-    app = world.instance("count").start()
-    world.processed()
-    app.stop()
-    return app
 
 
 def counts_on(world: World, app: Instance) -> None:

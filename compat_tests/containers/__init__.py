@@ -1,1 +1,1 @@
-"""Kafka in containers, and a proxy that breaks the network in front of a broker. See README.md."""
+"""Kafka in containers. See README.md."""

@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from compat_tests.containers.container import KafkaContainer, why_none
-from compat_tests.containers.proxy import KafkaProxy
+from compat_tests.network.proxy import KafkaProxy
 from milestones.common.kafka.embedded import EmbeddedKafka
 
 PROXIED = "PROXIED"

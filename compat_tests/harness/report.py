@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import GUARANTEES
 from compat_tests.harness import matrix
 from milestones.flags import legal_sets, stage_name
 
-GUARANTEES = ("at_least_once", "exactly_once_v2")
 STAGE_NAMES = tuple(map(stage_name, legal_sets()))
 IN_MATRIX = ("cases", "random_topologies", "soak", "spark")
 """Folders whose cases are in the matrix; the planted faults aren't."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests import ALO
 from compat_tests.cases.flows import COUNT
 from compat_tests.conftest import stages
 from compat_tests.harness.brokers import Broker
@@ -18,8 +19,6 @@ from compat_tests.harness.world import World, new_world
 from compat_tests.oracles.findings import PromiseBrokenError, kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.zombies import Asleep
-
-ALO, EOS = "at_least_once", "exactly_once_v2"
 
 
 def judged(

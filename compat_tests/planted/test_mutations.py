@@ -10,6 +10,7 @@ from datetime import datetime
 
 import pytest
 
+from compat_tests import ALO, EOS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
@@ -23,7 +24,7 @@ from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
 from compat_tests.oracles.outputs import in_order
 from compat_tests.oracles.rows import Origin, Place, origin_of
-from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld, judged
+from compat_tests.planted.conftest import Break, BrokenWorld, judged
 from compat_tests.planted.mutated import NOTHING
 
 RECORDS, KEYS = 300, 20

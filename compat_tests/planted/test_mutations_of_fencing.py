@@ -6,34 +6,32 @@ import time
 
 import pytest
 
+from compat_tests import ALO, EOS
 from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
 from compat_tests.cases.steps import (
-    BRIEF,
     PATIENT,
     TOLERANT,
-    asleep,
     await_outputs,
     await_timed_out,
     crash,
     feed_until_it_dies,
     feed_until_it_stands,
-    in_blocks,
+    meet_late_ends,
     proxy_of,
     standing,
     uncommitted_tail,
 )
-from compat_tests.cases.test_commit_answers import meet_late_ends
-from compat_tests.cases.test_fencing import pause_between_transactions
-from compat_tests.containers.faults import Side
-from compat_tests.containers.frames import Api
 from compat_tests.harness.judge import judge_transactions
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
 from compat_tests.oracles.transactions import none_older, none_timed_out
-from compat_tests.planted.conftest import ALO, EOS, Break, BrokenWorld, judged
+from compat_tests.planted.conftest import Break, BrokenWorld, judged
 from compat_tests.planted.mutated import NOTHING
 
 pytestmark = pytest.mark.full

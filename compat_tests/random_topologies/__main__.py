@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from compat_tests import GUARANTEES
 from compat_tests.harness import brokers
 from compat_tests.random_topologies.campaign import TRIES, Campaign
 from compat_tests.random_topologies.cases import Case, random_case
 from milestones.flags import runnable
-
-GUARANTEES = ("at_least_once", "exactly_once_v2")
 
 
 def seeds(text: str) -> Iterable[int]:

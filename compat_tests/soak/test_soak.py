@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
-from compat_tests.containers.faults import Fault, Side
-from compat_tests.containers.frames import Api
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
+from compat_tests.network.faults import Fault, Side
+from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
 from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.random_topologies.cases import cases_of_commits, random_case

@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.test_state_directory import counted
+from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all

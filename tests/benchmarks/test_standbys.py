@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from benchmarks.restore.beside import SHOWN, Moment, table
+from benchmarks.standbys.work import SHOWN, Moment, table
 
 
 def shown(*moments: Moment) -> list[list[str]]:

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.containers.container import why_none
-from compat_tests.containers.faults import Side
-from compat_tests.containers.frames import Api
 from compat_tests.harness import brokers
 from compat_tests.harness.brokers import Broker
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api
 
 pytestmark = pytest.mark.kafka
 

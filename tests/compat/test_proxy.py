@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from compat_tests.containers.faults import Side
-from compat_tests.containers.frames import Api, Request, parse_answer, parse_request
-from compat_tests.containers.proxy import KafkaProxy
+from compat_tests.network.faults import Side
+from compat_tests.network.frames import Api, Request, parse_answer, parse_request
+from compat_tests.network.proxy import KafkaProxy
 
 PATIENCE_S = 10.0
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from compat_tests.containers.frames import Request
+from compat_tests.network.frames import Request
 
 
 class Side(Enum):

@@ -28,8 +28,8 @@ from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from compat_tests.containers.faults import Fault, Frames, Side
-from compat_tests.containers.frames import Request, parse_answer, parse_request, read_frame
+from compat_tests.network.faults import Fault, Frames, Side
+from compat_tests.network.frames import Request, parse_answer, parse_request, read_frame
 from milestones.common.kafka.embedded.ports import free_port
 from milestones.common.kafka.embedded.properties import HOST
 

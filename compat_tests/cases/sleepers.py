@@ -1,0 +1,62 @@
+"""Processes that stand still until their group has given them up, and what they had in work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from compat_tests.harness.feed import Sent
+from compat_tests.harness.instance import Instance
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World
+from compat_tests.oracles.rows import Place, origin_of
+from compat_tests.oracles.zombies import Asleep
+
+QUEUED = 200
+BRIEF = {"producer_queue_buffering_max_messages": QUEUED}
+"""A client that takes few records at once."""
+BLOCK = 20
+"""Records of one key."""
+
+
+def in_blocks(records: list[Sent], name: bytes = b"k") -> list[Sent]:
+    """The records with other keys: each has some that follow one another, so that a key says when it was sent."""
+    return [sent._replace(key=b"%s%d" % (name, number // BLOCK)) for number, sent in enumerate(records)]
+
+
+@contextmanager
+def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
+    """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
+    once nobody asks. A sleeper that was started with `BRIEF` had handed its client little more than what is there."""
+    members = world.cluster.members(world.application_id)
+    its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
+    sleeper.pause()  # before anything else is asked, so that it stops at work
+    committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
+    woke: dict[Place, int] = {}
+    yield Asleep(committed, {} if world.exactly_once else _handed(world, its, committed), woke)
+    woke.update(world.cluster.ends(its))
+    sleeper.resume()
+
+
+def _handed(world: World, places: Collection[Place], committed: Mapping[Place, int]) -> dict[Place, int]:
+    """Up to where a process that stands still has handed outputs to its client: no further behind those that are in
+    Kafka than that one takes at once."""
+    reached = {place: committed.get(place, 0) for place in places}
+    for row in world.cluster.read([world.topic("out")]):
+        if (origin := origin_of(row)) is not None and origin.place in reached:
+            reached[origin.place] = max(reached[origin.place], origin.offset + 1)
+    return {place: min(end, reached[place] + QUEUED) for place, end in world.cluster.ends(places).items()}
+
+
+def pause_between_transactions(world: World, sleeper: Instance) -> None:
+    """SIGSTOP while nothing of anybody's is open: what is open would be aborted by its age, without any member."""
+    topics = [topic for topic in world.cluster.topics() if topic.startswith(world.application_id)]
+
+    def paused() -> object:
+        sleeper.pause()
+        if not world.cluster.open_transactions(topics):
+            return True
+        sleeper.resume()
+        return Not("a transaction is open")
+
+    world.wait(paused, "no transaction is open while the process stands still")

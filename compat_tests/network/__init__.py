@@ -1,0 +1,1 @@
+"""A proxy that breaks the network in front of a broker. See README.md."""
