@@ -79,7 +79,8 @@ class Housekeeper(threading.Thread):
 
     *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to whoever asked; a
     `SourceTopicError` to the client when a source topic was deleted or got another number of partitions, `NewSources`
-    when topics have come up that a source's pattern matches.
+    when topics have come up that a source's pattern matches. `runs`: whether the client is RUNNING: else a task that
+    nobody holds may be one that is about to be opened, or was closed for the end, and its state isn't cleaned away.
     """
 
     def __init__(
@@ -90,11 +91,12 @@ class Housekeeper(threading.Thread):
         cleaner: Cleaner,
         clock: Clock,
         tell: Callable[[Exception | NewSources], None],
+        runs: Callable[[], bool],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
-        self._tell = tell
+        self._tell, self._runs = tell, runs
         self._sources = SourceWatch(application)
         self._next_watch = 0
         self._next_clean = 0
@@ -123,7 +125,7 @@ class Housekeeper(threading.Thread):
         if now_ms >= self._next_watch:
             self._next_watch = now_ms + WATCH_INTERVAL_MS
             self._watch(cluster)
-        if now_ms >= self._next_clean:
+        if now_ms >= self._next_clean and self._runs():
             self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
             self._cleaner.run_once(self._clock.wall_ms())
 

@@ -110,6 +110,7 @@ class Supervisor:
         housekeeper = Housekeeper(
             f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
+            lambda: self.state is StreamsState.RUNNING,
         )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()

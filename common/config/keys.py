@@ -206,7 +206,8 @@ class StateKeys:
         integer(at_least=0),
         600_000,
         importance="low",
-        doc="How long the state of a task that moved away is kept, in case it comes back.",
+        doc="How long the state of a task that moved away is kept, in case it comes back. Nothing is removed while the "
+        "client isn't RUNNING.",
     )
     statestore_cache_max_bytes = ConfigKey(
         integer(at_least=0),

@@ -28,13 +28,15 @@ def judge(
     asleep: Collection[Asleep] = (),
     scratch: bool = False,
     timed_out: bool = False,
+    hung: bool = False,
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
     into a changelog is in no other's store; `asleep` says what it had in work, so that counts are judged all the same
     (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip. `scratch`: an attempt on Spark that
     found its task's disk taken restored on another one, which is gone: none need have all of a changelog. `timed_out`:
-    a transaction was held until it was too old."""
+    a transaction was held until it was too old. `hung`: a call of a client got no answer, for good: the client was
+    left to itself, with what it holds."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
@@ -43,7 +45,7 @@ def judge(
         )
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
-    hold(findings + judge_leftovers(world))
+    hold(findings if hung else findings + judge_leftovers(world))
 
 
 def judge_leftovers(world: World) -> Findings:

@@ -90,7 +90,8 @@ class FakeHousekeeper:
     last: FakeHousekeeper
 
     def __init__(self, *arguments: Any) -> None:
-        self.requests, self.on_error = None, arguments[-1]
+        self.requests = None
+        *_, self.on_error, self.runs = arguments
         self.did: list[str] = []
         FakeHousekeeper.last = self
 

@@ -61,9 +61,11 @@ class Keeping:
         self.cluster, self.cleaner = FakeCluster(), FakeCleaner()
         self.errors: list[Exception] = []
         cleaner: Any = self.cleaner
+        self.runs = True
         self.keeper = Housekeeper(
-            "keeper", self.world.config, self.world.context.application, cleaner, self.world.clock, self.errors.append
-        )
+            "keeper", self.world.config, self.world.context.application, cleaner, self.world.clock, self.errors.append,
+            lambda: self.runs,
+        )  # fmt: skip
 
     def step(self, request: Any = None, *, ms: int = 0) -> None:
         self.world.clock.advance(ms)
@@ -182,6 +184,16 @@ def test_the_state_directory_is_cleaned_ten_times_per_cleanup_delay_at_most_once
     for _ in range(10):
         k.step(ms=500)
     assert len(k.cleaner.runs) == 5
+
+
+def test_nothing_is_cleaned_away_while_tasks_may_be_about_to_be_opened_or_closed_for_the_end() -> None:
+    k = Keeping(state_cleanup_delay_ms=0)
+    k.runs = False
+    k.step(ms=5_000)
+    assert not k.cleaner.runs
+    k.runs = True
+    k.step()
+    assert len(k.cleaner.runs) == 1
 
 
 def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(

@@ -202,6 +202,17 @@ def test_a_listener_that_raises_changes_nothing(raised: BaseException) -> None:
     assert c.ended().states == ["REBALANCING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
 
 
+def test_the_housekeeper_is_told_whether_the_client_runs() -> None:
+    c = Client().begin()
+    assert not FakeHousekeeper.last.runs()
+    FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    c.settle()
+    assert FakeHousekeeper.last.runs()
+    c.supervisor.ask_to_close(True)
+    c.ended()
+    assert not FakeHousekeeper.last.runs()
+
+
 def test_an_error_of_the_housekeeper_takes_the_client_down() -> None:
     c = Client().begin()
     error = StateError("disk")
