@@ -38,11 +38,11 @@ def running_count(world: World) -> Instance:
     return app
 
 
-def finish(world: World, app: Instance, *, hung: bool = False) -> None:
+def finish(world: World, app: Instance) -> None:
     world.feeds["in"].send(world.records(500, keys=100))
     world.processed()
     app.stop()
-    judge(world, COUNT, crashed=True, hung=hung)
+    judge(world, COUNT, crashed=True)
 
 
 def test_a_member_that_the_coordinator_gave_up_comes_back_by_itself(world: World) -> None:
@@ -66,7 +66,7 @@ def test_commits_that_the_coordinator_does_not_answer_are_made_again(world: Worl
     for fault in faults:
         fault.wait(3)
         fault.end()
-    finish(world, app, hung=world.exactly_once)  # librdkafka's transactional calls
+    finish(world, app)
 
 
 def test_a_broker_that_hangs_beyond_session_and_transaction_costs_nothing(world: World) -> None:

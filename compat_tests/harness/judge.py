@@ -18,6 +18,10 @@ from compat_tests.oracles.rows import Place, Row
 from compat_tests.oracles.zombies import Asleep, fallen, judge_outputs, without
 
 
+LEFT = ("a producer didn't close within", "a producer hangs in a transactional call and is left behind")
+"""What the log says of a client that is left to itself: librdkafka's calls don't all keep their time."""
+
+
 def judge(
     world: World,
     *flows: Flow,
@@ -28,15 +32,13 @@ def judge(
     asleep: Collection[Asleep] = (),
     scratch: bool = False,
     timed_out: bool = False,
-    hung: bool = False,
 ) -> None:
     """Hold the application to what is promised. `crashed`: a process died or lost its membership, so that at least
     once may repeat. `zombies`: one that was given up came back, as in `outputs.at_least_once`: what it still writes
     into a changelog is in no other's store; `asleep` says what it had in work, so that counts are judged all the same
     (see `zombies.py`). `poisoned`: values of inputs that a handler was to skip. `scratch`: an attempt on Spark that
     found its task's disk taken restored on another one, which is gone: none need have all of a changelog. `timed_out`:
-    a transaction was held until it was too old. `hung`: a call of a client got no answer, for good: the client was
-    left to itself, with what it holds."""
+    a transaction was held until it was too old."""
     exact = world.exactly_once or not crashed
     findings: Findings = []
     for flow in flows:
@@ -45,12 +47,14 @@ def judge(
         )
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
-    hold(findings if hung else findings + judge_leftovers(world))
+    hold(findings + judge_leftovers(world))
 
 
 def judge_leftovers(world: World) -> Findings:
-    """What those still had that have ended cleanly."""
-    return [found for one in world.instances if one.exit_code == 0 for found in one.leftovers()]
+    """What those still had that have ended cleanly. A client whose call hangs is left to itself, with all that it
+    holds: nothing is said about an instance that says so."""
+    ended = [one for one in world.instances if one.exit_code == 0 and not any(text in one.log() for text in LEFT)]
+    return [found for one in ended for found in one.leftovers()]
 
 
 def judge_history(world: World) -> Findings:
