@@ -34,9 +34,9 @@ SLOW = ",".join(
 marker of its last transaction to read, and the updater's rounds are common to all that restore: its end may be told a
 few rounds later."""
 GAP_S = 1.0
+"""What other tasks' outputs may pause."""
 BEGIN_S = 5.0
 """Until the other task has its first output: it is opened, restored and fetched for meanwhile."""
-"""What other tasks' outputs may pause."""
 LOST = "membership lost"
 SMALL_FETCHES = {"restore_consumer_queued_min_messages": 1_000, "restore_consumer_fetch_message_max_bytes": 16_384}
 """What was prefetched for one task comes before another one's records; in these cases all is small."""

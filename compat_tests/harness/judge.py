@@ -17,7 +17,6 @@ from compat_tests.oracles.flows import Entry, Flow, expected
 from compat_tests.oracles.rows import Place, Row
 from compat_tests.oracles.zombies import Asleep, fallen, judge_outputs, without
 
-
 LEFT = ("a producer didn't close within", "a producer hangs in a transactional call and is left behind")
 """What the log says of a client that is left to itself: librdkafka's calls don't all keep their time."""
 
