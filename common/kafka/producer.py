@@ -70,6 +70,8 @@ class RefusedInTransactionError(ProductionError):
 CLOSE_TIMEOUT_MS = 10_000
 """librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
 
+MOST_POLLS = 100
+"""When a producer is closed."""
 GRACE_MS = 5_000
 """How long a transactional call may be late before its producer counts as dead."""
 
@@ -356,11 +358,22 @@ class OutputProducer(Owned):
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
         self._producer.purge()
+        self._serve_the_rest()
         try:
             self._caller.call(self._let_go, timeout_ms)
         except LateError:
             log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
         self._caller.close()
+
+    def _serve_the_rest(self) -> None:
+        """Reports that were never served are never let go by the client, nor is what they know: this producer. Each
+        call serves some, and may raise that the producer is dead."""
+        for _ in range(MOST_POLLS):
+            served = 1
+            with suppress(KafkaException, SystemError):
+                served = self._producer.poll(0)
+            if not served:
+                return
 
     def _let_go(self) -> None:
         """Called by the caller's thread; a fenced producer raises at its close, and is closed then all the same."""

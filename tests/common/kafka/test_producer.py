@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from uuid import uuid4
 
 import pytest
@@ -71,6 +74,20 @@ def test_who_waits_for_room_is_asked_each_time_whether_to_go_on() -> None:
     with pytest.raises(StaleGenerationError, match="enough"):
         p.send(TASK, outputs("out", 1, 2, 3), check=check)
     p.close()
+
+
+def test_a_producer_that_is_closed_with_records_on_their_way_is_let_go() -> None:
+    nobody = StreamsConfig(application_id="app", bootstrap_servers="127.0.0.1:1", variables={})
+    p = OutputProducer(nobody.producer_settings("test"))
+    p.send(TASK, outputs("out", 1, 2, 3))
+    p.close()
+    closed = weakref.ref(p)
+    del p
+    for thread in threading.enumerate():
+        if thread.name == "producer-transactions":
+            thread.join(10)
+    gc.collect()
+    assert closed() is None
 
 
 def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the_cause(kafka: str) -> None:
