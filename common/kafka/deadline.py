@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from milestones.common.kafka.failures import caught
 from milestones.common.mailbox import Mailbox
 
 IDLE_MS = 60_000
@@ -63,14 +64,6 @@ class Caller:
     def _run(self) -> None:
         while not self._calls.closed:
             if self._calls.wait(IDLE_MS) and len(self._calls):
-                self._outcomes.try_put(_outcome(self._calls.drain()[0]))
+                self._outcomes.try_put(_Outcome(caught(self._calls.drain()[0], BaseException)))
         if self.late:
             self._when_late()
-
-
-def _outcome(function: Callable[[], None]) -> _Outcome:
-    try:
-        function()
-        return _Outcome(None)
-    except BaseException as error:
-        return _Outcome(error)

@@ -248,5 +248,3 @@ def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_d
     judge(world, COPY, crashed=True, zombies=True)
     if world.exactly_once:
         hold(judge_disks(world, WAITING))
-
-

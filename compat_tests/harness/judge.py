@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
@@ -46,14 +47,15 @@ def judge(
         )
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
-    hold(findings + judge_leftovers(world))
+    hold(findings + judge_leftovers(world, exact=not crashed))
 
 
-def judge_leftovers(world: World) -> Findings:
-    """What those still had that have ended cleanly. A client whose call hangs is left to itself, with all that it
-    holds: nothing is said about an instance that says so."""
-    ended = [one for one in world.instances if one.exit_code == 0 and not any(text in one.log() for text in LEFT)]
-    return [found for one in ended for found in one.leftovers()]
+def judge_leftovers(world: World, *, exact: bool) -> Findings:
+    """What those still had that have ended cleanly. Where something happened to them, a client whose call hangs is left
+    to itself, with all that it holds: nothing is said about an instance that says so."""
+    ended = [one for one in world.instances if one.exit_code == 0]
+    judged = [one for one in ended if exact or not any(text in one.log() for text in LEFT)]
+    return [found for one in judged for found in one.leftovers()]
 
 
 def judge_history(world: World) -> Findings:
@@ -100,10 +102,8 @@ def judge_flow(
         findings = outputs.at_least_once(flow, inputs, found, partitions, zombies=zombies)
     if flow.store is not None and not findings and (exact or not zombies):
         table = table_of(flow, inputs, found) if exact else None
-        findings += judge_store(world, flow.store, table, scratch=scratch)
-        if not exact:
-            least = outputs.least(flow, expected(flow, inputs))
-            findings += changelog.counts_at_least(_logged(world, flow.store), least)
+        least = {} if exact else outputs.least(flow, expected(flow, inputs))
+        findings += judge_store(world, flow.store, table, least=least, scratch=scratch)
     return findings
 
 
@@ -113,12 +113,10 @@ def judge_after_sleep(
     """At least once, a count whose owner was given up and came back: see `zombies.py`."""
     assert flow.store is not None
     spoilt = frozenset(fallen(found) | fallen(world.cluster.read([world.topic(f"{flow.store}-changelog")])))
-    if findings := judge_outputs(flow, inputs, found, partitions, asleep, spoilt):
-        return findings
+    findings = judge_outputs(flow, inputs, found, partitions, asleep, spoilt)
     least = outputs.least(flow, expected(flow, inputs))
     sound = {key: count for key, count in least.items() if key not in spoilt}
-    logged = changelog.counts_at_least(_logged(world, flow.store), sound)
-    return judge_store(world, flow.store, None, spoilt) + logged
+    return findings or judge_store(world, flow.store, None, spoilt, least=sound)
 
 
 def table_of(flow: Flow, inputs: Sequence[Row], found: Sequence[Row]) -> Mapping[bytes, Entry] | None:
@@ -132,13 +130,16 @@ def judge_store(
     table: Mapping[bytes, Entry] | None,
     spoilt: frozenset[bytes] = frozenset(),
     *,
+    least: Mapping[bytes, int] = MappingProxyType({}),
     scratch: bool = False,
 ) -> Findings:
-    """The changelog against the table (when it is known), every store on every disk against the changelog, and for
-    each task at least one store that has all of it, but for `scratch`. `spoilt`: keys that nothing is said about."""
+    """The changelog against the table (when it is known) or the `least` counts, every store on every disk against the
+    changelog, and for each task at least one store that has all of it, but for `scratch`. `spoilt`: keys that nothing
+    is said about."""
     found, rows = judge_disks(world, store, spoilt), _logged(world, store, spoilt)
     if table is not None:
         found += changelog.changelog_equals_table(rows, table)
+    found += changelog.counts_at_least(rows, least)
     if scratch:
         return found
     by_task: defaultdict[int, list[changelog.StoreDump]] = defaultdict(list)
@@ -166,7 +167,7 @@ def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()
     return findings
 
 
-def _logged(world: World, store: str, spoilt: frozenset[bytes] = frozenset()) -> list[Row]:
+def _logged(world: World, store: str, spoilt: frozenset[bytes]) -> list[Row]:
     return [row for row in world.cluster.read([world.topic(f"{store}-changelog")]) if row.key not in spoilt]
 
 

@@ -81,3 +81,11 @@ class Interpreter:
         """The table after everything so far."""
         encoded = {key: (self._flow.encode(state), at) for key, (state, at) in self._states.items()}
         return {key: Entry(at, value) for key, (value, at) in encoded.items() if key is not None and value is not None}
+
+
+def table_in_order(flow: Flow, wanted: Mapping[Origin, Expected]) -> Mapping[bytes, Entry]:
+    """The table after all of them, partition by partition: what it must be where the order of several is no matter."""
+    interpreter = Interpreter(flow)
+    for origin in sorted(wanted):
+        interpreter.process(wanted[origin])
+    return interpreter.table()

@@ -25,11 +25,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from compat_tests.oracles.findings import Finding, Findings
-from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected
+from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, table_in_order
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
 COUNT_BYTES = 8
+
 
 def exact(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row], partitions: int) -> Findings:
     """Exactly once: every output once, in a legal order, with the right value. `partitions`: of the output topic."""
@@ -174,10 +175,7 @@ def _values(flow: Flow, wanted: Mapping[Origin, Expected], known: _Known) -> Ite
 
 def least(flow: Flow, wanted: Mapping[Origin, Expected]) -> dict[bytes, int]:
     """What each count (8 bytes, big-endian) must end as at least: repeated records count again, none is forgotten."""
-    interpreter = Interpreter(flow)
-    for origin in sorted(wanted):
-        interpreter.process(wanted[origin])
-    table = interpreter.table() if flow.counts else {}
+    table = table_in_order(flow, wanted) if flow.counts else {}
     return {key: int.from_bytes(entry.value) for key, entry in table.items() if len(entry.value) == COUNT_BYTES}
 
 

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from compat_tests.oracles.findings import Finding, Findings
-from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected
+from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, table_in_order
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
@@ -61,10 +61,7 @@ def table(flow: Flow, inputs: Iterable[Row]) -> Mapping[bytes, Entry] | None:
     wanted = expected(flow, inputs)
     if not flow.counts and any(len(lanes) > 1 for lanes in _lanes(wanted).values()):
         return None
-    interpreter = Interpreter(flow)
-    for origin in sorted(wanted):
-        interpreter.process(wanted[origin])
-    return interpreter.table()
+    return table_in_order(flow, wanted)
 
 
 def _interpreted(flow: Flow, wanted: Mapping[Origin, Expected]) -> Results:

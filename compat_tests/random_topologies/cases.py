@@ -123,7 +123,6 @@ class Case:
         """Whether one that was given up may come back. Behind a lost broker everybody may have been."""
         return any(fault.kind in SLOW for fault in self.faults)
 
-
     @property
     def outlasts(self) -> bool:
         """Whether a transaction may get too old although nobody dies: a process may be held for so long within one."""

@@ -206,11 +206,13 @@ class Course:
         self._feed_until_they_run([victim])
         self.feed(fault.down)
         step, action, *_ = fault.point.split(":")
-        for _ in range(BATCHES_TO_A_POINT if action == "kill" and step in COMMITS else 0):
-            if victim.name not in self._armed:
-                return
+        if action != "kill":
+            return
+        left = BATCHES_TO_A_POINT if step in COMMITS else 0
+        while left and victim.name in self._armed:
             self.feed(1)
-        if victim.name in self._armed and action == "kill":
+            left -= 1
+        if victim.name in self._armed:
             self.missed.append(fault)
 
     def _stand(self, victim: Instance, fault: Fault) -> None:
