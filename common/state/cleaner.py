@@ -1,35 +1,30 @@
 """Removes the state of tasks that have left this instance for good.
 
-*Guarantees*: never touches a task that is locked, that the instance owns, or that somebody here has held within the
-delay; after a restart the delay begins anew, so that tasks find their state again. One failure doesn't keep the rest.
-*Assumes*: `now_ms` is the same clock as the state directory's.
+*Guarantees*: never touches a task that is locked, or that somebody here has held within the delay; after a restart the
+delay begins anew, so that tasks find their state again. One failure doesn't keep the rest.
+*Assumes*: `now_ms` is the same clock as the state directory's; nobody asks while assigned tasks are still to be opened.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container
 
 from milestones.common.errors import StateError, StateLockedError
-from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 
 log = logging.getLogger(__name__)
 
 
 class Cleaner:
-    """`run_once` now and then does it (Kafka Streams: `state.cleanup.delay.ms`). `owned`: the instance's tasks, those
-    that are assigned and not yet opened among them."""
+    """`run_once` now and then does it (Kafka Streams: `state.cleanup.delay.ms`)."""
 
-    def __init__(
-        self, directory: StateDirectory, delay_ms: int, owned: Callable[[], Container[TaskId]] = frozenset[TaskId]
-    ) -> None:
-        self._directory, self._delay_ms, self._owned = directory, delay_ms, owned
+    def __init__(self, directory: StateDirectory, delay_ms: int) -> None:
+        self._directory, self._delay_ms = directory, delay_ms
 
     def run_once(self, now_ms: int) -> bool:
         """Remove what is due; True when there was anything. `now_ms`: wall clock."""
         removed = False
-        owned, locked = self._owned(), self._directory.locked()
+        locked = self._directory.locked()
         try:
             tasks = self._directory.tasks()
         except StateError as error:
@@ -37,7 +32,7 @@ class Cleaner:
             return False
         for task in tasks:
             idle_ms = now_ms - self._directory.idle_since(task)
-            if task in owned or task in locked or idle_ms < self._delay_ms:
+            if task in locked or idle_ms < self._delay_ms:
                 continue
             try:
                 self._directory.remove(task, owner="the cleaner")

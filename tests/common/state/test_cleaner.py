@@ -57,12 +57,11 @@ def test_state_is_kept_for_the_delay_and_then_removed(directory: StateDirectory,
     assert directory.tasks() == []
 
 
-def test_state_in_use_and_state_of_assigned_tasks_is_never_removed(directory: StateDirectory, clock: StepClock) -> None:
+def test_state_in_use_is_never_removed(directory: StateDirectory, clock: StepClock) -> None:
     fill(directory, TASK)
-    fill(directory, OTHER)
     held = directory.lock(TASK)
-    assert not Cleaner(directory, DELAY, lambda: {OTHER}).run_once(clock.now + 100 * DELAY)
-    assert directory.tasks() == [TASK, OTHER]
+    assert not Cleaner(directory, DELAY).run_once(clock.now + 100 * DELAY)
+    assert directory.tasks() == [TASK]
     held.unlock()
 
 
