@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -23,6 +23,7 @@ from milestones.common.records import TaskId, TopicPartition
 SUBTOPOLOGIES, PARTITIONS, MEMBERS, ZONES = 5, 100, 50, 3
 RECORDS = 1_000_000
 ROUNDS = 5
+TAGS = ("zone",)
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ def timings(log: Callable[[str], None]) -> list[Timing]:
     for name in ASSIGNORS:
         for standbys in (0, 1, 2):
             log(f"{name}, {standbys} standbys")
+            rules = Rules(num_standby_replicas=standbys, rack_aware_assignment_tags=TAGS)
             found: dict[str, list[float]] = {}
             for _ in range(ROUNDS):
-                for situation, ms in _one_life(name, Rules(num_standby_replicas=standbys, **_RACKS)):
+                for situation, ms in _one_life(name, rules):
                     found.setdefault(situation, []).append(ms)
             result += [Timing(name, standbys, at, median(all_), max(all_)) for at, all_ in found.items()]
     return result
@@ -57,9 +59,6 @@ def table(rows: Iterable[Timing]) -> Table:
     for row in rows:
         shown.add_row(row.assignor, str(row.standbys), row.situation, f"{row.median_ms:.0f}", f"{row.longest_ms:.0f}")
     return shown
-
-
-_RACKS: Mapping[str, tuple[str, ...]] = {"rack_aware_assignment_tags": ("zone",)}
 
 
 def _plan() -> TaskPlan:

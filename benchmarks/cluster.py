@@ -32,6 +32,9 @@ CALL_S = 30.0
 READ_S = 120.0
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 """The embedded broker's own options are for a quick start."""
+FOREVER = {"retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99", "segment.ms": "604800000"}
+"""Settings of topics: nothing is deleted by age; compacted, but not while a benchmark runs."""
 
 Row = tuple[str, int, bytes | None, bytes | None, int, list[tuple[str, bytes]] | None]
 """Topic, partition (-1: by murmur2 of the key), key, value, timestamp in ms, headers."""

@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.cluster import Cluster, Row
+from benchmarks.cluster import FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
 from benchmarks.process import Measured, Usage
 
 TIMEOUT_S = 600.0
-FOREVER = {"retention.ms": "-1"}
 STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
 

@@ -22,9 +22,8 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.cluster import Cluster, Row
+from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
 from benchmarks.errors import BenchmarkError
-from benchmarks.restore.work import COMPACTED, FOREVER
 from milestones import StreamsBuilder, StreamsConfig, Topology, serdes
 from milestones.pipeline.audit.placement import partition_of
 
@@ -173,9 +172,9 @@ def table(title: str, planted: Planted, found: AuditReport) -> Table:
         shown.add_column(heading)
     examples = [example for one in [*found.topics, *found.stores] for example in one.examples]
     for what, keys in expected(planted).items():
-        for one in [example for example in examples if example.problem.value == what] or [None]:
-            told = ("nothing", "", "", "") if one is None else (one.key, one.where, one.expected, one.actual)
-            shown.add_row(what, " or ".join(keys), *told)
+        told = [(one.key, one.where, one.expected, one.actual) for one in examples if one.problem.value == what]
+        for cells in told or [("nothing", "", "", "")]:
+            shown.add_row(what, " or ".join(keys), *cells)
     return shown
 
 

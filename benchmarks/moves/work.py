@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.cluster import Cluster
+from benchmarks.cluster import FOREVER, Cluster
 from benchmarks.moves import PARTITIONS, STORE
 from benchmarks.moves.group import Group
 from benchmarks.moves.timeline import Parts, assignments, gap_around, longest_gap, owners, parts, restored
@@ -33,7 +33,6 @@ QUIET_S = 3.0
 COMMIT_INTERVAL_MS = 100
 SESSION_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 10_000
-FOREVER = {"retention.ms": "-1"}
 FIRST, SECOND, THIRD = NAMES = ("one", "two", "three")
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.cluster import Cluster, Row
+from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
@@ -26,8 +26,6 @@ from benchmarks.rows import Figure
 PARTITIONS = 4
 VALUE_BYTES = 100
 TIMEOUT_S, IDLE_S = 300.0, 4.0
-FOREVER = {"retention.ms": "-1"}
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99", "segment.ms": "604800000"}
 
 
 class Restore:
@@ -77,12 +75,12 @@ class Restore:
         )
         log_file = self._directory / f"restore-{self._runs}.log"
         with Measured(contender.command(job), log_file) as process:
-            process.wait(lambda: len(_told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
+            process.wait(lambda: len(told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
             calm = time.monotonic() + 1 + IDLE_S
             process.wait(lambda: time.monotonic() > calm, TIMEOUT_S)
             usage = process.stop()
         self._cluster.delete(f"{application}-")
-        started, ended = _told(log_file, STARTED), _told(log_file, ENDED)
+        started, ended = told(log_file, STARTED), told(log_file, ENDED)
         restored = sum(count for _, count in ended)
         if restored != self._records:
             raise BenchmarkError(f"{contender.name}, {guarantee}: {restored} of {self._records} records were restored")
@@ -107,7 +105,7 @@ def rows(topic: str, records: int, seed: int) -> Iterator[Row]:
         yield topic, -1, b"key-%012d" % key, filler[at : at + VALUE_BYTES], now_ms, None
 
 
-def _told(log_file: Path, what: str) -> list[tuple[int, int]]:
-    """Times and counts that the contender has printed so far."""
-    text = log_file.read_text("utf-8", "replace")
-    return [(int(at), int(count)) for at, count in re.findall(rf"^{what} (\d+) (\d+)$", text, re.MULTILINE)]
+def told(log_file: Path, what: str) -> list[tuple[int, int]]:
+    """Times (ms since the epoch) and counts, 0 where there is none, that the contender has printed so far."""
+    text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
+    return [(int(at), int(count or 0)) for at, count in re.findall(rf"^{what} (\d+) ?(\d*)$", text, re.MULTILINE)]

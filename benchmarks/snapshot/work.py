@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +20,15 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.cluster import Cluster
+from benchmarks.cluster import COMPACTED, FOREVER, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import Measured
-from benchmarks.restore.work import COMPACTED, FOREVER, rows
+from benchmarks.restore.work import rows, told
 from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
 from milestones import StreamsConfig
@@ -81,7 +81,7 @@ class Snapshot:
         self._cluster.fill(rows(changelog, max(1, self._tail), self._seed + 1))
         return made
 
-    def _config(self, **settings: object) -> StreamsConfig:
+    def _config(self, **settings: Any) -> StreamsConfig:
         return StreamsConfig(
             application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
             processing_guarantee="exactly_once_v2", **settings,
@@ -110,9 +110,9 @@ class Snapshot:
         file, log_file = directory.with_suffix(".toml"), directory.with_suffix(".log")
         file.write_text("".join(f'{name} = "{value}"\n' for name, value in settings.items()), encoding="utf-8")
         with Measured([sys.executable, "-m", "benchmarks.snapshot.app", str(file)], log_file) as process:
-            process.wait(lambda: len(_told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
+            process.wait(lambda: len(told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
             process.stop()
-        ((assigned, _), *_), ended = _told(log_file, ASSIGNED), _told(log_file, ENDED)
+        ((assigned, _), *_), ended = told(log_file, ASSIGNED), told(log_file, ENDED)
         content = _content(directory / APPLICATION)
         if self._expected is None:
             self._expected = content
@@ -171,11 +171,6 @@ def table(title: str, found: Sequence[Restored], made: Sequence[Compaction]) -> 
         size = f"{one.entries:,} entries, {one.megabytes:,.0f} MB"
         shown.add_row("Spark", f"{one.what}: {size}", f"{one.seconds:.2f}", f"{one.records:,}", "")
     return shown
-
-
-def _told(log_file: Path, what: str) -> list[tuple[int, int]]:
-    text = log_file.read_text("utf-8", "replace") if log_file.exists() else ""
-    return [(int(at), int(count or 0)) for at, count in re.findall(rf"^{what} (\d+) ?(\d*)$", text, re.MULTILINE)]
 
 
 def _content(directory: Path) -> str:

@@ -86,7 +86,7 @@ def cpu_s() -> float:
     """CPU seconds of this process and all below it, those that have ended included."""
     own = psutil.Process()
     times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
-    return sum(at.user + at.system + at.children_user + at.children_system for at in times)
+    return float(sum(at.user + at.system + at.children_user + at.children_system for at in times))
 
 
 if __name__ == "__main__":

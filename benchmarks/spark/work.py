@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.cluster import Cluster, Row
+from benchmarks.cluster import FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.count.data import Data
 from benchmarks.errors import BenchmarkError
@@ -28,7 +28,6 @@ from benchmarks.spark import RESULT, STORE
 
 PARTITIONS = 4
 TIMEOUT_S = 3600.0
-FOREVER = {"retention.ms": "-1"}
 SHARES = {"transform-by-key": 10, "transform-by-partition": 10}
 """By contender: it gets so many times fewer records."""
 NAMES = ("milestones-batch", "milestones-micro", "groupby-count", "transform-by-key", "transform-by-partition")

@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.cluster import Cluster
+from benchmarks.cluster import COMPACTED, FOREVER, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.moves import PARTITIONS, STORE
 from benchmarks.moves.group import Group
-from benchmarks.restore.work import COMPACTED, FOREVER, rows
+from benchmarks.restore.work import rows
 
 TIMEOUT_S = 300.0
 NAMES = ("one", "two")

@@ -38,12 +38,12 @@ class Caller:
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
         """`when_late` is called in this thread, once a call that was given up has returned after all."""
         self._name, self._when_late = name, when_late
-        self._calls: Mailbox[Callable[[], None]] = Mailbox(1, f"{name} calls")
+        self._calls: Mailbox[Callable[[], object]] = Mailbox(1, f"{name} calls")
         self._outcomes: Mailbox[_Outcome] = Mailbox(1, f"{name} outcomes")
         self._thread: threading.Thread | None = None
         self.late = False
 
-    def call(self, function: Callable[[], None], timeout_ms: int) -> None:
+    def call(self, function: Callable[[], object], timeout_ms: int) -> None:
         """`function()`, and its error; `LateError` when it takes longer than `timeout_ms`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)

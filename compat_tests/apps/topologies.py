@@ -53,7 +53,7 @@ class Later(Processor):
     def process(self, record: Record) -> None:
         metadata = self.context.record_metadata()
         assert metadata is not None  # only a punctuation has none
-        headers = [(name, value.decode()) for name, value in record.headers]
+        headers = [(name, (value or b"").decode()) for name, value in record.headers]
         kept = json.dumps([record.key, record.value, headers])
         self._waiting.put(f"{metadata.offset:09d}", ValueAndTimestamp(kept, record.timestamp))
 

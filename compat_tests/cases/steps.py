@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.feed import Feed
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
@@ -31,7 +31,7 @@ COMMIT_STEPS = (
 )
 """Where a commit may be met by a fault, in its order."""
 TRANSACTION_MS = 1_500
-PATIENT = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
+PATIENT: Settings = {"transaction_timeout_ms": TRANSACTION_MS, "commit_interval_ms": 500, "session_timeout_ms": 60_000}
 """Transactions that end long before the session does. Several batches are sent before each commit."""
 TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
 """What isn't needed any more is deleted at once: state of tasks that have gone, records that were processed."""

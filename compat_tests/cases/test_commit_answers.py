@@ -20,7 +20,7 @@ import pytest
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import TOLERANT, await_outputs, meet_late_ends, proxy_of, standing
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge, judge_disks
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.broker_faults
 
 SOCKET_MS = 2_000
 LATE_S = 3.0
-SETTINGS = {
+SETTINGS: Settings = {
     "session_timeout_ms": 60_000,
     "producer_socket_timeout_ms": SOCKET_MS,
     "group_instance_id": "one",  # one that was killed is back at once

@@ -30,7 +30,7 @@ from compat_tests.cases.steps import (
 )
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.feed import Feed
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -138,7 +138,8 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     strike, times = OUTAGES[outage]
     world.create(out=2)
     feed = world.input("in", 2)
-    patience = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}  # for the time a broker takes to be back
+    # For the time that a broker takes to be back.
+    patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):

@@ -6,6 +6,7 @@ import pytest
 
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
+from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Row
@@ -13,7 +14,7 @@ from compat_tests.oracles.rows import Row
 FAILED = 1
 UNREADABLE, POISON = b"\xff\xfe", b"poison"
 
-PATIENCE = {"task_timeout_ms": 5_000}
+PATIENCE: Settings = {"task_timeout_ms": 5_000}
 """How long a task that fails is tried again, on stages that do so, before it fails for good."""
 
 POISONS = {
@@ -21,6 +22,11 @@ POISONS = {
     "processing": ("fragile", POISON, (COPY, FRAGILE_COUNT)),
     "production": ("unwritable", POISON, (COPY,)),
 }
+
+
+def continuing(kind: str) -> Settings:
+    """The handler that skips a poison of this kind."""
+    return {f"{kind}_exception_handler": "log_and_continue"}
 
 
 def send(world: World, feed: Feed, poison: bytes) -> Row:
@@ -40,7 +46,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
     app.dies(FAILED)
     assert f"record {row.place}@{row.offset}" in app.log(), app.log_tail()
     assert world.committed().get(row.place, 0) <= row.offset
-    app.start(**{f"{kind}_exception_handler": "log_and_continue"})
+    app.start(**continuing(kind))
     world.processed()
     app.stop()
     judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
@@ -51,7 +57,7 @@ def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, ki
     topology, poison, flows = POISONS[kind]
     world.create(out=2, counts=2)
     row = send(world, world.input("in", 2), poison)
-    app = world.instance(topology, **{f"{kind}_exception_handler": "log_and_continue"}).start()
+    app = world.instance(topology, **continuing(kind)).start()
     world.processed()
     app.stop()
     judge(world, *flows, poisoned=frozenset({poison}))

@@ -12,7 +12,7 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import generation
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.followers import METRICS, lags, remaining
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import store_directories
 from compat_tests.harness.waiting import Not
@@ -38,9 +38,12 @@ GAP_S = 1.0
 BEGIN_S = 5.0
 """Until the other task has its first output: it is opened, restored and fetched for meanwhile."""
 LOST = "membership lost"
-SMALL_FETCHES = {"restore_consumer_queued_min_messages": 1_000, "restore_consumer_fetch_message_max_bytes": 16_384}
+SMALL_FETCHES: Settings = {
+    "restore_consumer_queued_min_messages": 1_000,
+    "restore_consumer_fetch_message_max_bytes": 16_384,
+}
 """What was prefetched for one task comes before another one's records; in these cases all is small."""
-UNCOMPACTED = {"topic_segment_ms": 10 * 365 * 24 * 3_600_000}
+UNCOMPACTED: Settings = {"topic_segment_ms": 10 * 365 * 24 * 3_600_000}
 """A store that is left half restored is compared with the beginning of its changelog, so that must still be there. The
 suite's timestamps are years old and those of transactions' markers aren't: each would begin a new segment."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
@@ -26,7 +28,7 @@ def test_a_live_group_goes_to_the_newest_protocol_and_back_and_the_output_stays_
         spoken = world.history().generations[-1].protocol
         return spoken == protocol or Not(spoken)
 
-    def bounce(one: Instance, **changes: str) -> None:
+    def bounce(one: Instance, **changes: Any) -> None:
         load()
         one.stop()
         load()

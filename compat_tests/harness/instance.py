@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -26,6 +26,8 @@ from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
 
+Settings = Mapping[str, Any]
+"""Of an application's config."""
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_S = 60.0
 TAIL_LINES, TAIL_WIDTH = 25, 200
@@ -44,7 +46,7 @@ class Instance:
     entry: tuple[str, ...] = ("compat_tests.apps",)
     """The module that is run, and what its command line has before the topology's name."""
 
-    def __init__(self, name: str, topology: str, config: Mapping[str, Any], directory: Path) -> None:
+    def __init__(self, name: str, topology: str, config: Settings, directory: Path) -> None:
         self.name, self.topology, self._directory = name, topology, directory
         self.state_dir = directory / f"{name}-state"
         self.config = {"state_dir": str(self.state_dir), "client_id": name, **config}
@@ -78,7 +80,7 @@ class Instance:
         """Of the last process; negative: the signal that ended it. None while it runs."""
         return self._process.poll() if self._process is not None else None
 
-    def start(self, fault: str | None = None, *, watch: bool = False, **changes: Any) -> Instance:
+    def start(self, fault: str | None = None, *, watch: bool = False, **changes: Any) -> Self:
         """Start the process. `fault`: as in MILESTONES_FAULT; `watch`: have it log when a stream thread waits for
         another thread (`apps/waits.py`); `changes`: to the config, for this start."""
         assert not self.running, f"{self} runs already"

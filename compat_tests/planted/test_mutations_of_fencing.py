@@ -22,6 +22,7 @@ from compat_tests.cases.steps import (
     standing,
     uncommitted_tail,
 )
+from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import judge_transactions
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -111,7 +112,7 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
     proxy = proxy_of(world)
     world.create(out=2)
     feed = world.input("in", 2)
-    settings = {"session_timeout_ms": 60_000, "producer_socket_timeout_ms": 2_000}
+    settings: Settings = {"session_timeout_ms": 60_000, "producer_socket_timeout_ms": 2_000}
     app = mutated.instance("count", bootstrap_servers=proxy.bootstrap_servers, **settings).start()
     feed.send(world.records(300, keys=50))
     world.processed()

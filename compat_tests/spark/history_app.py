@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def fill(spark: SparkSession) -> None:
         made = named(arguments.topology)(config.application_id)
-        log.info("%s%s", STATUS, backfill(made, spark, history=history, config=config))  # type: ignore[arg-type]
+        log.info("%s%s", STATUS, backfill(made, spark, history=history, config=config))
 
     return on_a_session(config.application_id, arguments.master, {}, fill)
 

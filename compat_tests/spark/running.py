@@ -121,7 +121,7 @@ def on_spark(world: World, topology: str, spark: SparkSession, **more: Any) -> S
         **SETTINGS,
         **more,
     }
-    run = run_on_spark(named(topology)(world.application_id), spark, **settings)  # type: ignore[arg-type]
+    run = run_on_spark(named(topology)(world.application_id), spark, **settings)
     world.instances.append(SparkState(world, topology, run))
     return run
 

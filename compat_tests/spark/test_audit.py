@@ -30,7 +30,7 @@ def audited(world: World, topology: str, spark: SparkSession) -> AuditReport:
         bootstrap_servers=world.cluster.bootstrap_servers,
         processing_guarantee=world.guarantee,
     )
-    return audit(named(topology)(world.application_id), spark, config=config)  # type: ignore[arg-type]
+    return audit(named(topology)(world.application_id), spark, config=config)
 
 
 @pytest.mark.full

@@ -50,7 +50,7 @@ def archived(world: World, spark: SparkSession) -> str:
     url = f"file://{world.directory}/history"
     config = StreamsConfig(application_id=world.application_id, bootstrap_servers=world.cluster.bootstrap_servers)
     topology = named(SHAPE.topology)(world.application_id)
-    assert archive_inputs(topology, spark, url, config=config).records == RECORDS  # type: ignore[arg-type]
+    assert archive_inputs(topology, spark, url, config=config).records == RECORDS
     ends = world.cluster.ends(world.cluster.places([world.topic("in")]))
     more(world)
     world.cluster.truncate(ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import suppress
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from compat_tests.harness.waiting import Not, until

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.spark.running import END_S, WRITTEN, judge_all, on_spark
@@ -32,7 +32,7 @@ def url_of(world: World) -> str:
 
 def compact(world: World, spark: SparkSession) -> CompactionRun:
     config = StreamsConfig(application_id=world.application_id, bootstrap_servers=world.cluster.bootstrap_servers)
-    return compact_changelog(named("count")(world.application_id), spark, url_of(world), config=config)  # type: ignore[arg-type]
+    return compact_changelog(named("count")(world.application_id), spark, url_of(world), config=config)
 
 
 def more(world: World) -> None:
@@ -84,7 +84,7 @@ def test_a_kill_between_the_files_and_their_offset_costs_nothing(world: World, s
 def test_standbys_begin_with_snapshots_and_take_over(world: World, spark: SparkSession) -> None:
     first = without_its_disk(world, spark)
     second = world.instance("count", "two")
-    settings = {"snapshot_url": url_of(world), "num_standby_replicas": 1, "acceptable_recovery_lag": 10}
+    settings: Settings = {"snapshot_url": url_of(world), "num_standby_replicas": 1, "acceptable_recovery_lag": 10}
     for one in (first, second):
         one.start(**settings)
     world.group_is(first, second)

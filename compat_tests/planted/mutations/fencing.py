@@ -80,7 +80,7 @@ def punctuations_commit_without_offsets() -> None:
 
 def guessing(guess: Outcome) -> None:
     """A commit without an answer ended like this."""
-    transaction.outcome = lambda *_: guess  # type: ignore[assignment]
+    transaction.outcome = lambda *_: guess  # type: ignore[attr-defined]
 
 
 @mutation
