@@ -20,6 +20,7 @@ from compat_tests.harness import brokers, workers
 from compat_tests.harness.recorder import LOGS, Recorder, command
 from compat_tests.harness.report import Results
 from compat_tests.harness.world import World, new_world
+from compat_tests.spark import AVAILABLE as PYSPARK
 from milestones.common.errors import ConfigError
 from milestones.flags import parse_milestones, runnable, stage_name
 
@@ -90,6 +91,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if count := workers.count(config):
         share = "each with a broker of its own" if brokers.is_own(option.broker) else "all on this broker"
         lines.append(f"parallel workers: {count}, {share}")
+    if not PYSPARK:
+        lines.append("cases on Spark: left out, PySpark isn't installed here (`tox -e spark` has it)")
     return lines
 
 

@@ -3,7 +3,6 @@ for two cores and more, and four of them at once starved each other for minutes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.harness import workers
+from compat_tests.spark import AVAILABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-if importlib.util.find_spec("pyspark") is None:
+if not AVAILABLE:
     collect_ignore_glob = ["test_*.py"]
 
 
