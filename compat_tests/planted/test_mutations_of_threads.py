@@ -125,7 +125,10 @@ def test_a_commit_that_waits_for_user_code_is_found(broken: Break, mutation: str
     world, app = running(broken, mutation)
     call = in_a_call(world, app)
     beside(world, [call])
-    assert (WAITED in app.log()) == (mutation != NOTHING), app.log_tail()
+    if mutation == NOTHING:
+        assert WAITED not in app.log(), app.log_tail()
+    else:
+        app.says(WAITED)  # the others' commit may have come before the call was a long one
 
 
 @pytest.mark.full
