@@ -20,7 +20,7 @@ from compat_tests.harness import brokers, workers
 from compat_tests.harness.recorder import LOGS, Recorder, command
 from compat_tests.harness.report import Results
 from compat_tests.harness.world import World, new_world
-from compat_tests.spark import AVAILABLE as PYSPARK
+from compat_tests.spark import PYSPARK
 from milestones.common.errors import ConfigError
 from milestones.flags import parse_milestones, runnable, stage_name
 

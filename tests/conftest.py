@@ -6,6 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from compat_tests.spark import PYSPARK
+
+
+def pytest_report_header() -> list[str]:
+    return [] if PYSPARK else ["tests of the pipeline: left out, PySpark isn't installed here (`tox -e spark` has it)"]
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

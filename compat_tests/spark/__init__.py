@@ -3,5 +3,5 @@ header says so."""
 
 import importlib.util
 
-AVAILABLE = importlib.util.find_spec("pyspark") is not None
+PYSPARK = importlib.util.find_spec("pyspark") is not None
 """Whether this environment has PySpark."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.harness import workers
-from compat_tests.spark import AVAILABLE
+from compat_tests.spark import PYSPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-if not AVAILABLE:
+if not PYSPARK:
     collect_ignore_glob = ["test_*.py"]
 
 

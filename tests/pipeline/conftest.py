@@ -1,13 +1,15 @@
-"""One Spark session for all tests here: its start takes seconds. Without PySpark none of them is collected."""
+"""One Spark session for all tests here: its start takes seconds. Without PySpark none of them is collected, and
+the header says so."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from compat_tests.spark import PYSPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 SPARK_S = 600
 
-if importlib.util.find_spec("pyspark") is None:
+if not PYSPARK:
     collect_ignore_glob = ["*"]
 
 
