@@ -15,14 +15,16 @@ if __name__ == "__main__":
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
 
 import argparse
+import contextlib
 import faulthandler
 import gc
 import json
 import logging
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +33,34 @@ import psutil
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
-from compat_tests.oracles.leftovers import keeps_memory
+from compat_tests.oracles.leftovers import keeps_memory, new_natives
 from milestones import Streams, StreamsConfig
 from milestones.common.errors import MilestonesError
 
 log = logging.getLogger("compat_tests")
 
 
-def native_threads() -> list[str]:
-    """The names of all threads of this process, where the system tells them."""
+ENDED_S = 2.0
+"""Linux lets go of who joins a thread before it takes the thread off its list: on a busy machine that may be seen."""
+
+
+def native_threads(known: Collection[str] | None = None) -> list[str]:
+    """The names of all threads of this process, where the system tells them. With those that were `known` before, new
+    ones get the time that a thread which has ended may still be listed."""
+    names, deadline = _listed_threads(), time.monotonic() + ENDED_S
+    while known is not None and new_natives(known, names) and time.monotonic() < deadline:
+        time.sleep(0.01)
+        names = _listed_threads()
+    return names
+
+
+def _listed_threads() -> list[str]:
+    names = list[str]()
     tasks = Path("/proc/self/task")
-    return sorted((task / "comm").read_text().strip() for task in tasks.iterdir()) if tasks.exists() else []
+    for task in tasks.iterdir() if tasks.exists() else ():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            names.append((task / "comm").read_text().strip())
+    return sorted(names)
 
 
 def name_of(kind: type) -> str:
@@ -49,13 +68,13 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def census() -> dict[str, Any]:
-    """Threads, open files, connections and objects of the runtime of this process."""
+def census(known: Collection[str] | None = None) -> dict[str, Any]:
+    """Threads, open files, connections and objects of the runtime of this process; `known`: as of `native_threads`."""
     gc.collect()
     process = psutil.Process()
     return {
         "threads": sorted(thread.name for thread in threading.enumerate()),
-        "native_threads": native_threads(),
+        "native_threads": native_threads(known),
         "files": sorted(file.path for file in process.open_files()),
         "connections": len(process.net_connections()),
         "objects": Counter(name for kind in map(type, gc.get_objects()) if keeps_memory(name := name_of(kind))),
@@ -115,7 +134,7 @@ def main() -> int:
     if watch is not None:
         watch.end()
     if arguments.census:
-        arguments.census.write_text(json.dumps({"before": before, "after": census()}))
+        arguments.census.write_text(json.dumps({"before": before, "after": census(before["native_threads"])}))
     return code
 
 

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,14 +52,19 @@ def keeps_memory(name: str) -> bool:
     return name.startswith(RUNTIME) and name != LEAKED_BY_THE_CLIENT
 
 
+def new_natives(before: Collection[str], after: Collection[str]) -> list[str]:
+    """The native threads that there are more of, without those that belong to the process."""
+    more = Counter(after) - Counter(before)
+    return [name for name in more.elements() if not name.startswith(PROCESS_WIDE)]
+
+
 def nothing_left(before: Census, after: Census, state_dir: str) -> Findings:
     """Threads, files of the state directory, connections and objects are back to what they were."""
     new = sorted(set(after.threads) - set(before.threads))
     findings = [Finding("thread", f"thread {name} lives on") for name in new]
-    native = Counter(after.native_threads) - Counter(before.native_threads)
     if not new:
-        foreign = [name for name in native.elements() if not name.startswith(PROCESS_WIDE)]
-        findings += [Finding("thread", f"native thread {name} lives on") for name in foreign]
+        native = new_natives(before.native_threads, after.native_threads)
+        findings += [Finding("thread", f"native thread {name} lives on") for name in native]
     findings += [Finding("file", f"{name} is still open") for name in after.files if name.startswith(state_dir)]
     if after.connections > before.connections:
         text = f"{after.connections} connections after close, {before.connections} before start"
