@@ -1,12 +1,13 @@
 """Questions for the group's committed offsets.
 
 *Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), for as
-long as it takes. Each question is answered once.
+long as it takes; the log says so when that is long. Each question is answered once.
 *Assumes*: one owner, the member's machine, which has a heartbeat answered between a question and its answer.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 
@@ -19,16 +20,23 @@ from milestones.common.kafka.membership.coordinator import Coordinator, Coordina
 from milestones.common.kafka.membership.events import Committed, FetchOffsets
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
+log = logging.getLogger(__name__)
+
 REQUEST = "OffsetFetch"
+LONG_MS = 30_000
+"""Longer than an instance that died leaves its transaction open, as a rule: 10 s, and up to 10 until a broker looks."""
 _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """`resume_ms`: when it may be asked; at once, at first."""
+    """`resume_ms`: when it may be asked; at once, at first. `since_ms`: when it had to wait first. `told`: the log has
+    it."""
 
     question: FetchOffsets
     resume_ms: int = 0
+    since_ms: int | None = None
+    told: bool = False
 
 
 class PendingFetches:
@@ -62,7 +70,7 @@ class PendingFetches:
         for topic in group.topics:
             for at in topic.partitions:
                 if at.error_code is ErrorCode.unstable_offset_commit:
-                    waiting.resume_ms = now_ms + self._pause_ms
+                    self._wait(waiting, TopicPartition(topic.name, at.partition_index), now_ms)
                     return True
                 if at.error_code not in _WITHOUT_OFFSET:
                     raise CoordinatorError(REQUEST, at.error_code)
@@ -72,6 +80,18 @@ class PendingFetches:
         self._waiting.remove(waiting)
         question.reply_to.try_put(Committed(question.number, found))
         return True
+
+    def _wait(self, waiting: _Waiting, pending: TopicPartition, now_ms: int) -> None:
+        waiting.resume_ms = now_ms + self._pause_ms
+        if waiting.since_ms is None:
+            waiting.since_ms = now_ms
+        elif now_ms - waiting.since_ms > LONG_MS and not waiting.told:
+            waiting.told = True
+            log.warning(
+                "group %s: a transaction that commits %s has been open for %d s, and its task waits until it ends. If "
+                "it doesn't by itself, `kafka-transactions.sh` finds it (`find-hanging`) and ends it (`abort`)",
+                self._group, pending, (now_ms - waiting.since_ms) // 1000,
+            )  # fmt: skip
 
     def reject(self, error: MilestonesError) -> None:
         """Answer all, with this error."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_fetch.v8.response import (
     OffsetFetchResponse,
@@ -16,7 +17,7 @@ from kio.schema.offset_fetch.v8.response import (
 from kio.static.primitive import i32Timedelta
 
 from milestones.common.kafka.membership.events import Committed, FetchOffsets
-from milestones.common.kafka.membership.fetches import PendingFetches
+from milestones.common.kafka.membership.fetches import LONG_MS, PendingFetches
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TopicPartition
 
@@ -81,3 +82,17 @@ def test_it_is_asked_again_after_a_pause_until_the_transaction_has_ended() -> No
     assert answer is not None
     assert answer.offsets.keys() == {PENDING, STABLE}
     assert not fetches
+
+
+def test_a_transaction_that_stays_open_for_long_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
+    asking(fetches, PENDING)
+    for now_ms in range(0, LONG_MS + 1, PAUSE_MS):
+        assert fetches.step(coordinator, now_ms)  # type: ignore[arg-type]
+    assert not caplog.records
+    for now_ms in range(LONG_MS + PAUSE_MS, LONG_MS + 10 * PAUSE_MS, PAUSE_MS):
+        assert fetches.step(coordinator, now_ms)  # type: ignore[arg-type]
+    (record,) = caplog.records
+    assert "for 30 s" in record.getMessage()
+    assert "pending-0" in record.getMessage()
+    assert "find-hanging" in record.getMessage()
