@@ -15,7 +15,7 @@ from compat_tests.apps.waits import WAITED
 from compat_tests.cases.calls import Call, committed_to_their_ends, failing, taking, threaded, waiting
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.latencies import Load, percentile
-from compat_tests.cases.steps import await_outputs
+from compat_tests.cases.steps import await_outputs, generation
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
@@ -49,10 +49,6 @@ def running(world: World, topology: str = "calls", fault: str | None = None, **s
 def all_but(world: World, *places: Place) -> set[Place]:
     """The other partitions of the input."""
     return set(world.cluster.places([world.feeds["in"].topic])) - set(places)
-
-
-def generation(world: World) -> int:
-    return world.history().generations[-1].number
 
 
 def are_prompt(world: World, tail: Tail, places: Collection[Place], until: Any, what: str) -> None:

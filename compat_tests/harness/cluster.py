@@ -229,12 +229,17 @@ class Cluster:
             return None
         return Place(OFFSETS_TOPIC, java_hash(group) % len(offsets.partitions))  # those without a leader count too
 
-    def group_rows(self, group: str, timeout_s: float = 60.0) -> list[Row]:
-        """What the broker wrote down about a group (see `oracles.group.history`)."""
+    def group_end(self, group: str) -> int:
+        """Where ends what the broker wrote down about a group; 0 before the first group."""
+        place = self.group_place(group)
+        return 0 if place is None else self.ends([place])[place]
+
+    def group_rows(self, group: str, since: int = 0, timeout_s: float = 60.0) -> list[Row]:
+        """What the broker wrote down about a group (see `oracles.group.history`), `since` this end."""
         place = self.group_place(group)
         if place is None:
             return []
-        with Tail(self, (), [place]) as tail:
+        with Tail(self, (), [place], from_offsets={place: since}) as tail:
             tail.to_the_end(timeout_s)
             return tail.rows
 

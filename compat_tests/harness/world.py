@@ -46,7 +46,8 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass
 class World:
-    """What a case works with. `guarantee`: the `processing_guarantee`; `stage`: `milestones`."""
+    """What a case works with. `guarantee`: the `processing_guarantee`; `stage`: `milestones`. `group_before`,
+    `transactions_before`: where the broker's own topics ended when it began, as other cases' rows in them are many."""
 
     broker: Broker
     cluster: Cluster
@@ -59,6 +60,7 @@ class World:
     feeds: dict[str, Feed] = field(default_factory=dict)
     instances: list[Instance] = field(default_factory=list)
     tails: list[Tail] = field(default_factory=list)
+    group_before: int = 0
     transactions_before: Mapping[Place, int] = field(default_factory=dict)
 
     @property
@@ -206,13 +208,12 @@ class World:
 
     def history(self, before: int | None = None) -> History:
         """What the broker wrote down about the group. `before`: only up to there, as `history_end` said."""
-        rows = self.cluster.group_rows(self.application_id)
+        rows = self.cluster.group_rows(self.application_id, self.group_before)
         return history(self.application_id, (row for row in rows if before is None or row.offset < before))
 
     def history_end(self) -> int:
         """How much the broker has written down so far."""
-        place = self.cluster.group_place(self.application_id)
-        return self.cluster.ends([place])[place] if place is not None else 0
+        return self.cluster.group_end(self.application_id)
 
     def transactions(self) -> list[Transaction]:
         """All transactions of the application."""
@@ -255,6 +256,7 @@ def new_world(
     """A world for the test `name`; the same seed and name give the same random numbers."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
     cluster = Cluster(broker.bootstrap_servers)
+    application_id = f"{readable}-{uuid.uuid4().hex[:8]}"
     world = World(
         broker=broker,
         cluster=cluster,
@@ -262,8 +264,9 @@ def new_world(
         guarantee=guarantee,
         seed=seed,
         directory=directory,
-        application_id=f"{readable}-{uuid.uuid4().hex[:8]}",
+        application_id=application_id,
         rng=random.Random(f"{seed}:{name}"),
+        group_before=cluster.group_end(application_id),
         transactions_before=cluster.transaction_ends(),
     )
     with closing(world):
