@@ -1,8 +1,9 @@
-"""Changelogs that are not what the application left: truncated, or with a tail that no reader is ever handed.
+"""Changelogs that are not what the application left: truncated, compacted, or with a tail that no reader is handed.
 
 A store keeps what it has, as long as the changelog still has the store's own offset. Else it is rebuilt from what is
-left, and the log says so: keys whose last change was deleted begin anew. Records of transactions that were aborted, and
-the control records of any, end a changelog as well as others do: restoration passes them and completes.
+left, and the log says so: keys whose last change was deleted begin anew. Of a compacted one, a key's last change is all
+that anybody needs, wherever his store's offset is. Records of transactions that were aborted, and the control records
+of any, end a changelog as well as others do: restoration passes them and completes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from confluent_kafka import Producer
 from compat_tests.cases.flows import COUNT, COUNT_IN_MEMORY, as_long
 from compat_tests.cases.steps import feed_until_it_dies
 from compat_tests.harness.feed import FIRST_TIMESTAMP
-from compat_tests.harness.instance import Instance
+from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge, judge_offsets, judge_store
 from compat_tests.harness.stores import dumps
+from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles import outputs
 from compat_tests.oracles.changelog import StoreDump, fold
@@ -30,6 +32,12 @@ from compat_tests.oracles.rows import Place, Row, origin_of
 KEYS = 300
 STRANGE = 10**6
 """A count that isn't ours."""
+COMPACTED: Settings = {
+    "topic_min_compaction_lag_ms": 0,
+    "topic_segment_ms": 200,
+    "topic_min_cleanable_dirty_ratio": 0.01,
+}
+"""A segment for each 200 records or so: their timestamps are a millisecond apart."""
 WAITS_S = 3.0
 """More than these restorations take when nothing holds them up."""
 
@@ -114,6 +122,36 @@ def test_a_store_that_lacks_what_its_changelog_lost_counts_on_from_what_is_left(
     assert ("is rebuilt from its changelog" in app.log()) == (store == "old"), app.log_tail()
     hold(counted_from(world, {key: int.from_bytes(entry.value) for key, entry in start.items()}, sent))
     hold(judge_store(world, "counts", None), judge_offsets(world, ()))
+
+
+@pytest.mark.parametrize("state", ["old", "gone"])
+@pytest.mark.full
+def test_a_changelog_that_kafka_has_compacted_gives_the_same_state(world: World, state: str) -> None:
+    """A store from before, too, whose offset lies where hardly a record is left."""
+    world.create(out=2)
+    world.input("in", 2)
+    app = world.instance("count", **COMPACTED)
+    count_more(world, app)
+    shutil.copytree(app.state_dir, world.directory / "old")
+    for _ in range(3):
+        count_more(world, app)
+    await_compacted(world, 4_000)
+    shutil.rmtree(app.state_dir)
+    if state == "old":
+        shutil.move(world.directory / "old", app.state_dir)
+    count_more(world, app)
+    assert "rebuilt" not in app.log(), app.log_tail()
+    judge(world, COUNT)
+
+
+def await_compacted(world: World, written: int) -> None:
+    """Kafka looks for something to compact every 15 s."""
+
+    def compacted() -> object:
+        left = len(world.cluster.read([world.topic("counts-changelog")]))
+        return left < written / 2 or Not(f"{left} of {written} records are left")
+
+    world.wait(compacted, "the changelog is compacted")
 
 
 def counted_from(world: World, start: Mapping[bytes, int], inputs: list[Row]) -> Findings:

@@ -43,16 +43,13 @@ SMALL_FETCHES: Settings = {
     "restore_consumer_fetch_message_max_bytes": 16_384,
 }
 """What was prefetched for one task comes before another one's records; in these cases all is small."""
-UNCOMPACTED: Settings = {"topic_segment_ms": 10 * 365 * 24 * 3_600_000}
-"""A store that is left half restored is compared with the beginning of its changelog, so that must still be there. The
-suite's timestamps are years old and those of transactions' markers aren't: each would begin a new segment."""
 
 
 def counted(world: World, records: int = 20_000) -> Instance:
     """An application that has ended, with half of these records in each of two partitions of its changelog."""
     world.create(out=2)
     world.input("in", 2).send(world.records(records, keys=500))
-    app = world.instance("count", num_stream_threads=1, **UNCOMPACTED).start()
+    app = world.instance("count", num_stream_threads=1).start()
     world.processed()
     app.stop()
     return app
@@ -121,7 +118,7 @@ def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_onc
     one.start(fault=fault, watch=True, max_poll_interval_ms=LIMIT_MS)
     world.wait(lambda: " restores {" in one.log() or Not("nothing restores"), "a task restores")
     began = time.monotonic()
-    other = world.instance("count", "other", num_stream_threads=1, **UNCOMPACTED).start()
+    other = world.instance("count", "other", num_stream_threads=1).start()
     world.group_is(one, other)
     took = time.monotonic() - began
     print(f"the group was complete after {took:.1f} s, the write blocks for {BLOCKED_MS / 1000:.0f} s")

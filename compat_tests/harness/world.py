@@ -33,6 +33,10 @@ from milestones.flags import parse_milestones
 
 PROGRESS_S = 90.0
 
+UNCOMPACTED_MS = 100 * 365 * 24 * 3_600_000
+"""Longer than any record is old: a store that was left on the way is judged by the beginning of its changelog, which
+must still be there. Kafka would take it for old, as the records' timestamps are, and compact it after seconds."""
+
 SETTINGS: Mapping[str, Any] = {
     "commit_interval_ms": 100,
     "session_timeout_ms": 6_000,
@@ -40,6 +44,7 @@ SETTINGS: Mapping[str, Any] = {
     "transaction_timeout_ms": 5_000,
     "request_timeout_ms": 10_000,
     "task_timeout_ms": 30_000,
+    "topic_min_compaction_lag_ms": UNCOMPACTED_MS,
 }
 """What every application under test is started with, unless a case says otherwise."""
 

@@ -15,7 +15,8 @@
 A standby's store is judged as an active one's: neither may have what isn't committed.
 
 *Guarantees*: pure; the byte formats are written down here once more, apart from the runtime's.
-*Assumes*: the changelog partition was read from its beginning to its end, under read committed, in order.
+*Assumes*: the changelog partition was read from its beginning to its end, under read committed, in order. Where a store
+is short of that end, nothing was compacted: what it holds may lie where the changelog has only a key's later value.
 """
 
 from __future__ import annotations
