@@ -68,7 +68,7 @@ class Watch(threading.Thread):
 def waits(frame: FrameType) -> bool:
     """Whether a thread that stands in this innermost frame may wait for another one."""
     code = frame.f_code
-    line = linecache.getline(code.co_filename, frame.f_lineno)
+    line = linecache.getline(code.co_filename, frame.f_lineno or 0)  # None in the midst of what the compiler added
     if code.co_filename != threading.__file__ and not line.lstrip().startswith("with "):
         return False
     return not any(caller.f_code.co_qualname in FOR_KAFKA for caller in _outwards(frame))

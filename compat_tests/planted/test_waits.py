@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,6 +90,15 @@ def caller_waits() -> bool:
     thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
     frame = frames().get(thread.ident or 0)
     return frame is not None and any("Caller.call" in caller for caller in callers(frame)[1:])
+
+
+def test_a_frame_between_two_lines_waits_for_nobody() -> None:
+    code, outermost = works_on.__code__, None
+    assert not waits(SimpleNamespace(f_code=code, f_lineno=None, f_back=outermost))  # type: ignore[arg-type]
+
+
+def works_on() -> None:
+    """Its frame is asked for a line while it has none."""
 
 
 def test_the_calls_that_are_passed_over_exist() -> None:
