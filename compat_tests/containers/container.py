@@ -66,7 +66,8 @@ run() {{ exec java -Dlog4j2.configurationFile=file:{home}/log4j2.properties {jvm
 if [ ! -e data/meta.properties ]; then
     (run kafka.tools.StorageTool format -t {cluster} -c server.properties)
 elif [ ! -e data/{clean} ]; then
-    (run kafka.Kafka controller.properties) > fencing.log 2>&1 &
+    : > fencing.log  # before the controller is there: what a former one said isn't taken for this one's
+    (run kafka.Kafka controller.properties) >> fencing.log 2>&1 &
     controller=$!
     for _ in $(seq {fencing_tenths}); do
         if grep -q '{fenced}' fencing.log || ! kill -0 $controller; then break; fi
@@ -76,6 +77,14 @@ elif [ ! -e data/{clean} ]; then
 fi
 run kafka.Kafka server.properties
 """
+
+
+def start_script(home: PurePosixPath, jvm_options: Sequence[str]) -> str:
+    """What the container runs at each start; `home`: the folder of the settings and the data."""
+    return _START.format(
+        home=home, jars=JARS, jvm=" ".join(jvm_options), cluster=cluster_id(), clean=CLEAN_SHUTDOWN,
+        fenced=FENCED, fencing_tenths=10 * FENCING_S,
+    )  # fmt: skip
 
 
 class ContainerError(EmbeddedKafkaError):
@@ -266,15 +275,11 @@ class KafkaContainer(SingleNode):
         settings = {"listeners": listeners, **self._properties}
         data = Path(str(_HOME / "data"))
         properties = server_properties(data, self._ports, self._protocols, settings, self._advertised)
-        script = _START.format(
-            home=_HOME, jars=JARS, jvm=" ".join(self._jvm_options), cluster=cluster_id(), clean=CLEAN_SHUTDOWN,
-            fenced=FENCED, fencing_tenths=10 * FENCING_S,
-        )  # fmt: skip
         return {
             "server.properties": properties_text(properties),
             "controller.properties": properties_text(controller_properties(properties)),
             "log4j2.properties": properties_text(logging_properties(None)),
-            "start.sh": script,
+            "start.sh": start_script(_HOME, self._jvm_options),
         }
 
     def _ended(self, wait_s: float) -> str | None:

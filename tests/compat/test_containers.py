@@ -6,19 +6,35 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from compat_tests.containers import image, watchdog
-from compat_tests.containers.container import KafkaContainer, why_none
+from compat_tests.containers.container import KafkaContainer, start_script, why_none
 from compat_tests.harness import brokers
 from milestones.common.kafka.embedded import EmbeddedKafkaError
+from milestones.common.kafka.embedded.properties import CLEAN_SHUTDOWN, FENCED
 
 REFUSALS = {
     "docker": "the command `docker` is missing",
     "debootstrap": "the command `debootstrap` is missing",
 }
+
+JAVA = f"""#!/bin/sh
+case "$*" in
+*StorageTool*) echo format >> runs ;;
+*controller.properties)
+    echo controller >> runs
+    trap 'echo ended >> runs; exit' TERM
+    sleep 0.2
+    echo fenced >> runs
+    echo '{FENCED} 14 partition(s)'
+    while :; do sleep 0.02; done ;;
+*server.properties) echo server >> runs ;;
+esac
+"""
+"""One that says what it was run for. The broker's former session is ended after a while."""
 
 
 @pytest.fixture
@@ -102,3 +118,35 @@ def test_a_missing_image_is_named_with_the_command_that_builds_it(monkeypatch: p
     for name in ("LOCAL_IMAGE", "OFFICIAL_IMAGE"):
         monkeypatch.setattr(f"compat_tests.containers.container.{name}", "milestones/nowhere:0")
     assert image.BUILD_COMMAND in (why_none() or "")
+
+
+def started(home: Path, *files: str) -> list[str]:
+    """What a container runs when it starts with these files in its home."""
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(JAVA)
+    java.chmod(0o755)
+    (home / "data").mkdir()
+    for file in files:
+        (home / file).write_text(f"{FENCED} 14 partition(s)\n")
+    environment = {**os.environ, "PATH": f"{java.parent}:{os.environ['PATH']}"}
+    script = start_script(PurePosixPath(home), ())
+    subprocess.run(["sh", "-c", script], env=environment, check=True, capture_output=True, timeout=30)
+    return (home / "runs").read_text().split()
+
+
+def test_a_new_container_formats_its_data_and_starts(tmp_path: Path) -> None:
+    assert started(tmp_path) == ["format", "server"]
+
+
+def test_a_stopped_container_just_starts(tmp_path: Path) -> None:
+    assert started(tmp_path, "data/meta.properties", f"data/{CLEAN_SHUTDOWN}") == ["server"]
+
+
+def test_a_killed_container_ends_its_former_session_before_it_starts(tmp_path: Path) -> None:
+    assert started(tmp_path, "data/meta.properties") == ["controller", "fenced", "ended", "server"]
+
+
+def test_what_the_last_controller_said_is_not_taken_for_the_words_of_this_one(tmp_path: Path) -> None:
+    former = "fencing.log"
+    assert started(tmp_path, "data/meta.properties", former) == ["controller", "fenced", "ended", "server"]
