@@ -44,12 +44,13 @@ def is_spread(world: World, load: Load, group: list[Instance]) -> None:
     def spread() -> object:
         load()
         generation = world.history().generations[-1]
-        shares = {one.name: 0 for one in group}
+        shares = Counter[str]()  # one that was just stopped may still be a member
         for member in generation.members:
             shares[member.client_id.partition("-")[0]] += len(member.active)
         warming = [task for member in generation.members for task in member.warmup]
-        return (set(shares.values()) == {PARTITIONS // len(group)} and not warming) or Not(f"{shares}, {warming=}")
+        return (shares == share and not warming) or Not(f"{shares}, {warming=}")
 
+    share = Counter({one.name: PARTITIONS // len(group) for one in group})
     world.wait(spread, f"{[one.name for one in group]} share the tasks")
 
 
