@@ -37,6 +37,7 @@ from milestones.common.metrics import (
 )
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing import StepClock
+from tests.topics import made
 
 A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
 IN = {task: (TopicPartition("in", task.partition),) for task in (A, B, C)}
@@ -293,6 +294,12 @@ def served() -> Iterator[str]:
     endpoint.close()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is a thread of this process, which may have much to do."""
+    monkeypatch.setattr("milestones.cli.observing.SCRAPE_TIMEOUT_S", 30.0)
+
+
 def test_metrics_are_read_as_instances_serve_them(served: str) -> None:
     assert scrape(served, "alpha-StreamThread-1-consumer") == Scraped(
         "alpha", "RUNNING", "0.1.0", {"alpha-StreamThread-1": "PARTITIONS_ASSIGNED"},
@@ -326,8 +333,7 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
 ) -> None:
     name = f"status-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka})
-    for future in admin.create_topics([NewTopic(f"{name}-in", 2), NewTopic(f"{name}-out", 1)]).values():
-        future.result(60)
+    made(admin, NewTopic(f"{name}-in", 2), NewTopic(f"{name}-out", 1))
     builder = StreamsBuilder()
     lines = builder.stream(f"{name}-in", key=serdes.STRING, value=serdes.STRING)
     lines.group_by_key().count("counts").to_stream().to(f"{name}-out", value=serdes.LONG)
@@ -378,7 +384,7 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
 def test_the_group_of_a_plain_consumer_is_told_from_ours(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"plain-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([NewTopic(name, 1)])[name].result(60)
+    made(admin, NewTopic(name, 1))
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": name})
     consumer.subscribe([name])
     until(lambda: (consumer.poll(0.1), consumer.assignment())[1] != [], "the consumer has its partition")

@@ -13,6 +13,7 @@ from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.records import TopicPartition
 from milestones.demo.feed import Feeder
 from milestones.demo.reading import Fold, Progress
+from tests import topics
 
 pytestmark = pytest.mark.kafka
 LINES = [f"line {number}" for number in range(50)]
@@ -43,7 +44,7 @@ def commit(kafka: str, group: str, offsets: dict[str, list[int]]) -> None:
     """Commit offsets of topics, by partition."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
     positions = [Position(topic, number, at) for topic, each in offsets.items() for number, at in enumerate(each)]
-    consumer.commit(offsets=positions, asynchronous=False)
+    topics.commit(consumer, positions)
     consumer.close()
 
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
+from tests.topics import made
 
 pytestmark = pytest.mark.kafka
 
@@ -29,8 +30,7 @@ class App:
         self.kafka, self.id = kafka, f"live-{uuid4().hex[:8]}"
         self.names = ("in", "other", "out", "copies")
         admin = AdminClient({"bootstrap.servers": kafka})
-        for future in admin.create_topics([NewTopic(self[name], PARTITIONS) for name in self.names]).values():
-            future.result(TIMEOUT_S)
+        made(admin, *(NewTopic(self[name], PARTITIONS) for name in self.names))
         self._producer = Producer({"bootstrap.servers": kafka})
         self._consumer = Consumer(
             {"bootstrap.servers": kafka, "group.id": f"{self.id}-reader", "isolation.level": "read_committed"}

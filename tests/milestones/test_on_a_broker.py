@@ -17,6 +17,7 @@ from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import ConfigError, ProductionError
 from milestones.common.metrics import summed
+from tests.topics import made
 
 pytestmark = pytest.mark.kafka
 
@@ -32,12 +33,10 @@ class Topics:
         self.kafka, self.prefix = kafka, f"app-{uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": kafka})
         any_time = {"message.timestamp.after.max.ms": str(2**62)}
-        topics = [
-            NewTopic(self["in"], 2, config=any_time), NewTopic(self["out"], 1, config=settings),
+        made(
+            admin, NewTopic(self["in"], 2, config=any_time), NewTopic(self["out"], 1, config=settings),
             NewTopic(self["letters"], 1),
-        ]  # fmt: skip
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        )  # fmt: skip
 
     def __getitem__(self, name: str) -> str:
         return f"{self.prefix}-{name}"

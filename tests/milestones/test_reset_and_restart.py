@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import Streams, StreamsBuilder, serdes
 from milestones.cli.main import invoke
 from milestones.common.clock import SystemClock
+from tests.topics import made
 
 TIMEOUT_S = 40
 
@@ -23,10 +24,7 @@ class Counts:
 
     def __init__(self, kafka: str) -> None:
         self.kafka, self.id = kafka, f"counts-{uuid4().hex[:8]}"
-        topics = [NewTopic(f"{self.id}.in", 1), NewTopic(f"{self.id}.out", 1)]
-        admin = AdminClient({"bootstrap.servers": kafka})
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        made(AdminClient({"bootstrap.servers": kafka}), NewTopic(f"{self.id}.in", 1), NewTopic(f"{self.id}.out", 1))
         self.reader = Consumer({
             "bootstrap.servers": kafka, "group.id": f"{self.id}.reader", "auto.offset.reset": "earliest",
         })  # fmt: skip

@@ -17,6 +17,7 @@ from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.records import TaskId
 from milestones.common.state.local import LocalState
+from tests.topics import made
 
 pytestmark = pytest.mark.kafka
 
@@ -38,8 +39,7 @@ class Application:
     def __init__(self, kafka: str, path: Path) -> None:
         self.kafka, self.path, self.name = kafka, path, f"standbys-{uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": kafka})
-        for future in admin.create_topics([NewTopic(f"{self.name}-in", 2), NewTopic(f"{self.name}-out", 1)]).values():
-            future.result(TIMEOUT_S)
+        made(admin, NewTopic(f"{self.name}-in", 2), NewTopic(f"{self.name}-out", 1))
 
     def topology(self) -> StreamsBuilder:
         builder = StreamsBuilder()

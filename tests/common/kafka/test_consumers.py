@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones.common.errors import MilestonesError, OwnershipError
 from milestones.common.kafka.consumers import AssignedConsumer, Fetched
 from milestones.common.records import TopicPartition
+from tests.topics import made
 
 IN, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
 SETTINGS = {"group.id": "test", "bootstrap.servers": "127.0.0.1:1"}
@@ -159,7 +160,7 @@ class Reading:
     def __init__(self, kafka: str, isolation: str = "read_committed") -> None:
         self.kafka, self.topic = kafka, f"in-{uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": kafka})
-        self.admin.create_topics([NewTopic(self.topic, 2)])[self.topic].result(20)
+        made(self.admin, NewTopic(self.topic, 2))
         settings = {"bootstrap.servers": kafka, "group.id": self.topic, "isolation.level": isolation}
         self.consumer = AssignedConsumer({**settings, "fetch.wait.max.ms": 50})
 

@@ -30,6 +30,7 @@ from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing import StepClock
+from tests.topics import commit
 
 IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("in", 2)
 NONE, ZERO = ErrorCode.none, i32Timedelta.parse(timedelta())
@@ -149,7 +150,7 @@ def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     cluster.create([InternalTopic("offsets-of-another", 2, {})], 1)
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "another"})
-    consumer.commit(offsets=[Position("offsets-of-another", 1, 5, "a note")], asynchronous=False)
+    commit(consumer, [Position("offsets-of-another", 1, 5, "a note")])
     consumer.close()
     expected = {TopicPartition("offsets-of-another", 1): 5}
     assert cluster.committed("another") == expected

@@ -24,6 +24,7 @@ from milestones.common.kafka.producer import OutputProducer, RefusedInTransactio
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.testing import StepClock
 from tests.common.kafka.reading import read
+from tests.topics import made
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
@@ -59,10 +60,7 @@ class Transacting:
 def compacted(kafka: str) -> str:
     """A topic that takes no record without a key; its leader is ready."""
     topic = f"compact-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([NewTopic(topic, 1, config={"cleanup.policy": "compact"})])[topic].result(20)
-    while admin.list_topics(topic, timeout=20).topics[topic].error is not None:
-        pass  # made, and not yet known to the broker that answers
+    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(topic, 1, config={"cleanup.policy": "compact"}))
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader"})
     consumer.get_watermark_offsets(Position(topic, 0), timeout=20)
     consumer.close()
@@ -158,13 +156,14 @@ def test_a_producer_whose_transactional_id_was_taken_over_is_dead(kafka: str) ->
 def test_a_transaction_that_timed_out_at_the_broker_kills_its_producer_and_a_new_one_goes_on(tmp_path: Path) -> None:
     fast = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     with EmbeddedKafka(tmp_path, properties=fast) as broker:
-        t = Transacting(broker.bootstrap_servers, **{"transaction.timeout.ms": 1_000, "message.timeout.ms": 1_000})
+        t = Transacting(broker.bootstrap_servers, **{"transaction.timeout.ms": 5_000, "message.timeout.ms": 5_000})
         t.send()
         t.producer.flush(TIMEOUT_MS)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while failure(lambda: _again(t)) is not Failure.FATAL:
             assert time.monotonic() < deadline
         dead(t)
+        t.settings.clear()
         successor = t.another()
         t.send(successor)
         successor.commit(TIMEOUT_MS)

@@ -18,10 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import Streams, StreamsBuilder, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.patience import Patience
 from milestones.common.records import TopicPartition as Partition
 from milestones.pipeline.audit.placement import partition_of
+from tests.topics import commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +76,7 @@ class App:
         """What the group has committed of `in`, by partition as p0, p1."""
         consumer = Consumer({"bootstrap.servers": self.kafka, "group.id": self.name})
         positions = [TopicPartition(self.topic("in"), int(name[1:]), end) for name, end in ends.items()]
-        # A new broker's coordinator may still be about to come.
-        patience = Patience(20_000, SystemClock())
-        patience.retry(lambda: consumer.commit(offsets=positions, asynchronous=False), is_passing)
+        commit(consumer, positions)
         consumer.close()
 
     def audit(self, topology: Topology, **options: Any) -> AuditReport:

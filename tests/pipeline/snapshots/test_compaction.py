@@ -26,6 +26,7 @@ from milestones.common.testing import StepClock
 from milestones.flags import STAGES
 from tests.common.state.test_repository import Quiet
 from tests.milestones.fakes import Counting
+from tests.topics import commit, made
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,10 +69,7 @@ class App:
         return topology.add_state_store(store, "counting")
 
     def create(self, topic: str, **settings: str) -> None:
-        for future in self._admin.create_topics([NewTopic(topic, 2, 1, config=settings)]).values():
-            future.result(TIMEOUT_S)
-        while self._admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error is not None:
-            """The broker that was asked hasn't heard of it yet."""
+        made(self._admin, NewTopic(topic, 2, 1, config=settings))
 
     def delete(self, topic: str) -> None:
         for future in self._admin.delete_topics([topic]).values():
@@ -157,7 +155,7 @@ def test_of_a_source_topic_only_what_the_group_has_committed_is_state(app: App) 
     app.write(("a", "1"), ("b", "2"), ("c", "3"))
     assert app.made().manifest.offset == 0
     consumer = Consumer({"bootstrap.servers": app.kafka, "group.id": app.name})
-    consumer.commit(offsets=[TopicPartition(app.changelog, 0, 2)], asynchronous=False)
+    commit(consumer, [TopicPartition(app.changelog, 0, 2)])
     consumer.close()
     assert (app.made().manifest.offset, app.content()) == (2, {b"a": b"1", b"b": b"2"})
 
