@@ -70,9 +70,11 @@ def test_kill_pause_and_a_lost_late_or_missing_end_of_a_transaction_do_what_they
         assert lost.hits == 1
 
         begin(writer, "request late")
+        assert writer.flush(CALL_S) == 0
         held = proxy.hold(Api.END_TXN, Side.REQUEST)
         with pytest.raises(KafkaException):
             writer.commit_transaction(0.5)
+        held.wait()
         cut = proxy.cut()
         assert committed(broker) == ["answer lost"]
         answers = held.hits

@@ -30,15 +30,16 @@ class FakeSupervisor:
         self.stage, self.error = "baseline", None
         self.stopped = threading.Event()
         self.asked: list[bool] = []
-        self.ends_when_asked = True
+        self.while_it_runs: Callable[[], None] = lambda: None
 
     def wait(self, timeout_s: float) -> bool:
+        run, self.while_it_runs = self.while_it_runs, lambda: None
+        run()
         return self.stopped.wait(timeout_s)
 
     def ask_to_close(self, leave_group: bool) -> None:
         self.asked.append(leave_group)
-        if self.ends_when_asked:
-            self.stopped.set()
+        self.stopped.set()
 
 
 class Program:
@@ -98,7 +99,8 @@ def test_an_error_that_ended_the_client_gives_the_exit_code(program: Program) ->
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_a_running_client_cleanly(program: Program, number: int, code: int) -> None:
-    assert program.run(lambda: program.signal(number)) == code
+    program.supervisor.while_it_runs = lambda: program.signal(number)
+    assert program.run(lambda: None) == code
     assert program.supervisor.asked
 
 
@@ -130,8 +132,9 @@ def test_a_second_signal_ends_the_process_whatever_its_threads_do(
     monkeypatch.setattr(running.os, "_exit", ended)
     monkeypatch.setattr(running.logging, "shutdown", lambda: None)
     program.supervisor.ask_to_close = ask_to_close
+    program.supervisor.while_it_runs = program.signal
     with pytest.raises(Ended, match="130"):
-        program.run(program.signal)
+        program.run(lambda: None)
 
 
 def test_run_outside_the_main_thread_says_what_to_use_instead(program: Program) -> None:
@@ -204,8 +207,13 @@ def test_an_unreachable_kafka_does_not_hold_up_an_interrupt(tmp_path: Any) -> No
     streams = Streams(
         counting(), application_id="app", bootstrap_servers="127.0.0.1:1", state_dir=str(tmp_path / "state")
     )
-    timer = threading.Timer(0.05, Program.signal)
-    began = time.monotonic()
-    timer.start()
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        while signal.getsignal(signal.SIGINT) is before:
+            time.sleep(running.LOOK_S / 100)
+        Program.signal()
+
+    threading.Thread(target=interrupt).start()
     assert streams.run() == 130
-    assert time.monotonic() - began < 2
+    assert "start" in {thread.name for thread in threading.enumerate()}, "the start was waited for"

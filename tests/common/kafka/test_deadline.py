@@ -31,10 +31,17 @@ def test_the_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
 
 
 def test_a_call_that_hangs_is_given_up_and_cleaned_up_once_it_returns() -> None:
-    go_on, cleaned = threading.Event(), threading.Event()
+    begun, go_on, cleaned = threading.Event(), threading.Event(), threading.Event()
     caller = Caller("calls", when_late=cleaned.set)
+
+    def hang() -> None:
+        begun.set()
+        go_on.wait()
+
+    caller.call(lambda: None, 10_000)  # its thread is there: the next call is begun in time
     with pytest.raises(LateError):
-        caller.call(go_on.wait, 20)
+        caller.call(hang, 500)
+    assert begun.is_set()
     assert caller.late
     assert not cleaned.is_set()
     go_on.set()

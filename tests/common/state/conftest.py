@@ -30,9 +30,22 @@ def disk_engines(request: pytest.FixtureRequest) -> Engines:
 
 
 @pytest.fixture
-def open_files() -> Callable[[], int]:
+def descriptors() -> Callable[[], int]:
     """Counts this process's file descriptors."""
     return lambda: sum(1 for _ in Path("/dev/fd").iterdir())
+
+
+@pytest.fixture
+def open_files(tmp_path: Path) -> Callable[[], int]:
+    """Counts the test's own files that this process has open: clients of tests before may still come and go."""
+
+    def own(descriptor: Path) -> bool:
+        try:
+            return descriptor.readlink().is_relative_to(tmp_path)
+        except OSError:  # closed meanwhile
+            return False
+
+    return lambda: sum(own(descriptor) for descriptor in Path("/dev/fd").iterdir())
 
 
 @pytest.fixture

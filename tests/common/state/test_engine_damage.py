@@ -124,11 +124,11 @@ def test_a_file_where_the_directory_belongs_is_a_clear_error(disk_engines: Engin
 
 
 def test_too_many_open_files_is_no_corruption(
-    disk_engines: Engines, tmp_path: Path, open_files: Callable[[], int]
+    disk_engines: Engines, tmp_path: Path, descriptors: Callable[[], int]
 ) -> None:
     path = written(disk_engines, tmp_path / "engine")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = open_files()
+    used = descriptors()
     seen = set()
     for spare in range(2, 14):
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, limits[1]))

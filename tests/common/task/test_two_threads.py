@@ -10,6 +10,7 @@ from milestones.common.task.metadata import OffsetMetadata
 
 IN = TopicPartition("in", 0)
 RECORDS = 3_000
+WAIT_S = 60
 
 
 def counting(context: Any, record: Any) -> None:
@@ -27,10 +28,13 @@ def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None
     h = kit.Harness(kit.processing(counting, [kit.store("first"), kit.store("second")])).start()
     h.feed(*(("k", "v", index) for index in range(RECORDS)))
     errors: list[BaseException] = []
+    committed = threading.Event()
 
     def process() -> None:
         try:
-            h.run(RECORDS)
+            h.run(RECORDS // 2)
+            assert committed.wait(WAIT_S)
+            h.run(RECORDS - RECORDS // 2)
         except BaseException as error:
             errors.append(error)
 
@@ -44,6 +48,7 @@ def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None
         offset = staged.offsets[IN]
         h.task.applied(staged, {"first": offset, "second": offset})
         commits += 1
+        committed.set()
         first, second = h.engine("first"), h.engine("second")
         assert int(first.get(b"n", 0)) == offset
         assert max(map(int, second.values()), default=0) == offset

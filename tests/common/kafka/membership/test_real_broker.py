@@ -342,6 +342,7 @@ def test_members_speak_sasl_over_tls(secure, mechanism):
         "sasl.password": "secret",
         "ssl.ca.location": str(ca_file),
     }
+    AdminClient(client).list_topics(timeout=30)  # asks until the credentials have come to the broker
     a = Owner(client, group, "a")
     wrong = Owner({**client, "sasl.password": "guess"}, group, "b")
     try:
