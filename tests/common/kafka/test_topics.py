@@ -113,12 +113,18 @@ def test_two_leaders_that_want_different_partition_counts_of_a_topic_do_not_both
         cluster.create([InternalTopic(name, 4, {})], -1)
 
 
+def first_bounds(cluster: Cluster, at: TopicPartition) -> object:
+    """What a new partition is said to hold, once it has a leader."""
+    return Patience(20_000, SystemClock()).retry(lambda: cluster.bounds([at], committed=True), is_passing)
+
+
 @pytest.mark.kafka
 def test_ends_that_are_not_known_are_left_out_and_the_others_told(kafka: str) -> None:
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
     assert cluster.create([InternalTopic(name, 1, {})], -1) == {name}
     assert cluster.create([InternalTopic(name, 1, {})], -1) == frozenset()
     here, nowhere = TopicPartition(name, 0), TopicPartition(named("nowhere"), 0)
+    first_bounds(cluster, here)
     assert cluster.known_ends([here, nowhere], timeout_ms=10_000) == {here: 0}
 
 
@@ -129,9 +135,7 @@ def test_the_end_of_a_partition_includes_control_records_and_open_transactions_u
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
     cluster.create([InternalTopic(name, 1, {})], -1)
     at = TopicPartition(name, 0)
-    # A new partition has no leader yet for a moment.
-    first = Patience(20_000, SystemClock()).retry(lambda: cluster.bounds([at], committed=True), is_passing)
-    assert first == {at: (0, 0)}
+    assert first_bounds(cluster, at) == {at: (0, 0)}
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
     producer.init_transactions(20)
     for finish in (producer.commit_transaction, producer.abort_transaction):
