@@ -24,13 +24,23 @@ def until(
     with `Not(...)`. `alive` raises when waiting makes no sense any more."""
     deadline = time.monotonic() + timeout_s
     while True:
+        dead = _caught(alive)  # before the look: what something did just before it died counts
         seen = condition()
         if seen and not isinstance(seen, Not):
             return
-        alive()
+        if dead is not None:
+            raise dead
         if time.monotonic() > deadline:
             raise DeadlineError(f"not within {timeout_s:.0f} s: {what}" + (f"; last seen: {seen}" if seen else ""))
         time.sleep(PAUSE_S)
+
+
+def _caught(alive: Callable[[], None]) -> AssertionError | None:
+    try:
+        alive()
+    except AssertionError as error:
+        return error
+    return None
 
 
 class Not(str):
