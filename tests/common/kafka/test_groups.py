@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
 from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
@@ -26,11 +27,11 @@ from kio.static.primitive import i32Timedelta
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.groups import GroupReader, committed_offsets
-from milestones.common.kafka.topics import Cluster, InternalTopic
+from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing import StepClock
-from tests.topics import commit
+from tests.topics import commit, made
 
 IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("in", 2)
 NONE, ZERO = ErrorCode.none, i32Timedelta.parse(timedelta())
@@ -148,7 +149,7 @@ def test_a_broker_that_has_just_begun_tells_that_nothing_is_committed(tmp_path: 
 @pytest.mark.kafka
 def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
-    cluster.create([InternalTopic("offsets-of-another", 2, {})], 1)
+    made(AdminClient({"bootstrap.servers": kafka}), NewTopic("offsets-of-another", 2))
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "another"})
     commit(consumer, [Position("offsets-of-another", 1, 5, "a note")])
     consumer.close()

@@ -212,7 +212,7 @@ def test_a_task_that_fails_is_tried_again_and_ends_its_thread_when_it_has_failed
     app.poison = False
     app.until(lambda: app.counts == {"k0": 3, "k1": 2})
     assert streams.close()
-    streams = app.start(task_timeout_ms=1_000)
+    streams = app.start(task_timeout_ms=3_000)
     app.poison = True
     app.send(0, "poison")
     app.until(lambda: streams.state is StreamsState.ERROR)
