@@ -7,6 +7,7 @@ run or a result is wrong, 2 on wrong options.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import rich_click as click
 from rich.console import Console
 
-from benchmarks import assignor
+from benchmarks import assignor, stores
 from benchmarks.blocking.work import Blocking
 from benchmarks.cluster import JVM_OPTIONS, running
 from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, peers, stages
@@ -172,6 +173,21 @@ for _work in WORKS:
 def assignor_() -> None:
     """What a rebalance of 500 tasks on 50 members costs the leader. Needs no broker."""
     _out().print(assignor.table(assignor.timings(_progress)))
+
+
+@cli.command("stores")
+@click.option("--engines", "names", default=",".join(stores.NAMES), show_default=True, callback=_words)
+@click.option("--rows", default=250_000, show_default=True, type=click.IntRange(min=stores.MIN_ROWS))
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=1, show_default=True)
+@click.option("--json", "json_file", type=_NEW_FILE, help="Write all rounds here.")
+def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path | None) -> None:
+    """What a read of a store costs on each engine. Needs no broker."""
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
+        found = stores.measure(names, Path(directory), rows, rounds, seed, _progress)
+    _out().print(stores.table(f"stores: {rows:,} rows, medians of {rounds}", found))
+    if json_file is not None:
+        json_file.write_text(json.dumps({"rows": rows, "seed": seed, "us_per_row": found}, indent=2) + "\n")
 
 
 @cli.command("spark")

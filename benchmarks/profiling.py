@@ -35,7 +35,7 @@ PARTS: Sequence[tuple[str, str, str, str]] = (
     ("dispatch", r"kafka/consumers\.py|baseline/inputs\.py|task/buffers\.py", "", ""),
     ("user code", r"benchmarks/.*/app\.py", "", ""),
     ("store get", r"state/stores\.py", "get|get_raw|_read|_decoded|decode_row|decode", ""),
-    ("store get", r"state/(layers|rocks.*)\.py", "get|remember|_forget_oldest", ""),
+    ("store get", r"state/(layers|read_cache|rocks.*)\.py", "get|find|keep|forget", ""),
     ("store put", r"state/stores\.py", "", ""),
     ("store put", r"state/layers\.py", "put", ""),
     ("store put", r"state/changelog\.py", "log", ""),

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -37,6 +37,41 @@ class SystemClock:
 
     def sleep_ms(self, ms: int) -> None:
         time.sleep(ms / 1000)
+
+
+JUMP_MS = 1_000
+"""A wall clock that gains so much on the monotonic one between two looks has jumped. Less may be its being adjusted."""
+
+
+class _Seen(NamedTuple):
+    monotonic_ms: int
+    wall_ms: int
+    still_ms: int
+
+
+class Standstill:
+    """For how long the machine has stood still, as far as its clocks tell.
+
+    A monotonic clock doesn't count the time for which a machine is suspended, nor, under most hypervisors, that for
+    which it is paused; others count it. The wall clock is put forward when the machine goes on, by the machine itself
+    or by its time service: what it gains at once counts. A wall clock that is put forward by a person counts, too: who
+    asks then is more careful than it need be, once. One that is put back changes nothing.
+
+    *Concurrency*: any thread may ask; the state is one immutable value, swapped whole. Two that look at the same time
+    find the same jump, which counts once.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen = _Seen(clock.monotonic_ms(), clock.wall_ms(), 0)
+
+    def ms(self) -> int:
+        """Milliseconds since this was made; never goes back."""
+        seen, now_ms, wall_ms = self._seen, self._clock.monotonic_ms(), self._clock.wall_ms()
+        gained_ms = (wall_ms - seen.wall_ms) - (now_ms - seen.monotonic_ms)
+        still_ms = seen.still_ms + (gained_ms if gained_ms >= JUMP_MS else 0)
+        self._seen = _Seen(now_ms, wall_ms, still_ms)
+        return still_ms
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ table below. Errors that only steer the runtime (`TaskMigratedError`, `TaskCorru
 | exit code | meaning |
 |---|---|
 | 0 | ok |
-| 1 | failed |
+| 1 | failed; or closed by `close_timeout_ms`, with threads that hadn't come back |
 | 2 | bad config or topology |
 | 3 | Kafka unreachable |
 | 4 | state unusable |
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.secrets import shown, without_credentials
 
 
 class MilestonesError(Exception):
@@ -28,13 +29,13 @@ class MilestonesError(Exception):
 
 
 class ConfigError(MilestonesError):
-    """A config value that can't be used: names the key, the value, the reason."""
+    """A config value that can't be used: names the key, the value, the reason; secrets are hidden in all of them."""
 
     exit_code = 2
 
     def __init__(self, key: str, value: object, reason: str) -> None:
-        super().__init__(f"config {key}={value!r}: {reason}")
-        self.key, self.value, self.reason = key, value, reason
+        self.key, self.value, self.reason = key, shown(key, value), without_credentials(reason)
+        super().__init__(without_credentials(f"config {key}={self.value!r}: {reason}"))
 
 
 class TopologyError(MilestonesError):
@@ -109,6 +110,12 @@ class MembershipError(MilestonesError):
     """The group refused this member for good: protocol, authorisation, or a duplicate static id."""
 
 
+class SecurityError(MembershipError):
+    """Kafka refused the login, or TLS with it isn't possible: `security_protocol`, or a `sasl_` or `ssl_` setting."""
+
+    exit_code = 2
+
+
 class TransactionalIdError(MilestonesError):
     """A transactional id that can't be used: another process uses it too, or the user may not."""
 
@@ -117,6 +124,10 @@ class TransactionalIdError(MilestonesError):
 
 class ApplicationShutdownError(MilestonesError):
     """Some instance asked the whole application to shut down (KIP-671); the message says which, and why."""
+
+
+class CloseTimeoutError(MilestonesError):
+    """A client that closes, or its process, waits no longer: threads hang in user code or in calls to Kafka."""
 
 
 class OwnershipError(MilestonesError):

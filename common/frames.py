@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import sysconfig
+from pathlib import Path
 from types import FrameType
+
+_OWN = str(Path(__file__).parents[1] / "_")[:-1]
+_PYTHON = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen "})
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 def frames() -> dict[int, FrameType]:
@@ -21,3 +27,33 @@ def frames() -> dict[int, FrameType]:
     finally:
         if collects:
             gc.enable()
+
+
+def in_user_code(frame: FrameType | None) -> FrameType | None:
+    """The function of the user that the frame's thread is in: the one that was called by this package, at the line it
+    has come to; None when the thread is in no such function."""
+    found: FrameType | None = None
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(_OWN):
+            if found is not None:
+                break
+        elif not path.startswith(_PYTHON) or any(folder in path for folder in _INSTALLED):
+            found = frame
+        frame = frame.f_back
+    return found
+
+
+def place(ident: int) -> str:
+    """Where the thread is: the user's function, and the innermost one where that is another."""
+    innermost = frames().get(ident)
+    if innermost is None:
+        return "no Python code"
+    user = in_user_code(innermost)
+    if user is None or user is innermost:
+        return _said(innermost)
+    return f"{_said(user)} (now in {_said(innermost)})"
+
+
+def _said(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name}, {frame.f_code.co_filename}:{frame.f_lineno}"

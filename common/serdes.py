@@ -19,6 +19,7 @@ from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar
 import orjson
 
 from milestones.common.errors import SerializationError
+from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 
 __all__ = [
     "BYTES",
@@ -62,6 +63,8 @@ class Serde(Generic[T]):
         for role, function in (("serialize", serialize), ("deserialize", deserialize)):
             if not callable(function):
                 raise TypeError(f"a Serde's {role} must be a function of one argument, not {function!r}")
+            if is_coroutine_function(function):
+                raise TypeError(f"the Serde's {role} {function!r} {AWAITED_BY_NOBODY}")
         self._serialize, self._deserialize = serialize, deserialize
         self.name = name or getattr(serialize, "__qualname__", type(serialize).__qualname__)
         self.immutable, self.fixed_size = immutable, fixed_size

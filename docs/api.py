@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
-from milestones.common import serdes, testing, topology
+import milestones.testing
+from milestones import streams, supervision
+from milestones.common import clock, records, serdes, testing, topology
 from milestones.common.records import Output
+from milestones.common.state import spec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
-from milestones.common.topology import timestamps
+from milestones.common.testing import driver
+from milestones.common.topology import nodes, program, split, timestamps
 from milestones.common.topology.materialized import StoreOptions
 from milestones.common.topology.nodes import SinkRecord
 from milestones.common.topology.program import Cancellable
@@ -80,6 +85,33 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
     "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic],
 }
 
+TYPES: Mapping[str, tuple[Any, str]] = {
+    "Chain": (split.Chain, "what to do with a branch at once; what it returns takes the branch's place in the result."),
+    "Clock": (clock.Clock, "two clocks, for tests: `milestones.testing.StepClock` is moved by hand."),
+    "HasTopology": (driver.HasTopology, "an object with the attributes `topology` and `config`, such as a `Streams`."),
+    "Headers": (records.Headers, "in the order of the record; names may repeat."),
+    "OffsetReset": (nodes.OffsetReset, "where to begin without a committed offset."),
+    "Partitioner": (
+        nodes.Partitioner,
+        (
+            "topic, key, value and number of partitions give the partition. None: the default partitioner; several: "
+            "the record goes to each; an empty collection: it is dropped (KIP-837)."
+        ),
+    ),
+    "PunctuationType": (program.PunctuationType, "which time a punctuation follows."),
+    "StateListener": (streams.StateListener, "is called with the new state and the old one."),
+    "Status": (supervision.Status, "an instance at a glance; lags are records not yet processed."),
+    "StoreKind": (spec.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
+    "TimestampExtractor": (
+        timestamps.TimestampExtractor,
+        "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
+    ),
+    "TopicExtractor": (nodes.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "TopologyDescription": (None, "`str()` is Kafka Streams' text, `mermaid()` a chart."),
+    "UncaughtHandler": (streams.UncaughtHandler, "is called with the error, and says what follows."),
+}
+"""Types in signatures that have no section of their own: what they are, what they are for."""
+
 GIVEN = {
     m.KStream, m.KTable, topology.KGroupedStream, topology.KGroupedTable, topology.BranchedKStream, m.Processor,
     m.FixedKeyProcessor, m.ProcessorContext, topology.FixedKeyProcessorContext, Cancellable, KeyValueStore,
@@ -89,8 +121,8 @@ GIVEN = {
 
 OF_THE_RUNTIME: Mapping[type, set[str]] = {
     m.StreamsConfig: {
-        "admin_settings", "consumer_settings", "member_settings", "passed", "producer_settings",
-        "restore_consumer_settings", "security_settings", "topic_settings",
+        "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
+        "producer_settings", "restore_consumer_settings", "security_settings", "topic_settings", "with_options",
     },
     m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
     KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
@@ -118,7 +150,19 @@ def markdown() -> str:
             lines += ["", f"### {entry.__name__}", "", *_entry(entry)]
         if title == "Serdes":
             lines += ["", "### Built-in serdes", "", *_built_in_serdes()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "## Types in signatures", "", *_types()]) + "\n"
+
+
+_MODULES = re.compile(r"\b(?:typing|collections\.abc|milestones(?:\.\w+)*)\.|ForwardRef\('([^']+)'\)")
+
+
+def _types() -> Iterator[str]:
+    for name, (of, meaning) in TYPES.items():
+        fields = getattr(of, "__dataclass_fields__", {})
+        written = ", ".join(f"{field}: {about.type}" for field, about in fields.items())
+        if not isinstance(of, type):
+            written = "" if of is None else _MODULES.sub(r"\1", repr(of))
+        yield f"- `{name}`" + (f": `{written}`" if written else "") + f": {meaning}"
 
 
 def _introduction() -> Iterator[str]:
@@ -135,7 +179,7 @@ def _introduction() -> Iterator[str]:
 
 def _module(entry: Any) -> str:
     """The shortest module that exports it."""
-    for module in (m, serdes, testing, topology):
+    for module in (m, serdes, m.testing, topology):
         if entry.__name__ in module.__all__:
             return module.__name__
     return str(entry.__module__)

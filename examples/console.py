@@ -81,7 +81,7 @@ def main() -> None:
     outputs = {topic: kind for topic, _, kind in (output.partition(":") for output in arguments.outputs)}
     create(arguments.bootstrap_servers, [arguments.input, *outputs])
     results = Results(arguments.bootstrap_servers, outputs)
-    producer = Producer({"bootstrap.servers": arguments.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": arguments.bootstrap_servers, "partitioner": "murmur2_random"})
     for line in map(str.strip, sys.stdin):
         key, colon, value = line.partition(":") if arguments.keyed else ("", "", line)
         producer.produce(arguments.input, value if colon else line, key if colon else None)

@@ -48,7 +48,6 @@ SETTINGS: dict[str, Any] = {
 streams = Streams(
     builder,
     application_id="orders",
-    bootstrap_servers="localhost:9092",
     processing_guarantee="exactly_once_v2",
     **SETTINGS,
 )

@@ -68,7 +68,6 @@ payments.process_values(InEuros).to("in-euros", value=serdes.STRING)
 streams = Streams(
     builder,
     application_id="exchange-rates",
-    bootstrap_servers="localhost:9092",
     processing_guarantee="exactly_once_v2",
     milestones="m2",
     num_processing_threads=8,

@@ -47,7 +47,6 @@ topology = (
 streams = Streams(
     topology,
     application_id="silent-devices",
-    bootstrap_servers="localhost:9092",
     processing_guarantee="exactly_once_v2",
 )
 

@@ -3,6 +3,8 @@
 milestones broker --port 9092                       # a Kafka to try it on, in a terminal of its own
 python examples/console.py lines word-counts:long   # type lines, see counts, in another one
 python examples/word_count.py                       # in a third one
+
+Kafka is at localhost:9092, the default; MILESTONES_BOOTSTRAP_SERVERS=kafka:9092 says it is elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ builder = StreamsBuilder()
 streams = Streams(
     builder,
     application_id="words",
-    bootstrap_servers="localhost:9092",
     processing_guarantee="exactly_once_v2",
 )
 

@@ -27,6 +27,8 @@ class Application:
 
     id: str
     subtopologies: tuple[SubTopology, ...]
+    dead_letters: str | None = None
+    """The topic of records that a handler skips."""
 
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
@@ -36,7 +38,7 @@ class Application:
             default_key_serde=config.default_key_serde,
             default_value_serde=config.default_value_serde,
         )
-        return cls(config.application_id, subtopologies)
+        return cls(config.application_id, subtopologies, config.errors_dead_letter_queue_topic_name)
 
     @cached_property
     def source_topics(self) -> tuple[str, ...]:
@@ -113,13 +115,22 @@ class Application:
 
     def missing_topics(self, existing: Collection[str]) -> str | None:
         """Which of the topics that somebody else has to make aren't there, for a user; None when all are."""
-        expected = {"source": self.external_topics(()), "output": self.output_topics}
+        dead_letters = frozenset() if self.dead_letters is None else frozenset({self.dead_letters})
+        expected = {
+            "source": self.external_topics(()), "output": self.output_topics, "dead letter": dead_letters,
+        }  # fmt: skip
         missing = [
             f"{kind} topics don't exist: {', '.join(sorted(topics - set(existing)))}"
             for kind, topics in expected.items()
             if topics - set(existing)
         ]
         return f"{'; '.join(missing)}; create them, then start again" if missing else None
+
+    @cached_property
+    def named_topics(self) -> frozenset[str]:
+        """All topics that the application doesn't make itself, by name."""
+        dead_letters = () if self.dead_letters is None else (self.dead_letters,)
+        return self.output_topics.union(self.external_topics(()), dead_letters)
 
     def external_topics(self, existing: Collection[str]) -> set[str]:
         """Source topics that somebody else writes: named ones, and those of `existing` that a pattern matches."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from milestones.common.kafka.patience import Patience
 from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
 from milestones.listeners import Listeners
 from milestones.live import Live
 from milestones.snapshots import NoSnapshots, SnapshotSource
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ThreadContext:
     """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `patience`: how long
-    it waits for what it must have from Kafka; a request to stop shortens it."""
+    it waits for what it must have from Kafka; a request to stop shortens it. The caches' bounds are the instance's."""
 
     name: str
     index: int
@@ -49,6 +51,8 @@ class ThreadContext:
     live: Live = field(default_factory=Live)
     listeners: Listeners = field(default_factory=Listeners)
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
+    record_caches: RecordCaches = field(default_factory=RecordCaches)
+    read_caches: ReadCaches = field(default_factory=ReadCaches)
     patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from milestones.common.config import StreamsConfig
+from milestones.common.config import KEYS, StreamsConfig
 from milestones.common.errors import ConfigError
 
 
@@ -157,6 +157,23 @@ def runnable() -> tuple[str, ...]:
     """What this version can run, the newest last: the names of all legal sets of flags that are built."""
     built = {stage.flag for stage in STAGES if stage.built}
     return tuple(stage_name(flags) for flags in legal_sets() if flags <= built)
+
+
+def without_effect(config: StreamsConfig) -> list[str]:
+    """What is given in `config` and does nothing, each with the reason: values of a file or the environment that the
+    code overrides, settings of a stage that isn't the application's."""
+    flags = parse_milestones(config.milestones)
+    unused = [
+        f"{key} has no effect at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} ({about.stage})"
+        for key, about in KEYS.items()
+        if config.origin(key) != "default" and _BY_NAME[about.stage].flag not in {None, *flags}
+    ]
+    overridden = [
+        f"{key} from {origin} isn't used, the code says otherwise: leave it out of the code, or give it as an option "
+        "of `milestones run`"
+        for key, origin in config.overridden().items()
+    ]
+    return overridden + unused
 
 
 def flags_of(config: StreamsConfig) -> frozenset[str]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from milestones.common.config import thread_name
+from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError
+from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
@@ -23,6 +25,8 @@ from milestones.common.state.cleaner import Cleaner
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.rocks import RocksSettings
 from milestones.context import Exceptions, ThreadContext, ThreadEvent
 from milestones.snapshots import snapshot_source
@@ -56,16 +60,31 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
+        self._record_caches = RecordCaches(config.statestore_cache_max_bytes)
+        self._read_caches = ReadCaches(config.statestore_read_cache_max_bytes)
         self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
+        self.sources: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
         """See that the client library is one we know, that Kafka is there with the topology's source and output
-        topics, and that no transaction of an obsolete id is open."""
+        topics, that it takes every client's login, and that no transaction of an obsolete id is open. `sources` are the
+        source topics then."""
         verify_group_metadata_format()
-        cluster = Cluster(self._config.admin_settings(f"{self.client_id}-start"))
-        missing = self._application.missing_topics(cluster.partition_counts())
+        settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
+        cluster = Cluster(settings, login=Login(settings))
+        existing = cluster.partition_counts(None if application.source_patterns else application.named_topics)
+        log_in(
+            settings,
+            self._config.consumer_settings(self.client_id),
+            self._config.restore_consumer_settings(self.client_id),
+            self._config.producer_settings(self.client_id),
+        )
+        missing = application.missing_topics(existing)
         if missing is not None:
             raise SourceTopicError(missing)
+        self.sources = frozenset(application.external_topics(existing))
+        if (warning := unused_dead_letters(self._config)) is not None:
+            log.warning(warning)
         if self._config.exactly_once:
             self._retire_transactional_ids()
         self._snapshots.start()
@@ -124,6 +143,8 @@ class Instance:
             live=live,
             listeners=listeners,
             snapshots=self._snapshots,
+            record_caches=self._record_caches,
+            read_caches=self._read_caches,
         )
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""What a user may change while an instance runs: how many threads it has, and which sub-topologies are paused.
+"""What changes while an instance runs: how many threads it has and which sub-topologies are paused, by a user; which
+topics its sources have, by those who make topics.
 
 *Guarantees*: no two living threads have one number; a new one gets the lowest that is free, as in Kafka Streams, and
 with it the transactional id and the static id of a thread that is gone.
@@ -16,10 +17,10 @@ from milestones.common.errors import MilestonesError
 
 
 class Live:
-    """Numbers of threads, and what is paused.
+    """Numbers of threads, what is paused, the topics that sources have, as far as they are known.
 
-    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused` and
-    `threads` are immutable values, swapped whole: anyone reads them at any time.
+    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`
+    and `sources` are immutable values, swapped whole: anyone reads them at any time; the supervisor sets `sources`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -28,6 +29,7 @@ class Live:
         self._leaving = set[int]()
         self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
+        self.sources: frozenset[str] = frozenset()
         self.threads = threads
         """Threads that share what the instance has (memory), those that leave not counted."""
 
@@ -82,6 +84,11 @@ class Live:
         """The stream thread whose user code the calling thread runs; None if it isn't that of any."""
         with self._lock:
             return self._helpers.get(threading.get_ident())
+
+    def helpers(self, number: int) -> frozenset[int]:
+        """The idents of the threads that run user code of the stream thread `number`."""
+        with self._lock:
+            return frozenset(ident for ident, helped in self._helpers.items() if helped == number)
 
     def pause(self, subtopologies: Iterable[int]) -> None:
         with self._lock:

@@ -231,6 +231,10 @@ class Processing(Protocol):
         """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
         ...
 
+    def hold(self, held: bool) -> None:
+        """While this holds nothing is processed, nor punctuated: what it made couldn't be sent, or committed."""
+        ...
+
     def run_once(self, now_ms: int) -> bool:
         """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
         ...
@@ -279,16 +283,28 @@ class OutputCollection(Protocol):
         """By task, how many outputs were refused that it goes on without."""
         ...
 
-    def collect(self, tasks: Iterable[Task]) -> bool:
-        """Send what the tasks have finished; True when there was anything."""
+    @property
+    def held(self) -> bool:
+        """Whether outputs wait for room in the client, so that no others should be made."""
         ...
 
-    def send(self, task: Task, staged: Staged) -> None:
-        """Send what a frozen boundary still has."""
+    def collect(self, tasks: Iterable[Task]) -> bool:
+        """Send what the tasks have finished, and there is room for; True when there was anything.
+        `TimeoutExceededError` when there has been none for `task_timeout_ms`."""
+        ...
+
+    def send(self, staged: Mapping[Task, Staged], within_ms: int) -> bool:
+        """Send what frozen boundaries still have. False when there was no room for any within `within_ms`: what is left
+        is its task's again."""
         ...
 
     def flush(self) -> None:
-        """Wait until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail."""
+        """Wait until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail; without a
+        transaction `CommitRetriableError` when it takes too long."""
+        ...
+
+    def let_go(self, tasks: Collection[TaskId]) -> None:
+        """Forget all tasks but these."""
         ...
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:

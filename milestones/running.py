@@ -1,19 +1,23 @@
 """Running a client as a process does: until a signal or an error, with logs and an exit code.
 
 *Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, a start in progress included; the second one ends the
-process within half a second, whatever its threads do; signal handlers are put back.
+process within half a second, whatever its threads do; the same one within half a second of the first is none; signal
+handlers are put back.
 *Assumes*: called in the process's main thread, the only one that Python gives signals to.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import MilestonesError
@@ -26,6 +30,9 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 LOOK_S = 0.2
+SAME_S = 0.5
+"""A signal that comes again so soon is the same one: a program that ends others may send it to the process, and to its
+group."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
@@ -52,7 +59,8 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
                 return INTERRUPTED if signal.SIGINT in received else 0
             _until_stopped(supervisor, received, leave_group)
     if supervisor.error is not None:
-        log.error("%s", supervisor.error)
+        if not supervisor.told:
+            log.error("%s", supervisor.error)
         return supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
     return INTERRUPTED if signal.SIGINT in received else 0
 
@@ -67,8 +75,16 @@ def log_to_stderr() -> None:
 def signals() -> Iterator[list[int]]:
     """The signals that came, in order; as long as this lasts they do nothing else."""
     received: list[int] = []
+    last_s: dict[int, float] = {}
+
+    def note(number: int, _: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if now_s - last_s.get(number, -math.inf) >= SAME_S:
+            last_s[number] = now_s
+            received.append(number)
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, lambda got, _: received.append(got)) for number in numbers}
+    previous = {number: signal.signal(number, note) for number in numbers}
     try:
         yield received
     finally:

@@ -171,7 +171,7 @@ class SnapshotFetcher(threading.Thread):
         """None when nobody wants it any more, too."""
         try:
             self._progress(request)
-            manifest = self._repository.newest(changelog)
+            manifest = self._repository.newest(changelog, store)
             if manifest is None:
                 return None
             why = manifest.unfit(kind, self._clock.wall_ms())

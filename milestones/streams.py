@@ -7,6 +7,7 @@ store or lock of this object is left; a listener or handler that raises is logge
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
 from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.topology import Topology
 from milestones.context import Exceptions
-from milestones.flags import parse_milestones
+from milestones.flags import parse_milestones, without_effect
 from milestones.listeners import StandbyUpdateListener, StateRestoreListener
 from milestones.states import StreamsState
 from milestones.supervisor import Supervisor
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.supervision import Status
 
+log = logging.getLogger(__name__)
+
 StateListener = Callable[[StreamsState, StreamsState], None]
 UncaughtHandler = Callable[[BaseException], Exceptions]
 
 
-class Streams:
+class Streams(Explained):
     """An instance of a stream application.
 
     `topology`: a `Topology` or a `StreamsBuilder`. Settings come from `config`, or from keywords, the environment and
@@ -54,9 +58,20 @@ class Streams:
         self.topology = built
         flags = parse_milestones(self.config.milestones)
         self._application = Application.of(built, self.config)
+        self._clock = clock
         self._supervisor = Supervisor(
             self.config, flags, self._application, wiring.parts(flags), clock or SystemClock()
         )
+
+    def with_config(self, config: StreamsConfig) -> Streams:
+        """This application with other settings; with its listeners and its handler, and what is paused. Only before
+        `start`."""
+        self._before_start("other settings")
+        other, own = type(self)(self.topology, config, clock=self._clock), self._supervisor
+        there = other._supervisor
+        there.listener, there.handler, there.listeners = own.listener, own.handler, own.listeners
+        there.live.pause(own.live.paused)
+        return other
 
     @property
     def state(self) -> StreamsState:
@@ -93,20 +108,23 @@ class Streams:
         """Start the threads and return. `StateError`, `KafkaUnreachableError`, `SourceTopicError` show at once what
         can be seen at once."""
         self._before_start("start() can be called once; a start")
+        for reason in without_effect(self.config):
+            log.warning("config: %s", reason)
         self._supervisor.begin()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the client has stopped, whoever stopped it; False when time is up before."""
+        """Wait until the client has stopped, whoever stopped it; False when time is up before. It counts as stopped,
+        with an `error`, when threads don't come back within `close_timeout_ms` of its end."""
         return self._supervisor.wait(timeout_s)
 
     def close(self, timeout_s: float = 60.0, *, leave_group: bool | None = None) -> bool:
-        """Commit, close, leave the group; True when all is closed within the time.
+        """Commit, close, leave the group; True when all is closed within the time, and within `close_timeout_ms`.
 
         `leave_group` None: a static member stays in the group (it is expected back within `session_timeout_ms`), any
         other leaves. Called from a callback of this client it only starts the shutdown, and returns False.
         """
         self._supervisor.ask_to_close(self._leaves(leave_group))
-        return not self._supervisor.is_inside() and self.wait(timeout_s)
+        return not self._supervisor.is_inside() and self.wait(timeout_s) and not self._supervisor.hanging
 
     def _leaves(self, leave_group: bool | None) -> bool:
         return self.config.group_instance_id is None if leave_group is None else leave_group
@@ -165,7 +183,7 @@ class Streams:
 
     @property
     def error(self) -> BaseException | None:
-        """Why the client is in state ERROR, or why `run` couldn't start it."""
+        """Why the client is in state ERROR, or couldn't be closed in time, or why `run` couldn't start it."""
         return self._supervisor.error
 
     def run(self) -> int:

@@ -7,18 +7,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
-from milestones.common.frames import frames
+from milestones.common.errors import CloseTimeoutError
+from milestones.common.frames import frames, in_user_code, place
 from milestones.common.records import TaskId, TopicPartition
 from milestones.context import ThreadEvent
 from milestones.housekeeper import NewSources
 from milestones.states import StreamsState, ThreadState
 
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.live import Live
+
 log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often a thread that waits for the end of a client looks whether its state listener comes back."""
 
 SAY_S = 5
 """Seconds between two words about a thread that is awaited."""
@@ -90,18 +100,67 @@ def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
     return None
 
 
-def join(thread: threading.Thread) -> None:
-    """Wait until the thread has ended; every few seconds say that it is awaited, and where it is."""
-    waited_s = 0
+class Closing:
+    """How long the end of a client may take. `hanging`: the threads that weren't back in time, with their places."""
+
+    def __init__(self, clock: Clock, timeout_ms: int, live: Live) -> None:
+        self._clock, self._live = clock, live
+        self._timeout_ms, self._end_ms = timeout_ms, clock.monotonic_ms() + timeout_ms
+        self.hanging: dict[str, str] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up."""
+        return self._clock.monotonic_ms() >= self._end_ms
+
+    def join(self, thread: threading.Thread) -> bool:
+        """Wait until the thread has ended; False when time is up before."""
+        helpers = partial(self._live.helpers, thread_number(thread.name))
+        if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
+            self.hangs(thread, helpers())
+        return thread.name not in self.hanging
+
+    def hangs(self, thread: threading.Thread, helpers: Iterable[int] = ()) -> None:
+        """Note where the thread is."""
+        self.hanging[thread.name] = whereabouts(thread, helpers)
+
+    def error(self) -> CloseTimeoutError:
+        """What is said of those that hang."""
+        places = "; ".join(f"{name} is in {place}" for name, place in self.hanging.items())
+        return CloseTimeoutError(
+            f"not closed within close_timeout_ms ({self._timeout_ms}): {places}. What they didn't commit is processed "
+            "again after the next start; let the function return sooner, or raise close_timeout_ms"
+        )
+
+
+def thread_number(name: str) -> int:
+    """That of a stream thread, from 1; 0 for others."""
+    number = name.rpartition("-StreamThread-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def join(
+    thread: threading.Thread,
+    helpers: Callable[[], Collection[int]] = frozenset,
+    left_s: Callable[[], float] = lambda: math.inf,
+) -> bool:
+    """Wait until the thread has ended, False when no time is left; every few seconds say that it is awaited, and where
+    it is. `helpers`: the idents of threads that call the user's functions for it."""
+    waited_s = 0.0
     while True:
-        thread.join(SAY_S)
+        step_s = max(0.0, min(SAY_S, left_s()))
+        thread.join(step_s)
         if not thread.is_alive():
-            return
-        waited_s += SAY_S
-        log.warning("waiting for %s to end, for %d s now; it is in %s", thread.name, waited_s, _place(thread))
+            return True
+        if left_s() <= 0:
+            return False
+        waited_s += step_s
+        where = whereabouts(thread, helpers())
+        log.warning("waiting for %s to end, for %.0f s now; it is in %s", thread.name, waited_s, where)
 
 
-def _place(thread: threading.Thread) -> str:
-    frame = frames().get(thread.ident or 0)
-    calls = traceback.extract_stack(frame)[-1:] if frame is not None else []
-    return "".join(f"{call.name}, {call.filename}:{call.lineno}" for call in calls) or "no Python code"
+def whereabouts(thread: threading.Thread, helpers: Iterable[int]) -> str:
+    """Where the thread is; if it, or others for it, are in functions of the user, where those are."""
+    known, own = frames(), thread.ident or 0
+    busy = [ident for ident in (*helpers, own) if in_user_code(known.get(ident)) is not None]
+    return ", and ".join(place(ident) for ident in busy or [own])

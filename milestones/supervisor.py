@@ -8,10 +8,11 @@ threads' states by one function; every thread that was started is joined.
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,18 @@ from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics, MetricsEndpoint
 from milestones.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
 from milestones.flags import stage_name
+from milestones.health import ClientHealth
 from milestones.housekeeper import Housekeeper, NewSources
 from milestones.instance import Instance
 from milestones.listeners import Listeners
 from milestones.live import Live
 from milestones.states import ALIVE_THREADS, StreamsState, ThreadState, moved
 from milestones.supervision import (
+    LOOK_S,
     AddThread,
     ClientFailed,
     Close,
+    Closing,
     Ending,
     Event,
     RemoveThread,
@@ -38,6 +42,7 @@ from milestones.supervision import (
     ThreadGone,
     client_state,
     join,
+    thread_number,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
 @dataclass
 class _Member:
     """One stream thread as the supervisor knows it."""
@@ -56,6 +62,12 @@ class _Member:
     state: ThreadState = ThreadState.CREATED
     report: ThreadReport | None = None
     removal: RemoveThread | None = None
+
+    def over(self) -> None:
+        """The thread has ended, and nothing it tells is taken any more: it has no tasks, only what it processed."""
+        self.state = ThreadState.DEAD
+        if self.report is not None:
+            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={})
 
 
 class Supervisor:
@@ -76,6 +88,7 @@ class Supervisor:
         self.metrics = Metrics(
             clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms
         )
+        self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
         self._client: ClientMetrics | None = None
         self._threads_failed = 0
@@ -84,6 +97,8 @@ class Supervisor:
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
         self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
         self._stopped = threading.Event()
+        self.hanging = self.told = False
+        self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
         self.live = Live(config.num_stream_threads)
         self.listeners = Listeners()
@@ -99,10 +114,14 @@ class Supervisor:
         instance = Instance(self._config, self._application, self.stage, self._clock)
         try:
             instance.prepare()
+            self.live.sources = instance.sources
             self._client_id = instance.client_id
             self._client = self._client_metrics(instance.client_id)
             if self._config.metrics_port is not None:
-                self.endpoint = MetricsEndpoint(self.metrics, self._config.metrics_host, self._config.metrics_port)
+                health = ClientHealth(self, self.metrics, self._config, self._clock)
+                self.endpoint = MetricsEndpoint(
+                    self.metrics, self._config.metrics_host, self._config.metrics_port, health
+                )
                 log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
         except BaseException:
             instance.close()
@@ -110,7 +129,7 @@ class Supervisor:
         housekeeper = Housekeeper(
             f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
-            lambda: self.state is StreamsState.RUNNING,
+            lambda: self.state is StreamsState.RUNNING, instance.sources,
         )  # fmt: skip
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
@@ -140,6 +159,7 @@ class Supervisor:
 
     def ask_to_close(self, leave_group: bool) -> None:
         if self.state is not StreamsState.CREATED:
+            self._begin_closing()
             self._tell(Close(leave_group))
             return
         self._move(StreamsState.PENDING_SHUTDOWN)
@@ -147,10 +167,15 @@ class Supervisor:
         self._stopped.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything has ended, the supervisor's own thread too; False when time is up before."""
-        if not self._stopped.wait(timeout_s):
-            return False
-        if self._thread is not None and self._thread is not threading.current_thread():
+        """Wait until everything has ended, the supervisor's own thread too, unless threads hang; False when time is up
+        before."""
+        left_s = math.inf if timeout_s is None else timeout_s
+        while not self._stopped.wait(min(left_s, LOOK_S)):
+            left_s -= LOOK_S
+            self._look_at_listener()
+            if left_s <= 0 and not self._stopped.is_set():
+                return False
+        if not self.hanging and self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         return True
 
@@ -221,11 +246,12 @@ class Supervisor:
             ending = self._supervise(lambda index: self._add_thread(instance, housekeeper, index))
         except Exception as error:
             log.exception("the supervisor failed; the client shuts down")
+            self.told = True
             ending = self._failed(error)
         self._end(ending, instance, housekeeper)
 
     def _supervise(self, add: Callable[[int], None]) -> Ending:
-        for index in self.live.numbers():
+        for index in range(1, self._config.num_stream_threads + 1):  # what was changed since waits in the mailbox
             add(index)
         while True:
             event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
@@ -258,6 +284,7 @@ class Supervisor:
             case ThreadGone(name):
                 self._gone(name)
             case NewSources(topics):
+                self.live.sources |= topics
                 alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
                 for thread in alive[:1]:
                     thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
@@ -267,6 +294,7 @@ class Supervisor:
         """One that is being removed has no successor."""
         self._threads_failed += 1
         if failed.decision is not Exceptions.REPLACE_THREAD:
+            self.told = True
             return self._failed(failed.error)
         if self._members[failed.thread].removal is None:
             self._replace(failed.thread, add)
@@ -324,7 +352,7 @@ class Supervisor:
     def _replace(self, name: str, add: Callable[[int], None]) -> None:
         """A dead thread's successor, with its number."""
         self._forget(name).thread.join()
-        add(int(name.rsplit("-", 1)[1]))
+        add(thread_number(name))
 
     def _forget(self, name: str) -> _Member:
         """A thread that has ended; what it has processed still counts."""
@@ -334,19 +362,21 @@ class Supervisor:
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join everything that was started; then say that it's over."""
-        self.error = ending.error
+        closing = self._begin_closing()
+        self.error = ending.error or self.error
         self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
         for member in self._members.values():
             member.thread.stop(leave_group=ending.leave_group)
+        self._await(closing, [member.thread for member in self._members.values()])
         for member in self._members.values():
-            join(member.thread)
+            member.over()
         self._mailbox.close()
         self._give_up_removals()
         if self._observer is not None:
             self._observer.close()
-            join(self._observer)
+            self._await(closing, [self._observer])
         housekeeper.close()
-        join(housekeeper)
+        self._await(closing, [housekeeper])
         try:
             instance.close()
         except Exception:
@@ -354,6 +384,37 @@ class Supervisor:
         if self.endpoint is not None:
             self.endpoint.close()
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
+        self._stopped.set()
+
+    def _await(self, closing: Closing, threads: Iterable[threading.Thread]) -> None:
+        """Wait for these. When `close_timeout_ms` is over the client counts as stopped, with an error; what is left is
+        still closed once they come back."""
+        late = [thread for thread in threads if not closing.join(thread)]
+        if late and not self.hanging:
+            self._give_up(closing)
+        for thread in late:
+            thread.join()
+
+    def _begin_closing(self) -> Closing:
+        """The time of an end counts from when it was asked for: the supervisor may be in the state listener then."""
+        if self._closing is None:
+            self._closing = Closing(self._clock, self._config.close_timeout_ms, self.live)
+        return self._closing
+
+    def _look_at_listener(self) -> None:
+        """A listener that doesn't come back holds up the supervisor, which bounds all other waits of an end."""
+        closing, thread = self._closing, self._thread
+        if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
+            return
+        closing.hangs(thread)
+        self._give_up(closing)
+
+    def _give_up(self, closing: Closing) -> None:
+        error = closing.error()
+        log.error("%s", error)
+        self.told = self.told or self.error is None
+        self.error = self.error or error
+        self.hanging = True
         self._stopped.set()
 
     def _give_up_removals(self) -> None:

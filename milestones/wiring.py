@@ -12,7 +12,8 @@ from functools import partial
 
 from milestones.baseline.clients import ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, Confirmation, OffsetCommit, Transaction
+from milestones.baseline.committing import Committer, Confirmation, OffsetCommit
+from milestones.baseline.next_producer import ThreadTransaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
@@ -33,7 +34,7 @@ from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts,
 Confirmations = dict[str, Callable[[ThreadContext, Clients], Confirmation]]
 
 CONFIRMATIONS: Confirmations = {
-    "exactly_once_v2": Transaction,
+    "exactly_once_v2": ThreadTransaction,
     "at_least_once": OffsetCommit,
 }
 """Step 3 of a commit, by processing guarantee."""

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from compat_tests.spark import PYSPARK
+from milestones.common.writable import first_timestamp
+
+settings.register_profile(
+    "soak", max_examples=3_000, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+"""`pytest tests -k model --hypothesis-profile soak`: others each time, as long as it takes."""
 
 
 def pytest_report_header() -> list[str]:
     return [] if PYSPARK else ["tests of the pipeline: left out, PySpark isn't installed here (`tox -e spark` has it)"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers must collect the same tests: an id that holds an object's address differs from process to process."""
+    moving = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if moving:
+        raise pytest.UsageError(f"ids of tests that change from run to run, give them names: {moving}")
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """What a process says once, each test hears: whichever tests ran before in the same worker."""
+    first_timestamp.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,8 @@ class SubTopologyLike(Protocol):
     def changelogs(self) -> Mapping[str, str]: ...
     @property
     def copartition_groups(self) -> tuple[frozenset[str], ...]: ...
+    @property
+    def shared_stores(self) -> Mapping[str, frozenset[str]]: ...
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
                 problems += _copartition(group, owned, external, repartition_counts)
 
     counts = external | repartition_counts
+    if not (missing or problems):
+        problems += [reason for sub in subs for reason in _apart(sub, counts)]
     tasks: dict[TaskId, tuple[TopicPartition, ...]] = {}
     changelog_counts: dict[str, int] = {}
     for sub in subs:
@@ -176,6 +180,22 @@ def _repartition_counts(
             known[topic] = max(counts[source] for source in upstream[topic] if source in counts)
         open_topics = [topic for topic in open_topics if topic not in known]
     return known, []
+
+
+def _apart(sub: SubTopologyLike, counts: Mapping[str, int]) -> list[str]:
+    """Stores of which a task would see only some of the records that have the same key: those of a topic with another
+    number of partitions are another task's."""
+    reasons: dict[str, str] = {}
+    for store, topics in sorted(sub.shared_stores.items()):
+        known = {topic: counts[topic] for topic in sorted(topics) if topic in counts}
+        if len(set(known.values())) > 1:
+            listing = ", ".join(f"{topic} ({count})" for topic, count in known.items())
+            reasons.setdefault(listing, (
+                f"topics whose records reach the same store ({store}) need equal partition counts, else records of one "
+                f"key are in different tasks: {listing}; repartition one of them to the other's count: "
+                "repartition(partitions=...)"
+            ))  # fmt: skip
+    return list(reasons.values())
 
 
 def _copartition(

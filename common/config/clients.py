@@ -22,11 +22,15 @@ RESTORE_DEFAULTS: Mapping[str, Any] = {
     "queued.min.messages": 20_000,  # as fast as 100,000, and standbys' records wait behind fewer of active tasks'
     "fetch.wait.max.ms": 100,  # an end after control records is told by an empty fetch only: a takeover waits for it
 }
+NO_TOPICS: Mapping[str, Any] = {"allow.auto.create.topics": False}
+"""A client that names a topic doesn't make it, whatever brokers allow: a changelog that was deleted would come back
+empty, with settings under which it loses state."""
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "linger.ms": 5,  # as fast as Kafka Streams' 100, at half the latency; 0 costs CPU
     "queue.buffering.max.messages": 100_000,  # 10,000 would halve the rate
     "queue.buffering.max.kbytes": 131_072,
     "batch.size": 1_000_000,
+    **NO_TOPICS,
 }
 CONSUMER_FIXED: Mapping[str, Any] = {
     "enable.auto.commit": False,
@@ -97,7 +101,7 @@ def producer(config: StreamsConfig, name: str, transactional_id: str | None) -> 
 
 def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
     """Settings of the admin client of the client `name`."""
-    return {**config.security_settings(), **config.passed("admin_"), **_common(config, f"{name}-admin")}
+    return {**NO_TOPICS, **config.security_settings(), **config.passed("admin_"), **_common(config, f"{name}-admin")}
 
 
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from milestones.common.config.streams import StreamsConfig
 
 LOG_AND_FAIL, LOG_AND_CONTINUE, RETRY_OR_FAIL = "log_and_fail", "log_and_continue", "retry_or_fail"
 
@@ -22,3 +25,21 @@ def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
         RETRY_OR_FAIL: handlers.RetryOrFail(),
     }
     return by_name[handler] if isinstance(handler, str) else handler
+
+
+def unused_dead_letters(config: StreamsConfig) -> str | None:
+    """A warning where a dead letter topic is named and every handler is a built-in one that fails: nothing is written
+    to it."""
+    from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
+
+    topic = config.errors_dead_letter_queue_topic_name
+    chosen = (
+        config.deserialization_exception_handler, config.processing_exception_handler,
+        config.production_exception_handler,
+    )  # fmt: skip
+    if topic is None or not all(isinstance(one, handlers.LogAndFail | handlers.RetryOrFail) for one in chosen):
+        return None
+    return (
+        f"errors_dead_letter_queue_topic_name={topic!r} has no effect: no handler skips records; set "
+        f"deserialization_exception_handler or processing_exception_handler to {LOG_AND_CONTINUE!r}"
+    )

@@ -16,9 +16,6 @@ from milestones.common.errors import ConfigError
 T = TypeVar("T")
 Importance = Literal["high", "medium", "low"]
 
-SECRETS = frozenset({"password", "pem", "secret", "token", "jaas"})
-"""A key with one of these words in its name holds a secret."""
-
 
 class HasValues(Protocol):
     """What a class with `ConfigKey`s has."""
@@ -98,9 +95,3 @@ def raise_all(errors: list[ConfigError]) -> None:
     """Nothing, the one error, or all of them in one `ConfigErrors`."""
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
-
-
-def shown(name: str, value: object) -> object:
-    """`value` as it may be printed: passwords, keys and tokens are hidden."""
-    secret = SECRETS.intersection(name.replace(".", "_").split("_"))
-    return "***" if secret and value is not None else value

@@ -60,9 +60,10 @@ class ApplicationKeys:
     )
     bootstrap_servers = ConfigKey(
         SERVERS,
-        REQUIRED,
+        "localhost:9092",
         importance="high",
-        doc="Brokers to ask for the rest of the cluster. As a list, or as text with commas.",
+        doc="Brokers to ask for the rest of the cluster. As a list, or as text with commas. Leave it out of the code: "
+        "a file or `MILESTONES_BOOTSTRAP_SERVERS` says it for each place where the application runs.",
     )
     milestones = ConfigKey(
         STAGE,
@@ -213,15 +214,22 @@ class StateKeys:
         integer(at_least=0),
         0,
         importance="medium",
-        doc="Memory for caches in front of stores, shared by all threads. 0: every update is emitted; above, an "
-        "aggregation emits the last update per key and commit. Kafka Streams' default is 10 MiB.",
+        doc="Memory for caches in front of stores, shared by all tasks of this instance. 0: every update is emitted; "
+        "above, an aggregation emits the last update per key and commit. Kafka Streams' default is 10 MiB.",
+    )
+    statestore_read_cache_max_bytes = ConfigKey(
+        integer(at_least=0),
+        64 * MIB,
+        importance="low",
+        doc="Memory for values that stores keep so as not to read and decode them again, shared in equal parts by all "
+        "stores of this instance; the least recently used go first. 0: none are kept.",
     )
     statestore_uncommitted_max_bytes = ConfigKey(
         integer(at_least=-1),
         64 * MIB,
         importance="medium",
         doc="State written since the last commit, in bytes of memory; reaching it asks for an early commit "
-        "(KIP-892). -1: no bound.",
+        "(KIP-892), and nothing is processed beyond it while commits fail. -1: no bound.",
     )
     buffered_records_per_partition = ConfigKey(
         integer(at_least=1),
@@ -264,6 +272,7 @@ class StateKeys:
         integer(at_least=1),
         4,
         importance="low",
+        stage="m1",
         doc="While active tasks have much to restore, the state updater (from m1 on) takes one record of standbys for "
         "so many of theirs.",
     )
@@ -355,6 +364,14 @@ class KafkaKeys:
         "group takes the newest that all of its members know: an upgrade needs no setting. To go back to a release "
         "that doesn't know the newest one, restart the instances one by one with this set, before.",
     )
+    close_timeout_ms = ConfigKey(
+        integer(at_least=1),
+        25_000,
+        importance="medium",
+        doc="How long the end of an instance waits for functions of yours, and for Kafka. What hangs then is named in "
+        "the log, and the process ends, with exit code 1: nothing is lost, what wasn't committed is processed again. "
+        "Keep it below what a container or service manager waits before it kills, often 30 s.",
+    )
     request_timeout_ms = ConfigKey(
         integer(at_least=1),
         40_000,
@@ -411,7 +428,8 @@ class KafkaKeys:
         optional(integer(at_least=0, at_most=65535)),
         None,
         importance="low",
-        doc="Port of an HTTP endpoint for Prometheus; 0 takes a free one. Without it there is none.",
+        doc="Port of an HTTP endpoint: `/metrics` for Prometheus, `/livez` and `/readyz` for probes; 0 takes a free "
+        "one. Without it there is none.",
     )
 
 

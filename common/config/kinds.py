@@ -10,9 +10,13 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 
 T = TypeVar("T")
 
@@ -78,6 +82,16 @@ def legal_name(what: str) -> Kind[str]:
     return Kind(parse, "string (`a-z A-Z 0-9 . _ -`)")
 
 
+def _read(value: object) -> object:
+    """Text in the form of a TOML list or table, as one writes it into the environment, as that; all else as it is."""
+    if isinstance(value, str) and value.strip().startswith(("[", "{")):
+        try:
+            return tomllib.loads(f"value = {value.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            return value
+    return value
+
+
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
@@ -86,12 +100,19 @@ def _text(value: object) -> str:
 
 def _path(value: object) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if isinstance(text, str) and text.strip() and "\0" not in text:
+    if not (isinstance(text, str) and text.strip() and "\0" not in text):
+        raise ValueError("must be the path of a directory")
+    if not text.startswith("~"):
         return text
-    raise ValueError("must be the path of a directory")
+    try:
+        return str(Path(text).expanduser())
+    except RuntimeError as error:
+        reason = "there is no user of that name whose home directory ~ could mean; write ./~ for a folder"
+        raise ValueError(reason) from error
 
 
 def _servers(value: object) -> str:
+    value = _read(value)
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
         raise ValueError("must be host:port, or several of them (a list, or text with commas)")
@@ -104,6 +125,7 @@ def _servers(value: object) -> str:
 
 
 def _words(value: object) -> frozenset[str]:
+    value = _read(value)
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in items):
         raise ValueError('must be a stage ("m3") or names of flags (a list, a set, or text with commas)')
@@ -111,6 +133,7 @@ def _words(value: object) -> frozenset[str]:
 
 
 def _names(value: object) -> tuple[str, ...]:
+    value = _read(value)
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
         raise ValueError("must be a list of names, or text with commas")
@@ -118,7 +141,10 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _pairs(value: object) -> Mapping[str, str]:
+    value = _read(value)
     if isinstance(value, str):
+        if value.strip().startswith("{"):
+            raise ValueError("isn't a table as TOML writes it, such as {zone = 'a'}")
         parts = [part.partition("=") for part in value.split(",") if part.strip()]
         if not all(equals and name.strip() for name, equals, _ in parts):
             raise ValueError("as text it is name=value,name=value")
@@ -130,6 +156,7 @@ def _pairs(value: object) -> Mapping[str, str]:
 
 def _priorities(value: object) -> Mapping[int, int]:
     wanted = "must be a table of sub-topologies' numbers and weights of at least 1, or number=weight,number=weight"
+    value = _read(value)
     try:
         pairs = _pairs(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -190,6 +217,8 @@ def _function(value: object, wanted: str) -> Any:
     found = imported(value.strip()) if isinstance(value, str) and ":" in value else value
     if not callable(found):
         raise ValueError(wanted)
+    if is_coroutine_function(found):
+        raise ValueError(f"it {AWAITED_BY_NOBODY}")
     return found
 
 

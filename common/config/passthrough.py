@@ -15,8 +15,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from milestones.common.config.key import shown
 from milestones.common.errors import ConfigError
+from milestones.common.kafka.wire_security import why_refused
+from milestones.common.secrets import scrubbed
 
 PREFIXES: Mapping[str, frozenset[str]] = {
     "main_consumer_": frozenset({"main_consumer"}),
@@ -28,8 +29,11 @@ PREFIXES: Mapping[str, frozenset[str]] = {
 }
 """What a key with this prefix goes to; a longer prefix is looked for first, and wins."""
 
-SECURITY = ("security_protocol", "sasl_", "ssl_")
+SECURITY = ("security_protocol", "sasl_", "ssl_", "enable_ssl_", "enable_sasl_", "https_")
 """Keys that begin so go to every client, the group member included."""
+
+OWN_CONNECTIONS = frozenset({"", "consumer_", "main_consumer_", "admin_"})
+"""Prefixes of settings that go to connections of our own as well, which aren't librdkafka's."""
 
 _NOT_OURS = {
     "bootstrap.servers": "set bootstrap_servers",
@@ -137,6 +141,8 @@ def why_not(prefix: str, setting: str, value: object) -> str | None:
         return _why_not_of_topic(setting)
     if setting in ("sasl.mechanism", "sasl.mechanisms") and str(value).upper() not in SASL_MECHANISMS:
         return f"must be one of {', '.join(SASL_MECHANISMS)}: the group member speaks no other"
+    if prefix in OWN_CONNECTIONS and (refusal := why_refused(setting)) is not None:
+        return refusal
     reasons = (CONTROLLED[client].get(setting) for client in sorted(PREFIXES.get(prefix, ())))
     reason = next((reason for reason in reasons if reason and setting != "isolation.level"), None)
     if setting == "isolation.level" and prefix == "restore_consumer_":
@@ -207,18 +213,20 @@ def refused_by_client(
         reasons = {setting: together for setting in given if culprit is None or setting == culprit}
     for setting, reason in reasons.items():
         key, value = given[setting]
-        yield ConfigError(key, shown(key, value), f"librdkafka: {reason}")
+        yield ConfigError(key, value, f"librdkafka: {scrubbed(reason, settings)}")
 
 
-def refused_by_member(settings: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """What the group member, which isn't librdkafka, has against the connection's settings."""
+def refused_by_member(
+    settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
+) -> Iterator[ConfigError]:
+    """What our own connections, which aren't librdkafka's, have against the connection's settings; `given` as above."""
     from milestones.common.kafka.wire_settings import WireSettings  # here, so that a config alone loads no client
 
     try:
         WireSettings.of(settings).tls_context()
     except ConfigError as error:
-        key = error.key.replace(".", "_")
-        yield ConfigError(key, shown(key, error.value), error.reason)
+        key, _ = given.get(error.key, (error.key.replace(".", "_"), None))
+        yield ConfigError(key, error.value, error.reason)
 
 
 def prefixes_for(setting: str, value: object) -> list[str]:

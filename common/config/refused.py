@@ -61,4 +61,4 @@ def why_refused(name: str, known: Iterable[str]) -> str:
     if name in NO_COUNTERPART:
         return f"Kafka Streams' key has no counterpart here: {NO_COUNTERPART[name]}"
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return "unknown key" + (f"; did you mean {near[0]}?" if near else "; docs/configuration.md lists all keys")
+    return "unknown key" + (f"; did you mean {near[0]}?" if near else "; `milestones config` lists all keys")

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +19,17 @@ from milestones.common.config.keys import KEYS
 from milestones.common.config.kinds import PAIRS
 from milestones.common.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
+KEYWORD, COMMAND_LINE = "keyword", "command line"
 ENVIRONMENT_PREFIX = "MILESTONES_"
 RESERVED_ENVIRONMENT = frozenset({"FAULT", "MAVEN_REPOSITORY"})
 """Variables with our prefix that aren't config keys: armed test faults, and where the embedded broker's jars are."""
+
+_OF_A_SERVICE = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
+"""What Kubernetes puts into every container for a Service called `milestones` or `milestones-...`: `SERVICE_HOST`,
+`SERVICE_PORT`, `PORT=tcp://...`, `PORT_9700_TCP_ADDR`, `METRICS_PORT=tcp://...` behind our prefix."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Source:
     """Raw values by key, and how to name this source for one key."""
 
     name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> str:
         """Where the value of `key` was written."""
@@ -38,15 +48,33 @@ class Source:
 
 def keywords(values: Mapping[str, Any]) -> Source:
     """Values given in code. Dots in names count as underscores, so that Kafka's own spelling works too."""
-    return Source("keyword", {name.replace(".", "_"): value for name, value in values.items()})
+    return Source(KEYWORD, {name.replace(".", "_"): value for name, value in values.items()})
+
+
+def command_line(values: Mapping[str, Any]) -> Source:
+    """Options of a command: they win over everything, also over what code says."""
+    return Source(COMMAND_LINE, values)
 
 
 def environment(variables: Mapping[str, str] | None) -> Source:
-    """Variables `MILESTONES_<KEY>`; None means those of this process."""
+    """Variables `MILESTONES_<KEY>`; None means those of this process. Left out: empty ones, and those that Kubernetes
+    makes for a Service of that name."""
     variables = os.environ if variables is None else variables
     names = (name for name in variables if name.startswith(ENVIRONMENT_PREFIX))
     found = {name.removeprefix(ENVIRONMENT_PREFIX): variables[name] for name in names}
-    return Source("environment", {n.lower(): v for n, v in found.items() if n not in RESERVED_ENVIRONMENT})
+    return Source("environment", {n.lower(): v for n, v in found.items() if _is_setting(n, v)})
+
+
+def _is_setting(name: str, value: str) -> bool:
+    if name in RESERVED_ENVIRONMENT:
+        return False
+    if not value.strip():
+        log.debug("environment variable %s%s is empty: the setting counts as not given", ENVIRONMENT_PREFIX, name)
+        return False
+    if _OF_A_SERVICE.fullmatch(name) or (name.endswith("PORT") and _ADDRESS_OF_A_SERVICE.match(value)):
+        log.debug("environment variable %s%s is Kubernetes', for a Service: passed over", ENVIRONMENT_PREFIX, name)
+        return False
+    return True
 
 
 def toml_file(path: str | os.PathLike[str]) -> Source:

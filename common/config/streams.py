@@ -11,12 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from milestones.common.config import clients, passthrough
-from milestones.common.config.key import ConfigKey, Derived, Required, raise_all, shown
+from milestones.common.config.key import ConfigKey, Derived, Required, raise_all
 from milestones.common.config.keys import EXACTLY_ONCE_V2, KEYS, Keys
 from milestones.common.config.refused import LATER, NO_COUNTERPART, why_refused
 from milestones.common.config.rules import RULES
-from milestones.common.config.sources import Source, environment, keywords, toml_file
+from milestones.common.config.sources import (
+    COMMAND_LINE,
+    KEYWORD,
+    Source,
+    command_line,
+    environment,
+    keywords,
+    toml_file,
+)
 from milestones.common.errors import ConfigError
+from milestones.common.secrets import HIDDEN, shown
 
 if TYPE_CHECKING:
     from milestones.common.kafka.membership.settings import MemberSettings
@@ -57,6 +66,16 @@ class StreamsConfig(Keys):
         """This config, with what it leaves open taken from a TOML file."""
         return self._of([toml_file(path), *self._sources])
 
+    def with_options(self, options: Mapping[str, Any]) -> Self:
+        """This config with what a command line says: it wins over the code, too."""
+        return self._of([*self._sources, command_line(options)])
+
+    @classmethod
+    def of_options(cls, file: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> Self:
+        """The config of a command: its options, the environment, a file if there is one."""
+        files = [] if file is None else [toml_file(file)]
+        return cls._of([*files, environment(None), command_line(options)])
+
     @classmethod
     def _of(cls, sources: Sequence[Source]) -> Self:
         config = cls.__new__(cls)
@@ -87,10 +106,25 @@ class StreamsConfig(Keys):
         return self.processing_guarantee == EXACTLY_ONCE_V2
 
     def origin(self, key: str) -> str:
-        """Where the value of `key` was written: `keyword`, `environment variable ...`, `file ...`, or `default`."""
+        """Where the value of `key` was written: `keyword`, `environment variable ...`, `file ...`,
+        `command line`, or `default`."""
         if key not in KEYS and key not in self._passed:
             raise ConfigError(key, None, why_refused(key, _suggestions()))
         return self._origins.get(key, "default")
+
+    def overridden(self) -> dict[str, str]:
+        """Where values were written that aren't used because the code has others, by key: in a file or the
+        environment."""
+        found: dict[str, str] = {}
+        for at, source in enumerate(self._sources):
+            if source.name in (KEYWORD, COMMAND_LINE):
+                continue
+            for key, value in source.values.items():
+                later = [one for one in self._sources[at + 1 :] if key in one.values]
+                said = later[-1].name == KEYWORD if later else False
+                if said and not _same(key, later[-1].values[key], value):
+                    found[key] = source.origin(key)
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """All values by key, those that are passed through included."""
@@ -144,8 +178,10 @@ class StreamsConfig(Keys):
             errors = list(passthrough.refused_by_client(client, complete, given)) if given else []
             yield from (error for error in errors if error.key not in reported)
             reported.update(error.key for error in errors)
-        if self.security_settings() and not reported:
-            yield from passthrough.refused_by_member(self.consumer_settings("check"))
+        for client in ("main_consumer", "admin"):  # the group member's settings, and those of what asks about the group
+            errors = list(passthrough.refused_by_member(settings[client], self._given_to(client)))
+            yield from (error for error in errors if error.key not in reported)
+            reported.update(error.key for error in errors)
 
     def _given_to(self, client: str) -> dict[str, tuple[str, object]]:
         """Pass-through settings of a client: by dotted name, the key that brought it and its value."""
@@ -167,6 +203,15 @@ class StreamsConfig(Keys):
         return f"StreamsConfig({', '.join(f'{k}={shown(k, v)!r}' for k, v in given.items())})"
 
 
+def _same(key: str, one: object, other: object) -> bool:
+    """Whether two sources say the same, each in its way."""
+    try:
+        return bool(KEYS[key].parse(one) == KEYS[key].parse(other))
+    except (KeyError, ValueError):
+        texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in (one, other)]
+        return texts[0] == texts[1]
+
+
 def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
     """The pass-through settings among `raw`; whatever is no key at all goes to `errors`."""
     for name, (value, origin) in raw.items():
@@ -174,9 +219,9 @@ def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError
             continue
         at = passthrough.split(name)
         if at is None:
-            errors.append(ConfigError(name, shown(name, value), _at(_why_unknown(name, value), origin)))
+            errors.append(ConfigError(name, HIDDEN, _at(_why_unknown(name, value), origin)))
         elif reason := passthrough.why_not(*at, value):
-            errors.append(ConfigError(name, shown(name, value), _at(reason, origin)))
+            errors.append(ConfigError(name, value, _at(reason, origin)))
         else:
             yield name, value
 
@@ -190,7 +235,7 @@ def _parsed(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> di
             try:
                 values[name] = key.parse(value)
             except ValueError as error:
-                errors.append(ConfigError(name, shown(name, value), _at(str(error), origin)))
+                errors.append(ConfigError(name, value, _at(str(error), origin)))
         elif isinstance(key.default, Required):
             errors.append(ConfigError(name, None, f"has no default: {_ways_to_give(key)}"))
         elif not isinstance(key.default, Derived):

@@ -160,9 +160,12 @@ PENDING = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader moves."""
+"""Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader or the controller moves, a
+quota is used up."""
 
 
 def caught(call: Callable[[], object], *kinds: type[E]) -> E | None:

@@ -23,6 +23,7 @@ from kio.schema.types import GroupId
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from milestones.common.clock import Clock, SystemClock
+from milestones.common.config.keys import KEYS
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.protocol import fetch_request
@@ -121,7 +122,8 @@ class GroupReader:
                 if self._clock.monotonic_ms() >= deadline:
                     raise KafkaUnreachableError(
                         f"{what}: no broker of bootstrap_servers={self._servers!r} told them "
-                        f"within {self._timeout_ms / 1000:g} s: {error}; check the address and that the brokers are up"
+                        f"within {self._timeout_ms / 1000:g} s: {error}; check {the_address(self._servers)} and "
+                        "security_protocol, and that the brokers are up"
                     ) from error
                 self._clock.sleep_ms(PAUSE_MS)
 
@@ -180,3 +182,11 @@ def _group_in(answer: DescribeGroupsResponse) -> DescribedGroup:
         for m in group.members
     )  # fmt: skip
     return DescribedGroup(group.group_state, group.protocol_type, group.protocol_data, members)
+
+
+def the_address(servers: str | None) -> str:
+    """What to check where no broker answers: the default may mean that it was forgotten."""
+    default = KEYS["bootstrap_servers"].default
+    return f"the address ({default} is the default, where bootstrap_servers isn't given)" if servers == default else (
+        "the address"
+    )

@@ -9,7 +9,7 @@ cluster that doesn't answer for a while makes the member join again, not fail; w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,21 +22,33 @@ from milestones.common.assignment.model import Assignment, Origin, Subscription,
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.assignment.rules import Rules
 from milestones.common.assignment.summary import summary
+from milestones.common.clock import Clock, SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.changelogs import task_ends
+from milestones.common.kafka.creation import STEP_MS, TopicCreation
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
+from milestones.common.patterns import matching
 
 if TYPE_CHECKING:
     from milestones.common.assignment.plan import TaskPlan
     from milestones.common.assignment.rules import Assignor
     from milestones.common.config import StreamsConfig
+    from milestones.common.kafka.membership.events import Assigning
     from milestones.common.topology.topology import SubTopology
 
 log = logging.getLogger(__name__)
 
 LAGS_TIMEOUT_MS = 5_000
+REQUEST_TIMEOUT_MS = 10_000
+"""At most; a quarter of the session is the limit of both."""
+PATIENCE_MS = 60_000
+"""For how long topics are asked for again, while this member keeps the group waiting."""
+LOOK_AGAIN_MS = 500
+"""Between two looks when the first had no answer."""
+SECOND_LOOK_MS = 3_000
+"""Between two looks at topics."""
 FIRST_WITH_POSITIONS = 2
 """The first version of the user data in which a member says how far it has the state of which task."""
 LINE = "rebalance:"
@@ -46,16 +58,20 @@ LINE = "rebalance:"
 class TopologyLeader:
     """Assigns the tasks of one topology. *Owns*: an admin client, made when it first leads."""
 
-    def __init__(self, config: StreamsConfig, subtopologies: tuple[SubTopology, ...], client_id: str) -> None:
+    def __init__(
+        self, config: StreamsConfig, subtopologies: tuple[SubTopology, ...], client_id: str, clock: Clock | None = None
+    ) -> None:
         self._config, self._subtopologies, self._client_id = config, subtopologies, client_id
+        self._clock = clock or SystemClock()
         self._cluster: Cluster | None = None
+        self._seen: frozenset[str] = frozenset()
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
         wishes = [subscription.shutdown for subscription in members.values() if subscription.shutdown is not None]
         if wishes:
             return {member: Assignment(error=wishes[0], shutdown=True) for member in members}
         try:
-            given = self._assign(members, origin)
+            given = yield from self._assign(members, origin)
         except KafkaUnreachableError as error:
             raise ConnectionLostError(f"can't assign: {error}") from error
         except KafkaException as exception:
@@ -66,25 +82,91 @@ class TopologyLeader:
         blind = self._blind(members)
         return given if blind else {name: replace(assignment, origin=origin) for name, assignment in given.items()}
 
-    def _assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
+    def _assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+        """1. Look at the input topics; 2. make internal ones; 3. ask how far members lag; 4. assign."""
         if self._cluster is None:
-            self._cluster = Cluster(self._config.admin_settings(self._client_id))
-        plan = plan_tasks(self._subtopologies, self._cluster.partition_counts())
+            self._cluster = Cluster(
+                self._config.admin_settings(self._client_id), request_timeout_ms=self._step_ms(REQUEST_TIMEOUT_MS)
+            )
+        plan = yield from self._plan(self._cluster, members)
         if plan.error is not None:
             log.error("no assignment: %s", plan.error)
             return {member: refused(plan.error, subscription) for member, subscription in members.items()}
-        topics = internal_topics(self._config, self._subtopologies, plan)
-        new = self._cluster.create(topics, self._config.replication_factor)
-        group, timeout_ms = self._config.application_id, self._lags_timeout_ms()
+        new = yield from self._make_topics(self._cluster, internal_topics(self._config, self._subtopologies, plan))
+        group, timeout_ms = self._config.application_id, self._step_ms(LAGS_TIMEOUT_MS)
         known = with_lags(members, task_ends(self._cluster, plan, group, new=new, timeout_ms=timeout_ms))
+        yield
         rules = rules_of(self._config)
         given = assign(known, plan, rules, self._assignor(members))
         log.info("%s %s", LINE, orjson.dumps(summary(known, given, plan, rules, group, origin)).decode())
         return given
 
-    def _lags_timeout_ms(self) -> int:
-        """No heartbeat is sent meanwhile."""
-        return min(LAGS_TIMEOUT_MS, self._config.session_timeout_ms // 4)
+    def _plan(self, cluster: Cluster, members: Mapping[str, Subscription]) -> Generator[None, None, TaskPlan]:
+        """A broker that has just started may not know a topic yet. What would stop the application, or take tasks from
+        it, is believed when a second look, by another client, says the same."""
+        counts = yield from self._counts(cluster)
+        plan = plan_tasks(self._subtopologies, counts)
+        running = {task for member in members.values() for task in member.active}
+        known = self._seen | self._matched(members)
+        if plan.error is not None or known - counts.keys() or running - plan.tasks.keys():
+            log.info("the input topics are looked at once more: %s", plan.error or "some are missed")
+            cluster.renew()
+            yield from self._rest(SECOND_LOOK_MS)
+            counts = yield from self._counts(cluster)
+            plan = plan_tasks(self._subtopologies, counts)
+        self._seen = frozenset(topic for inputs in plan.tasks.values() for topic, _ in inputs) & counts.keys()
+        return plan
+
+    def _matched(self, members: Mapping[str, Subscription]) -> frozenset[str]:
+        """Topics of patterns that members have seen: they may have asked for this rebalance because of one."""
+        named = {topic for member in members.values() for topic in member.topics}
+        inner = {topic for sub in self._subtopologies for topic in sub.repartition_topics}
+        return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), named - inner))
+
+    def _counts(self, cluster: Cluster) -> Generator[None, None, dict[str, int]]:
+        """What a look finds, as soon as there is an answer."""
+        until_ms = self._clock.monotonic_ms() + self._patience_ms()
+        while True:
+            try:
+                counts = self._look(cluster)
+            except KafkaUnreachableError as error:
+                if self._clock.monotonic_ms() > until_ms:
+                    raise
+                log.info("the input topics are looked at again: %s", error)
+            else:
+                yield
+                return counts
+            cluster.renew()
+            yield from self._rest(LOOK_AGAIN_MS)
+
+    def _patience_ms(self) -> int:
+        return min(PATIENCE_MS, self._config.max_poll_interval_ms // 2)
+
+    def _look(self, cluster: Cluster) -> dict[str, int]:
+        """All topics, where patterns may match any; else those that are named."""
+        if any(sub.source_patterns for sub in self._subtopologies):
+            return cluster.partition_counts()
+        named = {topic for sub in self._subtopologies for topic in sub.source_topics}
+        return cluster.partition_counts(named - {t for sub in self._subtopologies for t in sub.repartition_topics})
+
+    def _make_topics(self, cluster: Cluster, topics: list[InternalTopic]) -> Generator[None, None, frozenset[str]]:
+        """Make those that aren't there; which they were."""
+        replicas = self._config.replication_factor
+        creation = TopicCreation(cluster, topics, replicas, self._patience_ms(), self._clock)
+        while not creation.run_once(self._clock.monotonic_ms()):
+            yield
+        yield
+        return creation.made
+
+    def _rest(self, ms: int) -> Generator[None, None, None]:
+        until_ms = self._clock.monotonic_ms() + ms
+        while self._clock.monotonic_ms() < until_ms:
+            self._clock.sleep_ms(STEP_MS)
+            yield
+
+    def _step_ms(self, most_ms: int) -> int:
+        """How long one step may wait for Kafka: no heartbeat is sent meanwhile."""
+        return min(most_ms, self._config.session_timeout_ms // 4)
 
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
         """The configured one. Members of version 1 say no positions, so that no warm-up of theirs would ever end."""

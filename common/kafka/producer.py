@@ -11,7 +11,8 @@ doesn't know yet. The store is without them, as it is without those that he wrot
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
 silently, and one that is refused takes no other with it. `close` takes no longer than it is told to.
-*Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning.
+*Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning; records
+are as `common.writable` asks for, so that they are read back as they were sent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Position
 
-from milestones.common.clock import Clock, SystemClock
+from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
 from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.kafka.deadline import Caller, LateError
@@ -39,9 +40,10 @@ from milestones.common.kafka.failures import (
     error_of,
     is_passing,
 )
+from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
 from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.watch import ProducerWatch, watched
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,9 @@ GRACE_MS = 5_000
 
 LOOK_MS = 100
 """How long a flush waits until it looks whether the transaction has failed meanwhile."""
+
+ROOM_POLL_S = 0.05
+"""How long is waited for room before it is looked for again."""
 
 CONNECTED_S = 1.0
 """How long a first connection is waited for: without one librdkafka asks for a coordinator only half a second later."""
@@ -121,6 +126,7 @@ class OutputProducer(Owned):
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
+        self._standstill = Standstill(self._clock)
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._watch = ProducerWatch(client_log, everything="debug" in settings)
@@ -151,13 +157,13 @@ class OutputProducer(Owned):
         changelogs: Collection[str] = (),
         *,
         dead_letters: bool = False,
-        wait: bool = True,
+        wait_ms: int = 0,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Emitted]:
         """Hand `outputs` to the client, in order; begins the transaction when there is none. What the client refuses
-        (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, or, without
-        `wait`, gives back what there was no room for. Raises as `commit` when the transaction has failed, and what
-        `check` raises, which is called after each wait."""
+        (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, for `wait_ms` at
+        most in all, then gives back what there was no room for. Raises as `commit` when the transaction has failed,
+        and what `check` raises, which is called after each wait."""
         self._check_owner()
         self.begin()
         produce = self._producer.produce
@@ -165,11 +171,12 @@ class OutputProducer(Owned):
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
         if self.tells_apart:
             reports = [partial(refuse, output=Output(*output)) for output in outputs]
-        for index in _last_of_changelogs(outputs, changelogs):
+        for index in last_of_changelogs(outputs, changelogs):
             if self.transactional:
                 reports[index] = acknowledge
             else:
                 self._logged.add(TopicPartition(*outputs[index][:2]))
+        until_ms: int | None = None
         for index, (output, on_delivery) in enumerate(zip(outputs, reports, strict=True)):
             topic, partition, key, value, timestamp, headers, _ = output
             while True:
@@ -181,10 +188,14 @@ class OutputProducer(Owned):
                 except KafkaException as exception:
                     self.refused.append(Refused(task, self._refusal(exception), Output(*output), dead_letters))
                     break
-                if not wait:
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise unwritable(task, Output(*output), error) from error
+                now_ms = self._clock.monotonic_ms()
+                until_ms = now_ms + wait_ms if until_ms is None else until_ms
+                if now_ms >= until_ms:
                     return outputs[index:]
                 with self._waiting():
-                    self._producer.poll(0.05)
+                    self._producer.poll(ROOM_POLL_S)
                 if check is not None:
                     check()
         return ()
@@ -208,7 +219,7 @@ class OutputProducer(Owned):
             def refuse(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
                 self._spoilt |= self.transactional and error is not None
                 if error is not None and not (self.transactional and error.code() in REFUSED_WITH_ANOTHER):
-                    refused = output or _output(message)
+                    refused = output or reported(message)
                     self.refused.append(Refused(task, error, refused, dead_letters, sent=True))
 
             def acknowledge(error: KafkaError | None, message: Message) -> None:
@@ -219,6 +230,21 @@ class OutputProducer(Owned):
 
             self._reports[task, dead_letters] = acknowledge, refuse
         return self._reports[task, dead_letters]
+
+    def why_full(self, topics: Collection[str]) -> str:
+        """What keeps outputs for these topics waiting, as far as Kafka can be asked within `WHY_S`."""
+        self._check_owner()
+        with self._waiting():
+            return f"{len(self._producer)} records wait in the client; {why_full(self._producer, topics)}"
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records that wait for their answer, or for being sent."""
+        return len(self._producer)
+
+    def let_go(self, tasks: Collection[TaskId]) -> None:
+        """Forget all tasks but these. What is still reported of one that has left is noted all the same."""
+        self._reports = {key: reports for key, reports in self._reports.items() if key[0] in tasks}
 
     def poll(self) -> None:
         """Serve delivery reports. Raises the fatal error of a dead producer."""
@@ -283,12 +309,16 @@ class OutputProducer(Owned):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
-            self.in_transaction, self._began_ms = True, self._clock.monotonic_ms()
+            self.in_transaction, self._began_ms = True, self._time_ms()
             self._spoilt = self._has_offsets = self._watch.assumed = False
 
     def age_ms(self) -> int | None:
-        """How long the transaction has been open; None when there is none. Kafka counts from later on."""
-        return self._clock.monotonic_ms() - self._began_ms if self.in_transaction else None
+        """How long the transaction has been open; None when there is none. Kafka counts from later on, and while this
+        machine stands still, too."""
+        return self._time_ms() - self._began_ms if self.in_transaction else None
+
+    def _time_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._standstill.ms()
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
@@ -391,30 +421,3 @@ def goes_on(producer: OutputProducer) -> bool:
     except (KafkaException, SystemError):
         return False
     return not producer.disconnected
-
-
-def _output(message: Message) -> Output:
-    """What a delivery report still knows of an output."""
-    partition: int | None = message.partition()
-    return Output(
-        topic=message.topic() or "",
-        partition=-1 if partition is None else partition,
-        key=message.key(),
-        value=message.value(),
-        timestamp=UNKNOWN_TIMESTAMP,
-        headers=message.headers(),  # type: ignore[arg-type]  # bytes, as we sent them
-        node="",
-    )
-
-
-def _last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) -> set[int]:
-    """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
-    missing, last = set(changelogs), set()
-    for index in range(len(outputs) - 1, -1, -1):
-        if not missing:
-            break
-        topic = outputs[index][0]
-        if topic in missing:
-            missing.discard(topic)
-            last.add(index)
-    return last

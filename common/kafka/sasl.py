@@ -13,7 +13,7 @@ import hmac
 import re
 from collections.abc import Callable, Generator
 
-from milestones.common.errors import MembershipError
+from milestones.common.errors import SecurityError
 
 Exchange = Generator[bytes, bytes, None]
 """Yields what to send, is sent what came back, ends when the server is proven."""
@@ -22,7 +22,7 @@ MIN_ITERATIONS = 4096
 """Fewer would let an attacker guess passwords (RFC 7677)."""
 
 
-class SaslError(MembershipError):
+class SaslError(SecurityError):
     """The server refused the credentials, or isn't who it says it is."""
 
 

@@ -8,35 +8,44 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    ClusterMetadata,
     ConfigResource,
     ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
-from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
+from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
-from milestones.common.kafka.groups import committed_offsets
+from milestones.common.kafka.groups import committed_offsets, the_address
+from milestones.common.kafka.login import Login
 from milestones.common.kafka.patience import RETRY_PAUSE_MS
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SILENT_S = 2.0
 """How long a broker may take before the log says that it is waited for, and before it is asked again."""
+
+PURGE_TOLD_S = 3_600.0
+"""How often it is said that a topic can't be purged: purges are tried every few seconds."""
+
+RENEW_AGAIN_S = 5.0
+"""A client that fails sooner isn't at fault: another one would only be one more connection to a cluster in trouble."""
 
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
 """Codes of a question that has no answer yet."""
@@ -51,6 +60,19 @@ REPARTITION_SETTINGS = {
     "message.timestamp.type": "CreateTime",
 }
 """Topic settings of a repartition topic, as Kafka Streams makes them: it is purged by us, never by age."""
+
+
+UNSEEN = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
+)
+"""Codes of a topic that doesn't exist, as far as this principal may know."""
+
+
+class Described(NamedTuple):
+    """A topic: its number of partitions, and Kafka's id of it where it has one (see `Cluster.topic_ids`)."""
+
+    partitions: int
+    id: str | None
 
 
 @dataclass(frozen=True)
@@ -71,13 +93,18 @@ class Cluster(Owned):
         *,
         request_timeout_ms: int = 10_000,
         stopped: Callable[[], bool] = lambda: False,
+        login: Login | None = None,
     ) -> None:
-        """`stopped`: whether nobody waits for topics any more; looked at every `SILENT_S` while no broker answers."""
+        """`stopped`: whether nobody waits for topics any more; looked at every `SILENT_S` while no broker answers.
+        `login`: given by what has just started; later a refused login may be a broker that isn't ready."""
         super().__init__()
         self._stopped = stopped
         self._settings = dict(settings)
+        self._login = login or Login({})
         self._reason = LastReason()
         self._admin = self._new_client()
+        self._renewed = float("-inf")
+        self._purge_told: dict[str, float] = {}
         self._timeout = request_timeout_ms / 1000
         self._servers = settings.get("bootstrap.servers")
 
@@ -93,39 +120,75 @@ class Cluster(Owned):
         try:
             yield
         except KafkaException as exception:
-            self._renew_after(exception)
+            self.renew_after(exception)
             raise
 
-    def _renew_after(self, exception: KafkaException) -> None:
+    def renew_after(self, exception: KafkaException) -> None:
+        """Ask with another client from here on, unless the one that failed was only slow, or is new."""
         error = error_of(exception)
-        if error is None or error.code() not in SLOW:
-            self._admin.poll(0)  # for what it says of its connections
-            self._admin = self._new_client()
+        since = time.monotonic() - self._renewed
+        if (error is None or error.code() not in SLOW) and since >= RENEW_AGAIN_S:
+            self.renew()
 
-    def partition_counts(self) -> dict[str, int]:
-        """Partition counts of all topics that this principal may see."""
+    def renew(self) -> None:
+        """Ask with another client from here on: it may ask another broker."""
+        self._admin.poll(0)  # for what it says of its connections
+        self._admin, self._renewed = self._new_client(), time.monotonic()
+
+    def partition_counts(self, topics: Collection[str] | None = None) -> dict[str, int]:
+        """Partition counts of these topics, of all by default, as far as they exist and this principal may see them."""
         self._check_owner()
-        topics = self._metadata().topics
-        self._admin.poll(0)
-        self._reason.text = None
+        if topics is not None:
+            return {name: told.partitions for name, told in self.described(topics).items()}
+        found = self._patiently(lambda left: self._admin.list_topics(timeout=left)).topics
         return {
-            name: len(topic.partitions) for name, topic in topics.items() if topic.error is None and topic.partitions
+            name: len(topic.partitions) for name, topic in found.items() if topic.error is None and topic.partitions
         }
 
-    def _metadata(self) -> ClusterMetadata:
-        """Asked again when nothing came in `SILENT_S`, after a word about it, until the time-out."""
+    def described(self, topics: Collection[str]) -> dict[str, Described]:
+        """What these topics are; those that don't exist, or may not be seen, are left out."""
+        self._check_owner()
+        return self._patiently(lambda left: self._describe(topics, left)) if topics else {}
+
+    def _describe(self, topics: Collection[str], timeout_s: float) -> dict[str, Described]:
+        return self.seen(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s))
+
+    @staticmethod
+    def seen(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
+        """As `described`, of the answers to `start_describing`."""
+        found: dict[str, Described] = {}
+        for name, future in answers.items():
+            try:
+                told = future.result()
+            except KafkaException as exception:
+                error = error_of(exception)
+                if error is None or error.code() not in UNSEEN:
+                    raise
+            else:
+                found[name] = Described(len(told.partitions), id_of(told))
+        return found
+
+    def _patiently(self, ask: Callable[[float], T]) -> T:
+        """Asked again when nothing came in `SILENT_S`, after a word about it, until the time-out. `SecurityError` at
+        once when the login is refused."""
+        if self._login.can_be_refused:
+            self._login.look()
         deadline = time.monotonic() + self._timeout
         told = False
         while True:
             left = max(deadline - time.monotonic(), 0.001)
             try:
                 with self._renewing():
-                    return self._admin.list_topics(timeout=min(SILENT_S, left))
+                    answer = ask(min(SILENT_S, left))
+                self._admin.poll(0)
+                self._reason.text = None
+                return answer
             except KafkaException as exception:
                 if not is_passing(exception):
                     raise
                 if time.monotonic() >= deadline or self._stopped():
                     raise self._unreachable(exception) from exception
+                self._login.look()
                 if not told:
                     told = True
                     log.info("waiting for a broker of bootstrap_servers=%r: %s", self._servers, self._why(exception))
@@ -134,59 +197,22 @@ class Cluster(Owned):
     def _unreachable(self, exception: KafkaException) -> KafkaUnreachableError:
         return KafkaUnreachableError(
             f"no broker of bootstrap_servers={self._servers!r} answered within {self._timeout:g} s: "
-            f"{self._why(exception)}; check the address and that the brokers are up"
+            f"{self._why(exception)}; check {the_address(self._servers)} and that the brokers are up"
         )
 
     def _why(self, exception: KafkaException) -> str:
         """What librdkafka says about its connections, or else about the call."""
         self._admin.poll(0)
-        return self._reason.text or text_of(exception)
+        return self._login.problem or self._reason.text or text_of(exception)
 
-    def create(self, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
-        """Create the topics; one that exists already is checked for its partition count. Those that were made."""
+    def start_creating(self, topics: Iterable[InternalTopic], replication_factor: int) -> dict[str, Future[None]]:
+        """Ask for the topics, in one request; each one's future says what became of it. Nothing is waited for."""
         self._check_owner()
-        wanted = {topic.name: topic for topic in topics}
-        existing = self.partition_counts()
-        missing = [topic for name, topic in wanted.items() if name not in existing]
-        requests = [
-            NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in missing
-        ]
-        futures = self._admin.create_topics(requests, operation_timeout=self._timeout) if requests else {}
-        made = frozenset(name for name, future in futures.items() if self._created(future, wanted[name]))
-        existing |= self._heard_of({topic.name for topic in missing} - made)
-        for name in wanted.keys() & existing.keys():
-            if existing[name] != wanted[name].partitions:
-                raise SourceTopicError(
-                    f"internal topic {name} has {existing[name]} partitions, the topology needs "
-                    f"{wanted[name].partitions}: its input's partition count was changed; reset the application "
-                    "(`milestones reset`), or give the input its old number of partitions in a new topic"
-                )
-        return made
-
-    def _heard_of(self, names: Set[str]) -> dict[str, int]:
-        """Partition counts of topics that exist, as soon as the broker that answers has heard of them."""
-        deadline = time.monotonic() + self._timeout
-        counts: dict[str, int] = {}
-        while not counts.keys() >= names and time.monotonic() < deadline:
-            time.sleep(RETRY_PAUSE_MS / 1000)
-            counts = self.partition_counts()
-        return {name: counts[name] for name in names if name in counts}
-
-    def _created(self, future: Future[None], topic: InternalTopic) -> bool:
-        """Whether it was made. It may have been there already: another leader's, or one that the broker that answered
-        hasn't heard of yet."""
-        try:
-            future.result()
-        except KafkaException as exception:
-            error = error_of(exception)
-            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise MilestonesError(
-                f"can't create internal topic {topic.name} ({topic.partitions} partitions): {error}; "
-                "check replication_factor and this principal's rights"
-            ) from exception
-        log.info("created topic %s with %d partitions", topic.name, topic.partitions)
-        return True
+        requests = [NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in topics]
+        # Half the time is the way there and back: a broker that tells "not yet" is heard.
+        return dict(self._admin.create_topics(
+            requests, operation_timeout=self._timeout / 2, request_timeout=self._timeout
+        ))  # fmt: skip
 
     def bounds(
         self, partitions: Iterable[TopicPartition], *, committed: bool
@@ -198,6 +224,25 @@ class Cluster(Owned):
         first = self._offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
         return {partition: (first[partition], end[partition]) for partition in asked}
+
+    @property
+    def client(self) -> object:
+        """Which answers what is asked now, for as long as it is held: also after another one has taken its place."""
+        return self._admin
+
+    def start_describing(self, topics: Collection[str]) -> dict[str, Future[TopicDescription]]:
+        """Ask for what these topics are, as `described`; nothing is waited for."""
+        self._check_owner()
+        self._admin.poll(0)
+        return dict(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout))
+
+    def start_listing(
+        self, partitions: Iterable[TopicPartition], *, end: bool, committed: bool = False
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """Ask where these partitions begin, or end, as `bounds`; nothing is waited for, `told` reads an answer."""
+        self._check_owner()
+        spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        return self._asked(partitions, spec, committed=committed)
 
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
@@ -216,12 +261,12 @@ class Cluster(Owned):
         failed: KafkaException | None = None
         for at, future in self._asked(partitions, latest, timeout_s=timeout_ms / 1000).items():
             try:
-                found[at] = _told(at, future)
+                found[at] = told(at, future)
             except KafkaException as exception:
                 log.debug("no end of %s: %s", at, text_of(exception))
                 failed = exception
         if failed is not None:
-            self._renew_after(failed)
+            self.renew_after(failed)
         return found
 
     def _offsets(
@@ -230,7 +275,7 @@ class Cluster(Owned):
     ) -> dict[TopicPartition, int]:
         with self._renewing():
             asked = self._asked(partitions, spec, committed=committed, timeout_s=timeout_s)
-            return {at: _told(at, future) for at, future in asked.items()}
+            return {at: told(at, future) for at, future in asked.items()}
 
     def _asked(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
@@ -254,34 +299,43 @@ class Cluster(Owned):
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""
+        self.purged(self.start_purging(offsets))
+
+    def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
+        """Ask for what `purge` does; nothing is waited for, `purged` reads the answers."""
         self._check_owner()
-        if not offsets:
-            return
-        futures = self._admin.delete_records(
-            [Position(t, p, offset) for (t, p), offset in offsets.items()], request_timeout=self._timeout
-        )
-        failed: KafkaException | None = None
-        for position, future in futures.items():
+        positions = [Position(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        futures = self._admin.delete_records(positions, request_timeout=self._timeout) if positions else {}
+        return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
+
+    def purged(self, answers: Mapping[TopicPartition, Future[Any]]) -> None:
+        """Say what was refused: of each topic once, and again after `PURGE_TOLD_S`."""
+        failed: dict[str, KafkaException] = {}
+        for at, future in answers.items():
             try:
                 future.result()
+                self._purge_told.pop(at.topic, None)
             except KafkaException as exception:
-                failed = exception
-                log.warning("purge of %s failed, will be tried again: %s", position, error_of(exception))
-        if failed is not None:
-            self._renew_after(failed)
+                failed[at.topic] = exception
+        for topic, refused in failed.items():
+            now = time.monotonic()
+            if now - self._purge_told.get(topic, float("-inf")) >= PURGE_TOLD_S:
+                self._purge_told[topic] = now
+                log.warning(
+                    "what was processed of %s can't be deleted, will be tried again: %s%s", topic, error_of(refused),
+                    _right_to_purge(refused),
+                )  # fmt: skip
+        if failed:
+            self.renew_after(next(iter(failed.values())))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's ids of the topics (KIP-516): a topic that is deleted and made anew gets another one. None of topics
-        that brokers older than 2.8 made, which have none."""
+        that brokers older than 2.8 made, which have none. `KafkaException` when there is no such topic."""
         self._check_owner()
         with self._renewing():
             futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
-            ids = {topic: future.result().topic_id for topic, future in futures.items()}
-        return {
-            topic: str(id)
-            for topic, id in ids.items()
-            if id.get_most_significant_bits() or id.get_least_significant_bits()
-        }
+            ids = {topic: id_of(future.result()) for topic, future in futures.items()}
+        return {topic: id for topic, id in ids.items() if id is not None}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """By topic, its settings as they are in effect. `KafkaException`."""
@@ -295,7 +349,20 @@ class Cluster(Owned):
             }
 
 
-def _told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
+def _right_to_purge(exception: KafkaException) -> str:
+    error = error_of(exception)
+    if error is None or error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return ""
+    return "; the topic grows until this principal has the right DELETE on it"
+
+
+def id_of(topic: TopicDescription) -> str | None:
+    """Kafka's id of the topic; None where brokers give none."""
+    id: Any = topic.topic_id
+    return str(id) if id.get_most_significant_bits() or id.get_least_significant_bits() else None
+
+
+def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
     """The offset; -1 when no record is as late as asked for. Of a broker that stands still when asked librdkafka says
     offset -1001, without an error."""
     offset: int = future.result().offset

@@ -1,7 +1,8 @@
 """A connection of our own to one broker: Kafka's protocol on `kio`'s schemas, over TCP or TLS, with SASL.
 
 *Guarantees*: requests go one by one and answers come in their order. No call blocks longer than its timeout (a
-connect: `socket.connection.setup.timeout.ms`). After a `ConnectionLostError` the connection is closed for good.
+connect: `socket.connection.setup.timeout.ms`). After a `ConnectionLostError` the connection is closed for good. A peer
+that vanishes without a word is noticed by the operating system, by `DEAD_AFTER`, also while nothing is sent.
 *Assumes*: one owner thread per connection. Settings carry confluent-kafka's names; those that concern other things
 are ignored, those about security that can't be honoured are refused.
 """
@@ -24,21 +25,33 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload, ResponsePayload
 
-from milestones.common.errors import MembershipError, MilestonesError
+from milestones.common.errors import MembershipError, MilestonesError, SecurityError
 from milestones.common.kafka.sasl import MECHANISMS, SaslError
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
 R = TypeVar("R", bound=ResponsePayload)
 
 MAX_ANSWER_BYTES = 100 << 20
+NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+"""OpenSSL's reasons for an answer that isn't TLS."""
+HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""Of a connection that was closed, in order or not: a broker that ends does so also in the middle of a handshake."""
 SOFTWARE = "milestones"
 SEND_TIMEOUT_S = 10
 """A request is small: a broker that doesn't take it for so long is as good as gone."""
+DEAD_AFTER = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+"""Names and values of socket options, as far as a platform has them: a peer that has been unreachable for 25 s is gone.
+Linux would ask an idle connection after two hours first, and send unacknowledged bytes again for a quarter of one."""
+TLS_ALERT = b"\x15\x03"
+"""What a TLS listener answers a plain request begins with."""
 NEEDED = "use Apache Kafka 3.2 or newer"
 
 
 class ConnectionLostError(MilestonesError):
-    """Nothing can be said about the request: connect again. Steers the runtime only."""
+    """Nothing can be said about the request: connect again. Steers the runtime only. `connected`: the address was
+    reached, the set-up of the connection failed."""
+
+    connected = False
 
 
 class Wire(Protocol):
@@ -143,7 +156,7 @@ class Connection:
             answer = self.call(request, SaslAuthenticateResponse, timeout_ms)
             if answer.error_code is not ErrorCode.none:
                 raise SaslError(
-                    f"{self.address} refused sasl.username {username!r}: "
+                    f"Kafka refused the login of {username} ({self.address}, {mechanism}): "
                     f"{answer.error_message or answer.error_code.name}; check sasl.username and sasl.password"
                 )
             try:
@@ -165,6 +178,9 @@ class Connection:
         if len(self._buffer) < 4:
             return None
         size = int.from_bytes(self._buffer[:4], "big")
+        if self._buffer[:2] == TLS_ALERT:
+            self.close()
+            raise SecurityError(f"{self.address} speaks TLS: set security.protocol to SSL or SASL_SSL")
         if size > MAX_ANSWER_BYTES:
             raise self._lost(f"an answer of {size} bytes: is this a Kafka broker, and security.protocol right?")
         if len(self._buffer) < 4 + size:
@@ -200,7 +216,8 @@ class Connector:
         self._tls = settings.tls_context()
 
     def __call__(self, address: Address) -> Connection:
-        """`ConnectionLostError` when it may work later, `MembershipError` when it never will."""
+        """`ConnectionLostError` when it may work later, `MembershipError` when it never will (`SecurityError` when that
+        is up to the settings)."""
         s = self._settings
         sock = self._open(address)
         connection = Connection(sock, address, s.client_id)
@@ -211,8 +228,9 @@ class Connector:
         except ConnectionLostError as error:
             connection.close()
             # With TLS 1.3 a broker says only after the handshake that it wanted a certificate.
-            if isinstance(error.__cause__, ssl.SSLError) and not isinstance(error.__cause__, ssl.SSLEOFError):
+            if isinstance(error.__cause__, ssl.SSLError) and not isinstance(error.__cause__, HUNG_UP):
                 raise self._tls_failed(address, error.__cause__) from error
+            error.connected = True
             raise
         except BaseException:
             connection.close()
@@ -224,6 +242,7 @@ class Connector:
         s = self._settings
         timeout = s.connect_timeout_ms / 1000
         reason: OSError | None = None
+        connected = False
         try:
             found = socket.getaddrinfo(address.host, address.port, s.family, socket.SOCK_STREAM)
         except OSError as error:
@@ -233,8 +252,12 @@ class Connector:
             try:
                 sock.settimeout(timeout)
                 sock.connect(target)
+                connected = True
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in DEAD_AFTER.items():
+                    if hasattr(socket, option):
+                        sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
                 return sock if self._tls is None else self._secure(sock, address)
             except OSError as error:
                 sock.close()
@@ -242,24 +265,31 @@ class Connector:
             except BaseException:
                 sock.close()
                 raise
-        raise ConnectionLostError(f"{address}: {reason}") from reason
+        lost = ConnectionLostError(f"{address}: {reason}")
+        lost.connected = connected
+        raise lost from reason
 
     def _secure(self, sock: socket.socket, address: Address) -> socket.socket:
         assert self._tls is not None
         try:
             return self._tls.wrap_socket(sock, server_hostname=address.host)
         except ssl.SSLCertVerificationError as error:
-            raise MembershipError(
+            raise SecurityError(
                 f"{address}: its certificate isn't trusted: {error.verify_message}; check ssl.ca.location, and that "
                 "the certificate names this host (ssl.endpoint.identification.algorithm)"
             ) from error
-        except ssl.SSLEOFError:
+        except HUNG_UP:
             raise
         except ssl.SSLError as error:
             raise self._tls_failed(address, error) from error
 
-    def _tls_failed(self, address: Address, error: ssl.SSLError) -> MembershipError:
-        return MembershipError(
-            f"{address}: TLS failed: {error.reason or error}; check security.protocol, and the client's certificate "
+    def _tls_failed(self, address: Address, error: ssl.SSLError) -> SecurityError:
+        reason = getattr(error, "reason", None) or str(error)
+        if reason in NOT_TLS:
+            return SecurityError(
+                f"{address} doesn't speak TLS ({reason}): set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+            )
+        return SecurityError(
+            f"{address}: TLS failed: {reason}; check security.protocol, and the client's certificate "
             "(ssl.certificate.location) if the broker wants one"
         )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from milestones.common.errors import ConfigError
 from milestones.common.kafka.sasl import MECHANISMS
+from milestones.common.kafka.wire_security import refuse, restrict
 
 DEFAULT_PORT = 9092
 FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
@@ -27,15 +28,6 @@ PROTOCOLS = {
     "SASL_SSL": (True, True),
 }
 """security.protocol -> TLS?, SASL?"""
-
-REFUSED = {
-    "ssl.keystore.location": "give the certificate and key as PEM files: ssl.certificate.location, ssl.key.location",
-    "ssl.certificate.pem": "give a file: ssl.certificate.location",
-    "ssl.key.pem": "give a file: ssl.key.location",
-    "ssl.crl.location": "revocation lists aren't supported",
-    "ssl.engine.location": "OpenSSL engines aren't supported",
-    "sasl.oauthbearer.method": f"use one of {', '.join(MECHANISMS)}",
-}
 
 
 class Address(NamedTuple):
@@ -58,12 +50,14 @@ class SaslSettings:
 @dataclass(frozen=True)
 class TlsSettings:
     ca_location: str | None
-    ca_pem: str | None
+    ca_pem: str | None = field(repr=False)
     certificate: str | None
     key: str | None
     key_password: str | None = field(repr=False)
     verify: bool
     check_host: bool
+    ciphers: str | None
+    curves: str | None
 
 
 @dataclass(frozen=True)
@@ -77,13 +71,12 @@ class WireSettings:
     family: int
     tls: TlsSettings | None
     sasl: SaslSettings | None
+    protocol: str = "PLAINTEXT"
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> WireSettings:
         """From a client configuration; `ConfigError` names key, value and reason."""
-        for key, hint in REFUSED.items():
-            if config.get(key):
-                raise ConfigError(key, config[key], f"not supported for group membership: {hint}")
+        refuse(config)
         protocol = str(config.get("security.protocol") or "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ConfigError("security.protocol", protocol, f"expected one of {', '.join(PROTOCOLS)}")
@@ -99,6 +92,7 @@ class WireSettings:
             family=FAMILIES[family],
             tls=_tls(config) if tls else None,
             sasl=_sasl(config) if sasl else None,
+            protocol=protocol,
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -118,12 +112,15 @@ class WireSettings:
                 context.load_verify_locations(cadata=t.ca_pem)
             else:
                 context.load_default_certs()
-        except OSError as error:
-            raise ConfigError("ssl.ca.location", t.ca_location, f"can't be loaded: {error}") from error
+        except (OSError, TypeError, ValueError) as error:
+            key = "ssl.ca.location" if t.ca_location else "ssl.ca.pem"
+            raise ConfigError(key, t.ca_location, f"can't be loaded: {error}") from error
+        restrict(context, t.ciphers, t.curves)
         if t.certificate:
             try:
-                context.load_cert_chain(t.certificate, t.key, t.key_password)
-            except OSError as error:
+                # Without a password OpenSSL would ask for one at the terminal.
+                context.load_cert_chain(t.certificate, t.key, t.key_password or "")
+            except (OSError, ValueError) as error:
                 reason = f"can't be loaded with ssl.key.location={t.key!r}: {error}"
                 raise ConfigError("ssl.certificate.location", t.certificate, reason) from error
         return context
@@ -161,6 +158,8 @@ def _tls(config: Mapping[str, object]) -> TlsSettings:
         key_password=_text(config, "ssl.key.password"),
         verify=_flag(config, "enable.ssl.certificate.verification", default=True),
         check_host=algorithm == "https",
+        ciphers=_text(config, "ssl.cipher.suites"),
+        curves=_text(config, "ssl.curves.list"),
     )
 
 

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from milestones.common.metrics.export import MetricsEndpoint, PrometheusCollector
+from milestones.common.metrics.export import Health, MetricsEndpoint, PrometheusCollector
 from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS, Metrics, summed
 from milestones.common.metrics.scopes import (
     ClientMetrics,
     EngineMetrics,
     GroupMetrics,
+    HeartbeatMetrics,
     NodeMetrics,
     PartitionMetrics,
     ProcessingThreadMetrics,
+    QuarantineMetrics,
     RestorationMetrics,
     SchedulerMetrics,
     Scope,
@@ -29,12 +31,15 @@ __all__ = [
     "ClientMetrics",
     "EngineMetrics",
     "GroupMetrics",
+    "Health",
+    "HeartbeatMetrics",
     "Metrics",
     "MetricsEndpoint",
     "NodeMetrics",
     "PartitionMetrics",
     "ProcessingThreadMetrics",
     "PrometheusCollector",
+    "QuarantineMetrics",
     "RestorationMetrics",
     "SchedulerMetrics",
     "Scope",

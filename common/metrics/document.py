@@ -27,9 +27,14 @@ or `TRACE`. Metrics of a thing appear with it and go with it (a task that moves 
 totals of a task or thread that comes back begin at 0. There are none of single stores and topics: they would cost
 something per record.
 
-**How to read them.** `metrics_port` opens an HTTP endpoint for Prometheus on `metrics_host`. In code,
+**How to read them.** `metrics_port` opens an HTTP endpoint on `metrics_host`: `/metrics` for Prometheus. In code,
 `Streams.metrics()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
-`value` of a metric that is always 1.
+`value` of a metric that is always 1. For Prometheus each metric has the label `application_id` too.
+
+**Probes.** The same port answers `/livez` with 200 as long as the process may go on, also while it rebalances, restores
+or waits for its brokers; with 503 and the reason once the client has failed. `/readyz` has 200 while the client is
+RUNNING and the group's coordinator answers: for ten seconds, or three of `heartbeat_interval_ms`, its silence counts as
+none. `last-heartbeat-seconds-ago` is that silence as a number. Any other path is 404.
 
 **Why reading is safe, and free for the threads that work.** Everything that is counted belongs to one thread, which
 adds to plain integers, per turn of its loop rather than per record (level DEBUG excepted). About every

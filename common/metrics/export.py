@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: a collector, and an HTTP endpoint.
+"""Metrics for Prometheus: a collector, and an HTTP endpoint, which also says whether the client lives and is ready.
 
 A metric `process-total` of `stream-thread-metrics` is called `kafka_stream_thread_process_total`, its tags are labels.
 Text (a state, a version) is the label `value` of a metric that is always 1.
@@ -9,9 +9,15 @@ Text (a state, a version) is the label `value` of a metric that is always 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from socketserver import ThreadingMixIn
+from typing import Any, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,6 +25,8 @@ from milestones.common.errors import ConfigError
 from milestones.common.metrics.registry import Metrics
 from milestones.common.metrics.scopes import SCOPES, Scope, metric_name
 from milestones.common.metrics.sensors import Statistic
+
+log = logging.getLogger(__name__)
 
 
 class PrometheusCollector(Collector):
@@ -30,7 +38,7 @@ class PrometheusCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for scope in self._metrics.scopes():
-            _add(families, scope)
+            _add(families, scope, self._metrics.labels)
         return iter(families.values())
 
 
@@ -43,8 +51,27 @@ _DOCS = {(kind.group, metric_name(row.name)): row.doc for kind in SCOPES for row
 
 
 def _doc(group: str, name: str) -> str:
+    """What the row means, and what of it this statistic is."""
     rows = (name[:end] for end in range(len(name), 0, -1))
-    return next((_DOCS[group, row] for row in rows if (group, row) in _DOCS), name)
+    row = next((row for row in rows if (group, row) in _DOCS), None)
+    if row is None:
+        return name
+    doc, _, unit = _DOCS[group, row].partition("; latencies in ")
+    what = _STATISTICS.get(name.removeprefix(row), "")
+    return doc + what.format(unit=unit)
+
+
+_STATISTICS = {
+    "-rate": ", per second",
+    "-rate-per-hour": ", per hour",
+    "-total": ", since the start",
+    "-ratio": ": the part of the time that they took, 0 to 1",
+    "-latency-avg": ": the mean time of one, in {unit}",
+    "-latency-max": ": the longest time of one, in {unit}",
+    "-avg": ": the mean",
+    "-max": ": the most",
+}
+"""What a HELP text says of a statistic, by its suffix."""
 
 
 _FAMILIES: dict[Statistic, tuple[type[CounterMetricFamily | GaugeMetricFamily | InfoMetricFamily], str]] = {
@@ -60,10 +87,10 @@ def exported_name(group: str, name: str, kind: Statistic) -> str:
     return prometheus_name(group, name) + _FAMILIES[kind][1]
 
 
-def _add(families: dict[str, Metric], scope: Scope) -> None:
+def _add(families: dict[str, Metric], scope: Scope, labels: Mapping[str, str]) -> None:
     values = scope.published.values
-    names = [tag.replace("-", "_") for tag in scope.tags]
-    labelled = dict(zip(names, scope.tags.values(), strict=True))
+    labelled = {**labels, **{tag.replace("-", "_"): value for tag, value in scope.tags.items()}}
+    names = list(labelled)
     for name, kind in scope.statistics():
         if name not in values:
             continue
@@ -78,23 +105,66 @@ def _add(families: dict[str, Metric], scope: Scope) -> None:
             family.add_sample(full + suffix, labelled, float(value))
 
 
-class MetricsEndpoint:
-    """An HTTP server that answers Prometheus' scrapes, on a thread of its own.
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
-    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published.
+
+def _said(trouble: str | None, start_response: Any) -> Iterable[bytes]:
+    start_response("200 OK" if trouble is None else "503 Service Unavailable", [_TEXT])
+    return [f"{trouble or 'ok'}\n".encode()]
+
+
+class Health(Protocol):
+    """Why the client isn't well, in words; None while it is. Asked by any thread."""
+
+    def not_alive(self) -> str | None: ...
+    def not_ready(self) -> str | None: ...
+
+
+class _Handler(WSGIRequestHandler):
+    """Tells of requests at DEBUG only: probes and scrapes come every few seconds."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        log.debug(format, *args)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class MetricsEndpoint:
+    """An HTTP server on a thread of its own: `/metrics` for Prometheus' scrapes; `/livez` and `/readyz` for probes,
+    answered with 200, or with 503 and the reason. Any other path is 404.
+
+    *Owns*: the listening socket. *Receives*: HTTP requests. *Sends*: what was published, and what `health` says.
     """
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(self, metrics: Metrics, host: str, port: int, health: Health | None = None) -> None:
         """Listens at once; port 0 takes a free one. `ConfigError` when the port can't be had."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(metrics))
+        self._metrics_app, self._health = make_wsgi_app(registry), health
         try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            server = type("_Server", (_Server,), {"address_family": family})
+            self._server: WSGIServer = make_server(host, port, self._answer, server, _Handler)
         except (OSError, OverflowError) as error:
             reason = f"can't listen on {host}: {error}; choose another, or 0 for a free one"
             raise ConfigError("metrics_port", port, reason) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name=f"metrics-{host}", daemon=True)
+        self._thread.start()
         self.host, self.port = host, int(self._server.server_port)
         metrics.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    def _answer(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        path, health = environ.get("PATH_INFO", ""), self._health
+        if path == "/metrics":
+            return self._metrics_app(environ, start_response)  # type: ignore[no-any-return]
+        if path == "/livez" and health is not None:
+            return _said(health.not_alive(), start_response)
+        if path == "/readyz" and health is not None:
+            return _said(health.not_ready(), start_response)
+        start_response("404 Not Found", [_TEXT])
+        return [b"there are /metrics, /livez and /readyz\n"]
 
     def close(self) -> None:
         """Stop answering, free the port."""

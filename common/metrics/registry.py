@@ -8,7 +8,7 @@ its age.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from milestones.common.clock import Clock, SystemClock
@@ -23,7 +23,8 @@ PUBLISH_INTERVAL_MS = 1000
 class Metrics:
     """All scopes of a client. `level` and `window_ms` are `metrics_recording_level` and `metrics_sample_window_ms`.
 
-    `address`: the `host:port` at which they are served, if they are; set before stream threads start.
+    `address`: the `host:port` at which they are served, if they are; set before stream threads start. `labels`: what
+    Prometheus is given with each metric, besides its tags.
 
     *Concurrency*: the list of scopes changes when a thread or task comes or goes, under a lock that recording and
     publishing never take.
@@ -35,6 +36,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._scopes: dict[int, Scope] = {}
         self.address: str | None = None
+        self.labels: Mapping[str, str] = {}
 
     @property
     def debug(self) -> bool:

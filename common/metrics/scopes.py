@@ -198,7 +198,17 @@ class TaskMetrics(Scope):
     cache_size_bytes_total = gauge("bytes that wait in the caches of the task's stores")
     restore = count("changelog records restored")
     restore_remaining_records_total = gauge("changelog records still to restore")
-    uncommitted_bytes = gauge("bytes of state written since the last commit", own=True)
+    uncommitted_bytes = gauge("bytes of state written and not in the stores yet", own=True)
+
+
+class QuarantineMetrics(Scope):
+    """One task in quarantine (m2 on), as long as it is. Owner: the stream thread."""
+
+    group, tag_names = "stream-task-metrics", ("thread-id", "task-id")
+    quarantine_error = text("the error of its last try, in one line", own=True)
+    quarantine_seconds_left = gauge(
+        "time until the task has failed for `task_timeout_ms`, and its stream thread dies of it", own=True
+    )
 
 
 class StandbyMetrics(Scope):
@@ -271,6 +281,15 @@ class GroupMetrics(Scope):
     last_rebalance_seconds_ago = gauge("seconds since the last rebalance ended, -1 before the first")
 
 
+class HeartbeatMetrics(Scope):
+    """The connection of a member to its group. Owner: the membership thread, which no user code holds up."""
+
+    group, tag_names = "consumer-coordinator-metrics", ("client-id",)
+    last_heartbeat_seconds_ago = gauge(
+        "seconds since the group's coordinator last answered a heartbeat or a commit: it grows while no broker answers"
+    )
+
+
 class PartitionMetrics(Scope):
     """One input partition. Owner: the thread whose consumer has it."""
 
@@ -284,11 +303,13 @@ SCOPES: tuple[type[Scope], ...] = (
     SchedulerMetrics,
     ProcessingThreadMetrics,
     TaskMetrics,
+    QuarantineMetrics,
     StandbyMetrics,
     UpdaterMetrics,
     RestorationMetrics,
     EngineMetrics,
     NodeMetrics,
     GroupMetrics,
+    HeartbeatMetrics,
     PartitionMetrics,
 )

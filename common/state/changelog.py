@@ -5,7 +5,8 @@
 | key-value | as stored | of the input record | as written |
 | timestamped-key-value | the plain value | the value's own | 8-byte big-endian timestamp, then the plain value |
 
-Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes.
+Keys are the same on both sides; an absent value deletes. These are Kafka Streams' bytes. A row has the time that its
+changelog record can have: 0 is kept as `FIRST_TIMESTAMP`.
 
 *Guarantees*: folding a store's changelog with `restored` gives the store's entries.
 *Assumes*: one partition of the changelog per task: its partition is the task's.
@@ -19,6 +20,7 @@ from typing import Final, Protocol
 
 from milestones.common.records import Emitted, Headers
 from milestones.common.state.spec import StoreKind
+from milestones.common.writable import first_timestamp
 
 Log = Callable[[bytes, "bytes | None", int], None]
 """Called for each write of a store with key, plain value (None deletes) and timestamp in ms, before it is staged."""
@@ -42,9 +44,17 @@ def changelog(topic: str, partition: int, store: str, append: Callable[[Emitted]
     headers: Headers | None = None
 
     def log(key: bytes, value: bytes | None, timestamp: int) -> None:
-        append((topic, partition, key, value, timestamp, headers, store))
+        append((topic, partition, key, value, timestamp or first_timestamp(), headers, store))
 
     return log
+
+
+def log_stored(kind: StoreKind, log: Log, key: bytes, stored: bytes | None, timestamp: int) -> None:
+    """Log the value that a store has of a key (None: it has none), with `timestamp` unless it has one of its own."""
+    if stored is None or kind != "timestamped-key-value":
+        log(key, stored, timestamp)
+    else:
+        log(key, stored[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(stored)[0])
 
 
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
@@ -59,7 +69,9 @@ def restored(kind: StoreKind, records: Iterable[ChangelogRecord]) -> dict[bytes,
     if kind == "timestamped-key-value":
         pack = TIMESTAMP.pack
         entries = {
-            record.key(): None if (value := record.value()) is None else pack(record.timestamp()[1]) + value
+            record.key(): None
+            if (value := record.value()) is None
+            else pack(record.timestamp()[1] or first_timestamp()) + value
             for record in records
         }
     else:

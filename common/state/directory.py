@@ -6,7 +6,7 @@
         <task>/             0_1, ...
             .lock           held while the task's stores are open
             manifest.json   what the stores are (`TaskManifest`)
-            positions.json  how far they are, at least (`positions`)
+            positions.json  a hint how far they are (`positions`)
             rocksdb/<store>/
             corrupt/        the last damaged store, set aside
 

@@ -3,10 +3,11 @@
 A cached store stages its writes like any other, so that reads and scans see them. Only its changelog records and its
 updates for downstream wait here, the last one per key, until a flush: before each commit, and when the waiting bytes
 exceed the cache's share. Keys are flushed in the order of their last write, the least recently used first, as Kafka
-Streams flushes them.
+Streams flushes them. What downstream of a flush writes to this store is logged at once and not emitted, as without a
+cache, unless the key waits for its own flush: an update would follow itself, for as long as downstream writes.
 
-*Guarantees*: what a failed record marked is dropped with it. The old value given to the listener is the one that
-downstream has seen.
+*Guarantees*: what a failed record marked is dropped with it. Each write is logged, or a later one of its key is. The
+old value given to the listener is the one that downstream has seen.
 *Assumes*: the task flushes before it freezes, each `emit` in a scope of its own.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from milestones.common.records import Headers, RecordMetadata
-from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
+from milestones.common.state.changelog import Log, log_stored
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.spec import StoreKind
 
@@ -50,16 +51,20 @@ class EmitBuffer:
         self, kind: StoreKind, layers: StoreLayers, touched: list[Staging], record: Origin, log: Log
     ) -> None:
         self.bytes = 0
-        self._timestamped = kind == "timestamped-key-value"
+        self._kind = kind
         self._layers, self._touched, self._record, self._log = layers, touched, record, log
         self._scope: dict[bytes, Waiting] = {}
         self._waiting: dict[bytes, Waiting] = {}
+        self._flushing: bytes | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def mark(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """The store is about to stage this write: what it calls instead of its changelog (`changelog.Log`)."""
+        if self._flushing is not None and (key == self._flushing or key not in self._waiting):
+            self._log(key, value, timestamp)
+            return
         scope, record = self._scope, self._record
         if not scope:
             self._touched.append(self)
@@ -84,21 +89,25 @@ class EmitBuffer:
         self._scope.clear()
         self._waiting.clear()
         self.bytes = 0
+        self._flushing = None
 
     def oldest(self) -> tuple[bytes, Waiting]:
-        """The next one to flush."""
-        return next(iter(self._waiting.items()))
+        """The next one to flush: it is `done`, or it `stays`."""
+        key, update = next(iter(self._waiting.items()))
+        self._flushing = key
+        return key, update
+
+    def stays(self) -> None:
+        """Its flush has failed: it is the next one again."""
+        self._flushing = None
 
     def log(self, key: bytes, entry: Waiting) -> None:
         """Write the changelog record of a waiting update."""
-        local = self._layers.get(key)
-        if local is None or not self._timestamped:
-            self._log(key, local, entry.timestamp)
-        else:
-            self._log(key, local[TIMESTAMP_BYTES:], TIMESTAMP.unpack_from(local)[0])
+        log_stored(self._kind, self._log, key, self._layers.get(key), entry.timestamp)
 
     def done(self, key: bytes) -> None:
         """The update has been logged and emitted."""
+        self._flushing = None
         update = self._waiting.pop(key, None)
         if update is not None:
             self.bytes -= update.size

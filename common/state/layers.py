@@ -7,8 +7,9 @@
                     dropped
 
 *Guarantees*: a read sees the newest layer that has the key (scope, overlay, frozen, engine); None in a layer is a
-deletion. A scan is as of its call and in byte order. `freeze` sets the frozen layer before it empties the overlay, and
-`applied` is called after the engine has it all, so that a reader finds every entry in at least one place at any time.
+deletion. A scan is as of its call and in byte order. A reader finds every entry in at least one place at any time:
+`freeze` sets the frozen layer before it empties the overlay, `applied` is called after the engine has it all, and what
+is thawed stays the frozen layer, besides being the overlay, until the next commit.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze`, `thaw` exclude each other (the task's lock).
 """
 
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final, Protocol
 
 from milestones.common.errors import MilestonesError
@@ -46,54 +47,87 @@ class Staging(Protocol):
         ...
 
 
-class Layer(dict[bytes, "bytes | None"]):
-    """Entries of one layer. It only grows, hence its last keys are those that its sorted index doesn't have yet."""
+class Remembered(Protocol):
+    """What is known of a store without reading it (`read_cache.ReadCache`)."""
 
-    __slots__ = ("sorted",)
+    def forget(self, key: bytes) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class Layer(dict[bytes, "bytes | None"]):
+    """Entries of one layer. It only grows, hence its last keys are those that its sorted index doesn't have yet.
+
+    `merges`: how often something was merged into it.
+    """
+
+    __slots__ = ("_bytes", "_counted", "merges", "sorted")
 
     def __init__(self, *entries: Batch) -> None:
         super().__init__(*entries)
         self.sorted: list[bytes] = []
+        self.merges = self._counted = self._bytes = 0
 
     def keys_between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
         """The keys with start <= key < end, ascending. The first call builds the index."""
-        keys = self.sorted
-        new = len(self) - len(keys)
-        if new > _FEW:
-            keys.extend(islice(reversed(self), new))
+        keys, new = self.sorted, self._new_keys()
+        if len(new) > _FEW:
+            keys.extend(new)
             keys.sort()
-        elif new:
-            for key in islice(reversed(self), new):
+        else:
+            for key in new:
                 insort(keys, key)
         low = 0 if start is None else bisect_left(keys, start)
         high = len(keys) if end is None else bisect_left(keys, end)
         return keys[low:high]
+
+    def _new_keys(self) -> list[bytes]:
+        """Those that the index doesn't have yet. Looked up again when a thaw added some meanwhile."""
+        while True:
+            size = len(self)
+            try:
+                keys = list(islice(reversed(self), size - len(self.sorted)))
+            except RuntimeError:  # "dictionary changed size during iteration"
+                continue
+            if len(self) == size:
+                return keys
+
+    def memory_bytes(self) -> int:
+        """Its memory, an estimate that costs nothing per put.
+
+        Keys and values are summed up only once there were as many merges as entries at the last count, so that
+        counting is constant per merge in the long run, and growth of the values of hot keys is noticed too. In between
+        the average of the last count is assumed.
+        """
+        entries = len(self)
+        if entries and self.merges >= self._counted:
+            self._bytes = sum(map(len, self)) + sum(map(len, filter(None, self.values())))
+            self._bytes += entries * ENTRY_OVERHEAD_BYTES
+            self._counted, self.merges = entries, 0
+        return self._bytes * entries // self._counted if self._counted else 0
 
 
 class StoreLayers:
     """Scope, overlay and frozen layer of one store over the `Namespace` of its engine.
 
     `remembered` belongs to the typed store above: what it wants to keep by key instead of reading and decoding again.
-    Here it is forgotten together with the writes it came from, and bounded: what was read at once, what was put (the
-    overlay has it too) at the next commit. `touched` lists what the record in work
-    has written to (`RecordScope`).
+    Here it is forgotten together with the writes it came from. `touched` lists what the record in work has written to
+    (`RecordScope`).
     """
 
-    __slots__ = ("_bytes", "_counted", "_frozen", "_max_remembered", "_merges", "_namespace", "_overlay", "_scope",
-                 "_touched", "name", "remembered")  # fmt: skip
+    __slots__ = ("_frozen", "_namespace", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
 
-    def __init__(self, namespace: Namespace, touched: list[Staging], max_remembered: int = 32_768) -> None:
+    def __init__(self, namespace: Namespace, touched: list[Staging], remembered: Remembered) -> None:
         self.name = namespace.name
-        self.remembered: dict[bytes, Any] = {}
+        self.remembered = remembered
         self._namespace = namespace
         self._touched = touched
-        self._max_remembered = max_remembered
         # A plain dict, the fastest to fill and to throw away, until a scan needs its order.
         self._scope: dict[bytes, bytes | None] = {}
         self._overlay = Layer()
         self._frozen: Layer | None = None
-        self._merges = 0
-        self._counted = self._bytes = 0
+        self._pending = False
+        """The frozen layer is a commit's. Else it is the overlay, thawed, or None."""
 
     # -- the record in work
 
@@ -126,7 +160,7 @@ class StoreLayers:
         self._scope = scope
         overlay, frozen = self._overlay, self._frozen
         staged: dict[bytes, bytes | None] = {}
-        for layer in (frozen, overlay, scope):
+        for layer in (None if frozen is overlay else frozen, overlay, scope):
             if layer:
                 staged.update((key, layer[key]) for key in layer.keys_between(start, end))
         stored = self._namespace.scan(start, end, reverse=reverse)
@@ -136,62 +170,58 @@ class StoreLayers:
         """The engine's estimate; uncommitted writes don't count."""
         return self._namespace.approximate_entries()
 
-    def remember(self, key: bytes, value: Any) -> None:
-        """Keep what was read for the next `get`."""
-        self.remembered[key] = value
-        if len(self.remembered) > self._max_remembered:
-            self._forget_oldest()
-
     def merge(self) -> None:
         """The scope becomes part of the overlay."""
-        self._overlay |= self._scope
+        overlay = self._overlay
+        overlay |= self._scope
+        overlay.merges += 1
         self._scope = {}
-        self._merges += 1
 
     def drop_scope(self) -> None:
         """The scope is gone, and what was remembered of it."""
         for key in self._scope:
-            self.remembered.pop(key, None)
+            self.remembered.forget(key)
         self._scope = {}
-
-    def _forget_oldest(self) -> None:
-        remembered = self.remembered
-        for key in list(islice(remembered, len(remembered) - self._max_remembered // 2)):
-            del remembered[key]
 
     # -- the commit
 
     def freeze(self) -> None:
         """The overlay becomes the frozen layer of a commit; a new overlay takes what comes after it."""
-        if self._frozen is not None:
+        if self._pending:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
             )
+        self._pending = True
         self._frozen = self._overlay
         self._overlay = Layer()
-        if len(self.remembered) > self._max_remembered:
-            self._forget_oldest()
-        self._merges = self._counted = self._bytes = 0
 
     def frozen(self) -> Batch | None:
         """What the pending commit holds, None when none is pending."""
-        return self._frozen
+        return self._frozen if self._pending else None
+
+    def uncommitted_keys(self) -> Iterable[bytes]:
+        """The keys that records have written since what the engine has."""
+        return chain(self._overlay, self._frozen or ())
 
     def applied(self) -> None:
         """The engine has all of the frozen layer."""
-        self._frozen = None
+        self._pending, self._frozen = False, None
 
     def thaw(self) -> None:
-        """The commit failed but stays valid: its writes go back under those that came after it."""
-        if self._frozen is not None:
-            self._overlay = Layer({**self._frozen, **self._overlay})
-            self._frozen = None
-            self._merges = self._counted = self._bytes = 0
+        """The commit failed but stays valid: its writes go back under those that came after it.
+
+        Costs what came after it, however much has failed before. A reader that has looked into the former overlay
+        already looks into the frozen layer next, and has to find there what it would have found before."""
+        frozen, overlay = self._frozen, self._overlay
+        if self._pending and frozen is not None:
+            frozen |= overlay
+            frozen.merges += overlay.merges
+            self._overlay = frozen
+            self._pending = False
 
     def abort(self) -> None:
         """Nothing uncommitted has ever been: only the engine's content remains."""
-        self._scope, self._overlay, self._frozen = {}, Layer(), None
-        self._merges = self._counted = self._bytes = 0
+        self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:
@@ -200,19 +230,9 @@ class StoreLayers:
         self.abort()
 
     def uncommitted_bytes(self) -> int:
-        """Memory of the overlay, an estimate that costs nothing per put.
-
-        Keys and values are summed up only once there were as many merges as entries at the last count, so that
-        counting is constant per merge in the long run, and growth of the values of hot keys is noticed too. In between
-        the average of the last count is assumed. The frozen layer was counted before it was frozen.
-        """
-        overlay = self._overlay
-        entries = len(overlay)
-        if entries and self._merges >= self._counted:
-            self._bytes = sum(map(len, overlay)) + sum(map(len, filter(None, overlay.values())))
-            self._bytes += entries * ENTRY_OVERHEAD_BYTES
-            self._counted, self._merges = entries, 0
-        return self._bytes * entries // self._counted if self._counted else 0
+        """Memory of what isn't in the engine yet, about: the overlay, and the frozen layer until it is applied."""
+        frozen = self._frozen if self._pending else None
+        return self._overlay.memory_bytes() + (0 if frozen is None else frozen.memory_bytes())
 
 
 def _merged(

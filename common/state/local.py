@@ -80,8 +80,8 @@ class LocalState:
         return {(state.task, store): known for state in states for store, known in state.statistics().items()}
 
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
-        """By task whose state lies here, open to nobody: its persistent stores' changelog offsets, at least. One that
-        nothing is known of has none. `StateError`."""
+        """By task whose state lies here, open to nobody: its persistent stores' changelog offsets as `positions`
+        has them. One that nothing is known of has none. `StateError`."""
         locked = self.directory.locked()
         return {
             task: positions.read(self.directory.task_path(task))
@@ -146,8 +146,8 @@ class TaskState:
     """The open stores of one task. `stores`: engine and namespace by store name. `manifest`: what the directory says of
     them; None without persistent stores.
 
-    *Concurrency*: its owner's, but for `statistics`. `_handles` is held while engines are closed or asked for
-    statistics: a library may crash when it is asked in the middle of a close.
+    *Concurrency*: its owner's, but for `statistics`. `_handles` is held while engines or namespaces are closed, and
+    while they are asked for statistics: a library may crash when it is asked in the middle of a close.
     """
 
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
@@ -187,6 +187,15 @@ class TaskState:
         self._set_aside(spec, reason)
         self.stores[store] = self._open(spec)
         return self.stores[store]
+
+    def empty(self, store: str) -> Namespace:
+        """The store's namespace anew in its engine: empty, at offset None. The former one is closed."""
+        engine, _ = self.stores[store]
+        with self._handles:
+            engine.drop(store)
+            namespace = engine.open(store)
+        self.stores[store] = engine, namespace
+        return namespace
 
     def changelog_ids(self) -> dict[str, str]:
         """By store: Kafka's id of the topic that it was restored from; stores without a known one are left out."""

@@ -1,8 +1,8 @@
 """Stores in memory: a dict for reads, and sorted keys from the first scan on.
 
 Reads and writes cost what a dict costs. Keys are put in order by the first scan; from then on each new key finds its
-place in about a microsecond (`sortedcontainers`). A running scan keeps the entries of its call: a write that meets
-one copies the dict for it.
+place in about a microsecond (`sortedcontainers`). A running scan gives the entries of its call: a write that meets
+one keeps for it what it writes over.
 
 *Guarantees* and *assumes*: those of `engine.py`, but for disk: content and offsets are lost on `close`.
 """
@@ -12,13 +12,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
-from sortedcontainers import SortedList
+from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Batch
-from milestones.common.state.rocks import closed, nothing_between
+from milestones.common.state.rocks import closed, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
 _ENTRY_OVERHEAD = 2 * 33 + 100 + 8
@@ -41,14 +42,66 @@ class MemoryEngines:
 
 
 class _View:
-    """What a running scan reads: the live dict until a write replaces it by a copy; None once it is closed."""
+    """A running scan, a `Cursor`. `former`: what the keys that were written since its call, and that it hasn't come to,
+    had then; None: nothing."""
 
-    def __init__(self, data: dict[bytes, bytes]) -> None:
-        self.data: dict[bytes, bytes] | None = data
+    def __init__(self, namespace: MemoryNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
+        self._namespace, self._reverse = namespace, reverse
+        self._low, self._high, self._with_low = start, end, True  # what is left: the high end never is in it
+        self.former: SortedDict | None = None
+        self.done = self.closed = False
+
+    def take(self, count: int) -> list[tuple[bytes, bytes]]:
+        with self._namespace.writing:
+            found: list[tuple[bytes, bytes]] = []
+            while not (found or self.done):
+                found = self._chunk(count)
+            return found
+
+    def _chunk(self, count: int) -> list[tuple[bytes, bytes]]:
+        """Those of the next `count` keys that there are now, and of all that were written between them."""
+        if self.closed:
+            raise closed(self._namespace.name)
+        data, former = self._namespace.data, self.former
+        keys = list(islice(self._irange(self._namespace.order()), count))
+        low, high, with_low = self._low, self._high, self._with_low
+        if len(keys) < count:
+            self.done = True
+        elif self._reverse:
+            low, with_low, self._high = keys[-1], True, keys[-1]
+        else:
+            high, self._low, self._with_low = keys[-1] + b"\x00", keys[-1], False
+        if not former:
+            return list(zip(keys, map(data.__getitem__, keys), strict=True))
+        then = {key: data[key] for key in keys}
+        then.update((key, former[key]) for key in former.irange(low, high, inclusive=(with_low, False)))
+        return [(key, then[key]) for key in sorted(then, reverse=self._reverse) if then[key] is not None]
+
+    def _irange(self, keys: SortedList) -> Iterator[bytes]:
+        found: Iterator[bytes] = keys.irange(
+            self._low, self._high, inclusive=(self._with_low, False), reverse=self._reverse
+        )
+        return found
+
+    def keep(self, batch: Batch, data: Mapping[bytes, bytes]) -> None:
+        """Before `batch` is written to `data`."""
+        former = self.former = SortedDict() if self.former is None else self.former
+        for key in batch:
+            if key not in former and self._left(key):
+                former[key] = data.get(key)
+
+    def _left(self, key: bytes) -> bool:
+        if self._low is not None and (key < self._low or (key == self._low and not self._with_low)):
+            return False
+        return self._high is None or key < self._high
+
+    def close(self) -> None:
+        with self._namespace.writing:
+            self._namespace.views.discard(self)
 
 
 class MemoryNamespace:
-    """See `Namespace`. `get` is the dict's own."""
+    """See `Namespace`. `get` is the dict's own. A write holds `writing`, a scan too for a chunk of its entries."""
 
     get: Callable[[bytes], bytes | None]
 
@@ -56,37 +109,40 @@ class MemoryNamespace:
         self.name = name
         self.changelog_offset: int | None = None
         self.bytes = 0
-        self._data: dict[bytes, bytes] = {}
+        self.data: dict[bytes, bytes] = {}
+        self.views: weakref.WeakSet[_View] = weakref.WeakSet()
+        self.writing = threading.Lock()
         self._keys: SortedList | None = None
-        self._views: weakref.WeakSet[_View] = weakref.WeakSet()
-        self._writing = threading.Lock()
-        self.get = self._data.get
+        self.get = self.data.get
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         if nothing_between(start, end):
             return iter(())
-        with self._writing:
-            if self._keys is None:
-                self._keys = SortedList(self._data)
-            keys = self._keys.irange(start, end, inclusive=(True, False), reverse=reverse)
-            view = _View(self._data)
-            self._views.add(view)
-        return self._entries(view, keys)
+        view = _View(self, start, end, reverse)
+        with self.writing:
+            self.views.add(view)
+        return entries(view)
+
+    def order(self) -> SortedList:
+        """All keys, sorted; kept from the first call on."""
+        if self._keys is None:
+            self._keys = SortedList(self.data)
+        return self._keys
 
     def offset(self) -> int | None:
         return self.changelog_offset
 
     def approximate_entries(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     def write(self, batch: Batch) -> None:
-        with self._writing:
-            if self._views:
-                self._leave_to_views()
+        with self.writing:
+            for view in list(self.views):
+                view.keep(batch, self.data)
             self._write(batch)
 
     def _write(self, batch: Batch) -> None:
-        data, keys, changed = self._data, self._keys, 0
+        data, keys, changed = self.data, self._keys, 0
         for key, value in batch.items():
             old = data.get(key)
             if value is None:
@@ -106,26 +162,10 @@ class MemoryNamespace:
         self.bytes += changed
 
     def release(self) -> None:
-        for view in list(self._views):
-            view.data = None
-        self._data = {}
+        for view in list(self.views):
+            view.closed = True
+        self.data = {}
         self.get = self._refuse
-
-    def _leave_to_views(self) -> None:
-        """The scans at work go on with a copy of the entries, and with the order as it is."""
-        copy = dict(self._data)
-        for view in list(self._views):
-            view.data = copy
-        self._views.clear()
-        if self._keys is not None:
-            self._keys = self._keys.copy()
-
-    def _entries(self, view: _View, keys: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        for key in keys:
-            data = view.data
-            if data is None:
-                raise closed(self.name)
-            yield key, data[key]
 
     def _refuse(self, key: bytes) -> bytes | None:
         raise closed(self.name)

@@ -1,10 +1,12 @@
 """How far the stores of a closed task are, without opening them: one small file per task directory.
 
-Written when a task is closed, and now and then while it is open; what is in it stays true after a crash, as a lower
-bound: offsets only grow. A store that is made anew takes the file away.
+Written when a task is closed, and now and then while it is open, after the stores. So it is a lower bound after the end
+of the process, `kill -9` too: offsets only grow. After a power loss it may say more than the stores have, as neither is
+synced. A store that is made anew takes the file away.
 
 *Guarantees*: reading never fails: what can't be understood is no knowledge.
-*Assumes*: whoever writes holds the directory's lock. It is a hint for the assignor: nothing is read or skipped by it.
+*Assumes*: the thread that writes holds the lock. It is a hint for the assignor, which at worst chooses an instance
+that has more to restore: nothing is read or skipped by it.
 """
 
 from __future__ import annotations

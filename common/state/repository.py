@@ -20,6 +20,7 @@ from typing import Any
 
 from milestones.common.errors import ConfigError, StateError
 from milestones.common.records import TopicPartition
+from milestones.common.secrets import without_credentials
 from milestones.common.state.disk import make_directory
 from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
 
@@ -28,7 +29,10 @@ log = logging.getLogger(__name__)
 LATEST, MANIFEST = "latest.json", "manifest.json"
 
 class SnapshotError(StateError):
-    """A snapshot that can't be read or written; the message says which, and why."""
+    """A snapshot that can't be read or written; the message says which, and why, without credentials."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,9 @@ class SnapshotRepository:
     """The snapshots of all changelogs of one application below `url`."""
 
     def __init__(self, url: str, application_id: str) -> None:
-        """`ConfigError` when the URL's kind isn't known here; nothing is read."""
-        self.url, self.application_id = url, application_id
+        """`ConfigError` when the URL's kind isn't known here; nothing is read. The attribute `url` is for messages: it
+        has no credentials."""
+        self.url, self.application_id = without_credentials(url), application_id
         try:
             import fsspec
         except ImportError as error:
@@ -61,20 +66,24 @@ class SnapshotRepository:
             raise ConfigError("snapshot_url", url, reason) from error
         try:
             self._files, root = fsspec.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise ConfigError("snapshot_url", url, f"can't be used: {error}") from error
+        except Exception as error:  # file systems raise what they like, with all of the URL in it
+            raise ConfigError("snapshot_url", url, f"can't be used: {type(error).__name__}: {error}") from None
         self._root = f"{str(root).rstrip('/')}/{application_id}"
 
-    def newest(self, changelog: TopicPartition) -> SnapshotManifest | None:
-        """The newest snapshot of a changelog partition, None when there is none. `SnapshotError`,
-        `StateFormatError`."""
+    def newest(self, changelog: TopicPartition, store: str) -> SnapshotManifest | None:
+        """The newest snapshot of a changelog partition of `store`, None when there is none. `SnapshotError`, also for
+        one of another store or partition; `StateFormatError`."""
         path = f"{self._place(changelog)}/{LATEST}"
         with self._told("read", path):
             try:
                 data = self._files.cat_file(path)
             except FileNotFoundError:
                 return None
-        return SnapshotManifest.decode(data, path)
+        manifest = SnapshotManifest.decode(data, without_credentials(path))
+        why = manifest.foreign(self.application_id, store, changelog)
+        if why is not None:
+            raise SnapshotError(f"{path} at {self.url} isn't what belongs there: {why}")
+        return manifest
 
     def fetch(
         self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
@@ -124,11 +133,11 @@ class SnapshotRepository:
             for folder in older[:-1]:
                 self._files.rm(folder, recursive=True)
         except Exception as error:
-            log.warning("old snapshots in %s can't be removed: %s", place, error)
+            log.warning("%s", without_credentials(f"old snapshots in {place} can't be removed: {error}"))
 
     def describe(self, manifest: SnapshotManifest) -> str:
-        """Where the snapshot lies."""
-        return self._folder(manifest)
+        """Where the snapshot lies, for messages."""
+        return without_credentials(self._folder(manifest))
 
     def _place(self, changelog: TopicPartition) -> str:
         return f"{self._root}/{changelog.topic}/{changelog.partition}"
@@ -145,7 +154,8 @@ class SnapshotRepository:
         except (AbandonedError, StateError):
             raise
         except Exception as error:
-            raise SnapshotError(f"can't {doing} {path} at {self.url}: {type(error).__name__}: {error}") from error
+            told = f"can't {doing} {path} at {self.url}: {type(error).__name__}: {error}"
+            raise SnapshotError(told) from None  # its own text has the credentials again
 
 
 class AbandonedError(Exception):

@@ -8,21 +8,31 @@ A column family's name is the namespace's name plus a unique suffix: a namespace
 gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
 
 The write-ahead log is on, and never synced: it makes data and offset of a batch one atomic step, and survives the
-end of the process. What a power failure takes from its end, the changelog replays, for the offset goes with it.
+end of the process. What a power failure takes from its end, the changelog replays, for the offset goes with it. Of a
+store without changelog it is lost: that one is as it was after an earlier batch.
 
-*Guarantees*: `failure` is the only place that reads a library's error texts.
+A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
+tried again (`unstalled`): one of the libraries holds the GIL while it waits.
+
+*Guarantees*: only this module reads a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.state.engine import Batch
+from milestones.common.state.steps import size
+
+log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
@@ -118,6 +128,54 @@ def entries(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
 def nothing_between(start: bytes | None, end: bytes | None) -> bool:
     """Whether no key can be in the range."""
     return end is not None and (start or b"") >= end
+
+
+DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
+"""RocksDB's property: bytes per second while it slows writes down, else 0."""
+
+STALL_LIMIT_S = 300.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _SAY_AFTER_S = 0.001, 0.05, 1.0
+
+
+def unstalled(write: Callable[[], None], rate: Callable[[], int], batches: Collection[Batch], what: str) -> None:
+    """Call `write`, which writes `batches` at once or is refused, until it isn't refused: RocksDB stalls writes while
+    flushes or compactions are behind. `rate`: `DELAYED_WRITE_RATE`. The library's errors, or `StateError` when that
+    takes longer than `STALL_LIMIT_S`."""
+    stall: _Stall | None = None
+    while True:
+        try:
+            return write()
+        except Exception as error:
+            if "Write stall" not in _text(error):
+                raise
+        stall = stall or _Stall(what)
+        stall.wait(batches, rate())
+
+
+class _Stall:
+    """A write that is refused for now."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said = what, False
+        self._since_s, self._pause_s = time.monotonic(), _FIRST_PAUSE_S
+
+    def wait(self, batches: Collection[Batch], rate: int) -> None:
+        """Until it is to be tried again. Outside of the library, so that every other thread runs."""
+        stalled_s = time.monotonic() - self._since_s
+        if stalled_s >= STALL_LIMIT_S:
+            raise StateError(
+                f"{self._what}: a write was refused for {stalled_s:.0f} s, as flushes or compactions are behind: "
+                "see that the disk is sound, or move state_dir to a faster one"
+            )
+        if stalled_s >= _SAY_AFTER_S and not self._said:
+            self._said = True
+            log.warning("%s: a write waits, as flushes or compactions are behind: is the disk slow?", self._what)
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        if rate > 0:
+            # A refusal uses up the allowance that has come, and as much as it asked for of what is to come: only what
+            # comes after that counts for the next try, and a try before that uses up more.
+            pause_s = max(pause_s, 2 * sum(map(size, batches)) / rate + _FIRST_PAUSE_S)
+        time.sleep(min(pause_s, STALL_LIMIT_S))
 
 
 def closed(store: str) -> StateError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from milestones.common.errors import StateError
 from milestones.common.state.engine import Batch
 from milestones.common.state.rocks import (
     ARENA_BLOCK_BYTES,
+    DELAYED_WRITE_RATE,
     STATISTICS,
     RocksSettings,
     closed,
@@ -33,6 +34,7 @@ from milestones.common.state.rocks import (
     nothing_between,
     pack_offset,
     unpack_offset,
+    unstalled,
 )
 from milestones.common.state.sst import write_entries
 
@@ -255,21 +257,28 @@ class RocksDbEngine:
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self.db()
         try:
-            batch = rocksdb.WriteBatch()
-            put, delete = batch.put, batch.delete
-            for namespace, writes in batches.items():
-                handle = self._opened(namespace).handle
-                for key in sorted(writes):  # a memtable takes neighbours at half the cost
-                    value = writes[key]
-                    if value is None:
-                        delete((handle, key))
-                    else:
-                        put((handle, key), value)
-            for namespace, offset in offsets.items():
-                put(self._opened(namespace).family, pack_offset(offset))
-            db.write(batch)
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
         except Exception as error:
             raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        batch = rocksdb.WriteBatch()
+        put, delete = batch.put, batch.delete
+        for namespace, writes in batches.items():
+            handle = self._opened(namespace).handle
+            for key in sorted(writes):  # a memtable takes neighbours at half the cost
+                value = writes[key]
+                if value is None:
+                    delete((handle, key))
+                else:
+                    put((handle, key), value)
+        for namespace, offset in offsets.items():
+            put(self._opened(namespace).family, pack_offset(offset))
+        db.write(batch, no_slowdown=True)
+
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+        db, rate = self.db(), DELAYED_WRITE_RATE.encode()
+        unstalled(write, lambda: int(db.get_property(rate) or 0), batches, f"store {self._store!r} in {self.path}")
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """The library can't take files in: they are read with the other one."""

@@ -1,8 +1,10 @@
 """RocksDB through `rocksdict`: the default engine.
 
 Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
-silently on corruption), a write batch is used once, and every iterator, column family handle and checkpoint object
-keeps the database open, so all are let go at `close`.
+silently on corruption), and a write batch is used once. An object that the library only points at is held for as long
+as the one that points: an iterator at the bytes of its upper bound, so a cursor keeps the options too. Every iterator,
+column family handle and checkpoint object keeps the database open, so all are let go at `close`. An object of a kind
+that isn't used yet gets its line in `tests/common/state/test_lifetimes.py`, where these lifetimes are checked.
 
 *Guarantees* and *assumes*: those of `engine.py`. It holds the GIL in get, apply and scan: batches of a few thousand.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocksdict import (
@@ -29,12 +31,14 @@ from rocksdict import (
     ReadOptions,
     WriteBatch,
     WriteBufferManager,
+    WriteOptions,
 )
 
 from milestones.common.errors import StateError
 from milestones.common.state.engine import Batch
 from milestones.common.state.rocks import (
     ARENA_BLOCK_BYTES,
+    DELAYED_WRITE_RATE,
     STATISTICS,
     RocksSettings,
     closed,
@@ -45,6 +49,7 @@ from milestones.common.state.rocks import (
     nothing_between,
     pack_offset,
     unpack_offset,
+    unstalled,
 )
 
 _log = logging.getLogger(__name__)
@@ -164,10 +169,11 @@ class _Cursor:
         self._namespace = namespace
         self._lower, self._reverse = start if reverse else None, reverse
         self._at_end = False
-        options = ReadOptions()
+        # The library's iterator points at the bound's bytes, which live as long as the options they were set in.
+        self._options = ReadOptions()
         if end is not None:
-            options.set_iterate_upper_bound(end)
-        self._source: RdictIter | None = namespace.db.iter(options)
+            self._options.set_iterate_upper_bound(end)
+        self._source: RdictIter | None = namespace.db.iter(self._options)
         try:
             if reverse:
                 self._source.seek_to_last()
@@ -215,6 +221,8 @@ class RocksDictEngine:
         self.path = path
         self._options, self._store = options, store
         self._namespaces: dict[str, RocksDictNamespace] = {}
+        self._at_once = WriteOptions()
+        self._at_once.no_slowdown = True
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
@@ -245,6 +253,12 @@ class RocksDictEngine:
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self._db()
+        try:
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
+        except Exception as error:
+            raise failure(error, self._store or "|".join(batches), self.path) from error
+
+    def _write(self, db: Rdict, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         handle: ColumnFamily | None = None
         try:
             batch = WriteBatch(raw_mode=True)
@@ -259,10 +273,15 @@ class RocksDictEngine:
                         put(key, value, handle)
             for namespace, offset in offsets.items():
                 put(self._opened(namespace).family, pack_offset(offset))
-            db.write(batch)
-        except Exception as error:
+            db.write(batch, self._at_once)
+        except BaseException:
             del handle  # as in `_Cursor`
-            raise failure(error, self._store or "|".join(batches), self.path) from error
+            raise
+
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+        db = self._db()
+        rate = lambda: db.property_int_value(DELAYED_WRITE_RATE) or 0  # noqa: E731
+        unstalled(write, rate, batches, f"store {self._store!r} in {self.path}")
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """One step: the files are linked into the database, nothing is copied where it is on their disk."""
@@ -286,7 +305,7 @@ class RocksDictEngine:
             opened.release()
         try:
             db.drop_column_family(family)
-            db.delete(family.encode())
+            self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
         except Exception as error:
             raise failure(error, namespace, self.path) from error
 

@@ -7,8 +7,9 @@
 
 A snapshot is a shortcut, never the truth: what it doesn't fit, or can't be read, is restored from the changelog.
 
-*Guarantees*: `unfit` refuses every snapshot that would not give what the changelog gives. A deletion that the topic's
-compaction has forgotten meanwhile is one of the reasons: a reader of the tail would never meet it.
+*Guarantees*: `foreign`, `unfit` and `misplaced` refuse every snapshot that would not give what the changelog gives. A
+deletion that the topic's compaction has forgotten meanwhile is one of the reasons: a reader of the tail would never
+meet it. What of a manifest becomes part of a path is the name of an entry.
 *Assumes*: the clocks of whoever writes and whoever reads differ by less than a tenth of `delete.retention.ms`.
 """
 
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from milestones.common.errors import StateFormatError
+from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
 from milestones.common.state.manifest import LAYOUTS
 from milestones.common.state.spec import StoreKind
@@ -86,15 +88,31 @@ class SnapshotManifest:
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> SnapshotManifest:
         known = {name: written[name] for name in cls.__dataclass_fields__}
+        for name in ("id", "application_id", "store", "kind", "changelog"):
+            _text(known[name])
+        if known["changelog_id"] is not None:
+            _text(known["changelog_id"])
         files = tuple(
             SnapshotFile(str(file["name"]), int(file["bytes"]), int(file["entries"]), str(file["sha256"]))
             for file in written["files"]
         )
         if not all(is_plain_name(file.name) for file in files):
             raise ValueError("the name of a file isn't that of an entry of its folder")
+        if not (is_plain_name(known["id"]) and is_plain_name(known["changelog"])):
+            raise ValueError("its id, or its changelog, can't be a part of its folder's name")
         until = written["usable_until_ms"]
         numbers = {name: int(known[name]) for name in ("layout", "partition", "offset", "created_ms")}
         return cls(**{**known, **numbers, "usable_until_ms": None if until is None else int(until), "files": files})
+
+    def foreign(self, application_id: str, store: str, changelog: TopicPartition) -> str | None:
+        """Why it isn't of this store partition, None when it is. All partitions of a changelog have one topic id."""
+        found = (self.application_id, self.store, TopicPartition(self.changelog, self.partition))
+        if found == (application_id, store, changelog):
+            return None
+        return (
+            f"it is of store {self.store!r} of application {self.application_id!r}, {self.changelog}-{self.partition}: "
+            "a folder was copied to where it doesn't belong"
+        )
 
     def unfit(self, kind: StoreKind, now_ms: int) -> str | None:
         """Why a store of this kind can't begin with it at this time (wall clock), None when it can."""
@@ -112,3 +130,9 @@ class SnapshotManifest:
         if not first <= self.offset <= end:
             return f"it ends at offset {self.offset}, and the changelog can be read from {first} to {end}"
         return None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} where text is expected")
+    return value

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from milestones.common.errors import TopologyError
 
 StoreKind = Literal["key-value", "timestamped-key-value"]
 
@@ -18,6 +20,7 @@ class StoreSpec:
     """One state store.
 
     `key_serde`, `value_serde`: None means the application's default. `logged` False: no changelog topic.
+    Such a store stays behind when its task moves, and a crash may cost it its last writes (docs/compatibility.md).
     `changelog_config` adds to or overrides the topic settings of the changelog.
     `cached`: emits at the flush when `statestore_cache_max_bytes` is above 0.
     `source_topic`: the source topic that serves as changelog (nothing is written to it), else None.
@@ -32,3 +35,8 @@ class StoreSpec:
     value_serde: Any = None
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     source_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(StoreKind):
+            kinds = " and ".join(map(repr, get_args(StoreKind)))
+            raise TopologyError(f"store {self.name}: there is no kind {self.kind!r}; there are {kinds}")

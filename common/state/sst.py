@@ -22,12 +22,10 @@ from milestones.common.state.disk import explained
 from milestones.common.state.engine import Batch, Engine
 from milestones.common.state.rocks import failure
 from milestones.common.state.rocksdict_engine import RocksDictEngines
+from milestones.common.state.steps import STEP_ENTRIES, steps
 
 FILE_BYTES = 64 * 1024 * 1024
 """Keys and values in one file, before compression."""
-
-STEP = 2_000
-"""Entries per write into an engine that can't take files in."""
 
 
 class SstWriter:
@@ -102,10 +100,11 @@ def write_entries(engine: Engine, namespace: str, files: Sequence[Path]) -> Iter
     """Write the entries of `files` into an engine that can't take them in; one step after the other."""
     source = entries(files)
     try:
-        while chunk := dict(islice(source, STEP)):
+        while chunk := dict(islice(source, STEP_ENTRIES)):
             batch: Batch = chunk
-            engine.apply({namespace: batch}, {})
-            yield
+            for step in steps(batch):
+                engine.apply({namespace: step}, {})
+                yield
     finally:
         source.close()  # type: ignore[attr-defined]  # a generator
 

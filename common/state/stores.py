@@ -19,11 +19,13 @@ from milestones.common.serdes import Serde, unreadable, unwritable
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
 from milestones.common.state.emit_buffer import EmitBuffer, Waiting
 from milestones.common.state.layers import ABSENT, StoreLayers
+from milestones.common.state.read_cache import ReadCache
+from milestones.common.writable import first_timestamp
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_BYTES = 512
-"""Larger values aren't remembered: the memory of a store's remembered values is bounded by this times their number."""
+"""Larger values aren't remembered: reading them again costs little beside using them."""
 
 FlushListener = Callable[[Any, Any, Any, int], None]
 """(key, new value, old value, timestamp) of a key that changed since the last flush; None is absence."""
@@ -56,13 +58,14 @@ class KeyValueStore:
     """
 
     __slots__ = ("_decode_key", "_decode_value", "_encode_key", "_encode_value", "_exact_type", "_immutable",
-                 "_layers", "_listener", "_log", "_record", "_remembered", "_send_old_values", "_serdes", "_task",
-                 "_topic", "buffer", "name")  # fmt: skip
+                 "_layers", "_listener", "_log", "_read_cache", "_record", "_remembered", "_send_old_values", "_serdes",
+                 "_task", "_topic", "buffer", "name")  # fmt: skip
 
     def __init__(
         self,
         task: TaskId,
         layers: StoreLayers,
+        read_cache: ReadCache,
         key: Serde[Any],
         value: Serde[Any],
         topic: str,
@@ -71,7 +74,8 @@ class KeyValueStore:
         buffer: EmitBuffer | None = None,
     ) -> None:
         self.name = layers.name
-        self._task, self._layers, self._remembered = task, layers, layers.remembered
+        self._task, self._layers = task, layers
+        self._read_cache, self._remembered = read_cache, read_cache.values
         self._serdes, self._topic = (key, value), topic
         self._log, self._record, self.buffer = log, record, buffer
         self._listener: FlushListener | None = None
@@ -124,11 +128,16 @@ class KeyValueStore:
         self._log(data, encoded, self._record.timestamp)
         self._layers.put(data, encoded)
         if len(encoded) > REMEMBERED_BYTES:
-            self._remembered.pop(data, None)
+            self._read_cache.forget(data)
         elif type(value) is self._exact_type:
-            self._remembered[data] = value
+            if self._remembered.get(data) is None:
+                self._read_cache.keep(data, value, len(encoded))
+            else:
+                self._remembered[data] = value
         elif self._immutable:
-            self._remembered.pop(data, None)
+            self._read_cache.forget(data)
+        elif self._remembered.get(data) is None:
+            self._read_cache.keep(data, encoded, len(encoded))
         else:
             self._remembered[data] = encoded
         return None
@@ -206,20 +215,23 @@ class KeyValueStore:
     def _delete(self, data: bytes) -> None:
         self._log(data, None, self._record.timestamp)
         self._layers.put(data, None)
-        self._remembered[data] = None
+        self._read_cache.forget(data)
 
     def _read(self, key: bytes) -> Any:
         """What `remembered` holds for a key: the decoded value if that is immutable, else its bytes."""
+        value: Any = self._read_cache.find(key)
+        if value is not ABSENT:
+            return value
         encoded = self._layers.get(key)
         if encoded is None:
-            self._layers.remember(key, None)
+            self._read_cache.keep(key, None, 0)
             return None
-        value: Any = encoded
+        value = encoded
         if self._immutable:
             value = self._decoded(encoded)
             self._exact_type = self._type_to_remember(value)
         if len(encoded) <= REMEMBERED_BYTES:
-            self._layers.remember(key, value)
+            self._read_cache.keep(key, value, len(encoded))
         return value
 
     def _type_to_remember(self, value: Any) -> type:
@@ -323,6 +335,7 @@ class TimestampedKeyValueStore(KeyValueStore):
         """Set value and time of `key`; a value of None deletes."""
         if key is None:
             raise self._no_key("put")
+        timestamp = timestamp or first_timestamp()
         try:
             data = self._encode_key(key)
         except Exception as error:
@@ -337,11 +350,16 @@ class TimestampedKeyValueStore(KeyValueStore):
         self._log(data, encoded, timestamp)
         self._layers.put(data, local)
         if len(local) > REMEMBERED_BYTES:
-            self._remembered.pop(data, None)
+            self._read_cache.forget(data)
         elif type(value) is self._exact_type:
-            self._remembered[data] = value, timestamp
+            if self._remembered.get(data) is None:
+                self._read_cache.keep(data, (value, timestamp), len(local))
+            else:
+                self._remembered[data] = value, timestamp
         elif self._immutable:
-            self._remembered.pop(data, None)
+            self._read_cache.forget(data)
+        elif self._remembered.get(data) is None:
+            self._read_cache.keep(data, local, len(local))
         else:
             self._remembered[data] = local
         return None

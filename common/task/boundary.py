@@ -65,12 +65,16 @@ class Position:
     stream_time: int
 
 
+Times = tuple[Mapping[Punctuation, int], Mapping[Punctuation, int]]
+"""When each punctuation is due, ms: by stream time, and by the wall clock."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """What a roll-back returns to: the input, and when punctuations are due."""
 
     positions: Mapping[TopicPartition, Position]
-    punctuations: tuple[Mapping[Punctuation, int], ...]
+    punctuations: Times
 
 
 @dataclass(frozen=True)

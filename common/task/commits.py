@@ -12,11 +12,13 @@ applied, whatever comes. Commits are numbered, beyond all numbers that were comm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import OwnershipError, StateCorruptError
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.errors import OwnershipError
+from milestones.common.records import UNKNOWN_TIMESTAMP, TaskId, TopicPartition
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
+from milestones.common.task.failures import damage_of
 from milestones.common.task.metadata import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -46,16 +48,27 @@ class TaskCommits:
         self._others: Mapping[str, int] = {}
         self.pending: tuple[Staged, Progress] | None = None
         self._to_apply: Mapping[str, int] | None = None
+        self.incomplete = False
+        """The engines lack something that was confirmed, as it couldn't be written, until the task begins anew."""
+        self.start_pends = False
+        """Where the task began is known to nobody else: it is to be committed, roll-backs or not."""
         self.committed = self._progress()
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """What was committed before, perhaps by somebody else."""
+        """Go on from what was committed before, be it by another application. `OffsetMetadataError` when what that
+        one has left there doesn't fit beside our own."""
         self._number = max(self._number, *(data.commit for data in known.values()))
         self._others = _highest(data.others for data in known.values())
+        OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, self._others).check()
 
     def began(self) -> None:
-        """The input stands at what was committed."""
-        self.committed = self._progress()
+        """The input stands at what was committed, the stores are complete; punctuations keep their rhythm."""
+        self.incomplete = False
+        self.committed = replace(self._progress(), punctuations=self.committed.punctuations)
+
+    def scheduled(self) -> None:
+        """`init` has scheduled its punctuations: however often the task is rolled back, they don't begin anew."""
+        self.committed = replace(self.committed, punctuations=self._runner.punctuation_times())
 
     @property
     def applying(self) -> bool:
@@ -64,7 +77,7 @@ class TaskCommits:
 
     def needed(self) -> bool:
         """Something has changed since the last boundary that was frozen, be it trailing control records only."""
-        if self._boundary.changed:
+        if self._boundary.changed or (self.start_pends and self.pending is None):
             return True
         progress = self.committed if self.pending is None else self.pending[1]
         return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
@@ -101,6 +114,7 @@ class TaskCommits:
     def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
         """Kafka has confirmed `staged`: from here on it is committed, `apply` is to write it."""
         self.committed = self._take(staged)
+        self.start_pends = False
         offsets = dict(changelog_offsets)
         for spec in self._subtopology.stores:
             if spec.source_topic is not None:
@@ -108,16 +122,15 @@ class TaskCommits:
         self._to_apply = offsets
 
     def apply(self) -> None:
-        """Write what was confirmed to the engines, if it isn't there yet. What fails is restored when the store is
-        opened the next time."""
+        """Write what was confirmed to the engines, if it isn't there yet. What fails has to be restored."""
         offsets = self._to_apply
         if offsets is None:
             return
+        self.incomplete = True
         try:
-            self._stores.applied(offsets)
-        except StateCorruptError as error:
-            error.task = self._task
-            raise
+            with damage_of(self._task):
+                self._stores.applied(offsets)
+            self.incomplete = False
         finally:
             self._to_apply = None
 

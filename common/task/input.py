@@ -36,7 +36,8 @@ class TaskInput:
     def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
         """Everything before `position` has been added, and Kafka has no more at present (KIP-695).
 
-        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer.
+        A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer by
+        monotonic time (`now_ms`).
         Trailing control records count: once all before them is processed, `position` is what is committed.
         """
         self.buffers[partition].reached_end(position, now_ms)
@@ -49,6 +50,12 @@ class TaskInput:
                 buffer.seek(position, buffer.stream_time)
                 self._boundary.changed = True
 
+    def shed(self, partition: TopicPartition) -> int | None:
+        """Drop what waits behind the head, which may be in work: from which offset it is to be fetched again; None
+        when nothing was dropped."""
+        with self._boundary.lock:
+            return self.buffers[partition].shed()
+
     def next_fetch(self, partition: TopicPartition) -> int:
         """The offset after the last record that was added."""
         return self.buffers[partition].next_fetch()
@@ -56,6 +63,10 @@ class TaskInput:
     def position(self, partition: TopicPartition) -> int:
         """The next offset to process."""
         return self.buffers[partition].position
+
+    def next_offset(self, partition: TopicPartition) -> int:
+        """What would be committed now: the next offset to process, past trailing control records."""
+        return self.buffers[partition].next_offset()
 
     def waiting(self) -> int:
         """Records that wait."""

@@ -9,8 +9,8 @@
   +-----------+         +--------------+             +-----------+
         |                     ^                            |
         |                     v                            | (promoted: RESTORING)
-        |               +--------------+   process   +-----------+
-        +-------------->|    READY     |<----------->|  RUNNING  |
+        | (rolled back) +--------------+   process   +-----------+
+        +<------------->|    READY     |<----------->|  RUNNING  |
                         +--------------+             +-----------+
                           ^    ^   freeze  +--------+      |
                           |    +---------->| LOCKED |      |
@@ -65,7 +65,7 @@ MOVES: Final[Mapping[State, frozenset[State]]] = {
         _S.IN_TRANSIT: {_S.RESTORING, _S.STANDBY, _S.READY, _S.CLOSING},
         _S.RESTORING: {_S.IN_TRANSIT, _S.READY, _S.CLOSING},
         _S.STANDBY: {_S.IN_TRANSIT, _S.RESTORING, _S.CLOSING},
-        _S.READY: {_S.RUNNING, _S.LOCKED, _S.IN_TRANSIT, _S.QUARANTINED, _S.CLOSING},
+        _S.READY: {_S.RUNNING, _S.LOCKED, _S.IN_TRANSIT, _S.QUARANTINED, _S.RESTORING, _S.CLOSING},
         _S.RUNNING: {_S.READY, _S.QUARANTINED, _S.CLOSING},
         _S.LOCKED: {_S.READY, _S.QUARANTINED, _S.CLOSING},
         _S.QUARANTINED: {_S.READY, _S.CLOSING},

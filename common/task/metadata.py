@@ -6,8 +6,9 @@
 Version 1 has no entries. Kafka Streams keeps a long per name there; our name carries the transactional id, its value
 is the commit's number. Foreign entries are handed on, as Kafka Streams merges them.
 
-*Guarantees*: at most `MAX_BYTES` as text; what can't be read counts as nothing known.
-*Assumes*: nothing.
+*Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
+each of its commits; no entry is left out. What can't be read counts as nothing known.
+*Assumes*: the broker's `offset.metadata.max.bytes` isn't below its default.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import base64
 import binascii
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
+from milestones.common.errors import MilestonesError
 from milestones.common.records import UNKNOWN_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES: Final = 1000
-"""Brokers refuse more than 4096 (`offset.metadata.max.bytes`)."""
+MAX_BYTES: Final = 4096
+"""Brokers refuse more (`offset.metadata.max.bytes`). Our own entry takes less than 600 of them."""
 
 COMMIT_PREFIX: Final = "milestones.commit:"
 """Before the transactional id in the name of our entry."""
@@ -34,6 +37,12 @@ _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
 _COUNT: Final = struct.Struct(">i")
 _VALUE: Final = struct.Struct(">q")
+
+
+class OffsetMetadataError(MilestonesError):
+    """The metadata of a committed offset would be longer than Kafka takes; the message says what to do."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -47,10 +56,21 @@ class OffsetMetadata:
     others: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """The text for Kafka. What would make it too long is left out, entries of others first."""
+        """The text for Kafka."""
         own = {COMMIT_PREFIX + self.transactional_id: self.commit} if self.commit else {}
-        candidates = (_encode(self.stream_time, entries) for entries in ({**self.others, **own}, own, {}))
-        return next(text for text in candidates if len(text) <= MAX_BYTES)
+        return _encode(self.stream_time, {**self.others, **own})
+
+    def check(self) -> None:
+        """`OffsetMetadataError` when Kafka would refuse the text."""
+        size = len(self.encode())
+        if size > MAX_BYTES:
+            raise OffsetMetadataError(
+                f"the committed offsets carry {len(self.others)} entries of processors ({_some(self.others)}), "
+                f"{size} bytes together with the number of our commit; Kafka takes {MAX_BYTES}. Leaving an entry out "
+                "would make its window or suppression emit again what was emitted. Name the stores of the application "
+                "that wrote the entries shorter and let it commit once more; or, if emitting again does no harm, set "
+                "the group to the same offsets without metadata (kafka-consumer-groups.sh --reset-offsets --to-current)"
+            )
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
@@ -71,6 +91,11 @@ class OffsetMetadata:
         others = {name: value for name, value in entries.items() if name not in commits}
         name, commit = max(commits.items(), key=lambda item: item[1], default=(COMMIT_PREFIX, 0))
         return cls(stream_time, commit, name.removeprefix(COMMIT_PREFIX), others)
+
+
+def _some(names: Iterable[str]) -> str:
+    first = list(islice(names, 3))
+    return ", ".join(first) + (", ..." if len(first) == 3 else "")
 
 
 def _encode(stream_time: int, entries: Mapping[str, int]) -> str:

@@ -2,16 +2,19 @@
 
 Stream time counts from 0: the first call comes with the first record, later ones when stream time has passed the next
 multiple of the interval. Wall-clock time counts from the call of `schedule`. Missed calls aren't made up for: after a
-gap there is one, and the next keeps the rhythm.
+gap there is one, and the next keeps the rhythm. After a wall clock was put back all are due one interval from then, at
+the latest.
 
 *Guarantees*: earliest first, in the order of scheduling among equals; a cancelled one isn't called again, also when it
-cancels itself; one whose call failed is due again.
+cancels itself; one whose call failed is due again. What is scheduled or cancelled is so from the end of the record (or
+punctuation) on that does it: one that fails has scheduled nothing, and cancelled nothing.
 *Assumes*: one thread at a time.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -24,27 +27,40 @@ Due = Mapping[int, int]
 """When punctuations are due, ms, by the order in which they were scheduled, from 1."""
 
 
+Ask = Callable[[Callable[[], None]], None]
+"""Has a function called when the record in work is done, and never if that fails."""
+
+
+def at_once(grant: Callable[[], None]) -> None:
+    """Outside of records."""
+    grant()
+
+
 class Punctuation:
     """A scheduled call. `node` is the processor that asked for it."""
 
-    __slots__ = ("_interval", "_order", "callback", "cancelled", "next_ms", "node")
+    __slots__ = ("_ask", "callback", "cancelled", "interval_ms", "next_ms", "node", "order")
 
-    def __init__(self, node: str, callback: Callback, first_ms: int, interval_ms: int, order: int) -> None:
-        self.node, self.callback, self.next_ms = node, callback, first_ms
+    def __init__(self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask) -> None:
+        self.node, self.callback, self.next_ms, self.interval_ms = node, callback, first_ms, interval_ms
         self.cancelled = False
-        self._interval, self._order = interval_ms, order
+        self.order = 0
+        self._ask = ask
 
     def __lt__(self, other: Punctuation) -> bool:
-        return (self.next_ms, self._order) < (other.next_ms, other._order)
+        return (self.next_ms, self.order) < (other.next_ms, other.order)
 
     def cancel(self) -> None:
         """No call after this one."""
+        self._ask(self._cancelled)
+
+    def _cancelled(self) -> None:
         self.cancelled = True
 
     def called(self, now_ms: int) -> None:
         """Move on to the first multiple of the interval after `now_ms`."""
-        missed = max(0, (now_ms - self.next_ms) // self._interval)
-        self.next_ms += (missed + 1) * self._interval
+        missed = max(0, (now_ms - self.next_ms) // self.interval_ms)
+        self.next_ms += (missed + 1) * self.interval_ms
 
 
 class PunctuationQueue:
@@ -54,16 +70,41 @@ class PunctuationQueue:
         self.next_ms = NEVER
         self._queue: list[Punctuation] = []
         self._scheduled = 0
+        self._seen_ms = -NEVER
 
-    def schedule(self, node: str, callback: Callback, first_ms: int, interval_ms: int) -> Punctuation:
+    def schedule(
+        self, node: str, callback: Callback, first_ms: int, interval_ms: int, ask: Ask = at_once
+    ) -> Punctuation:
         """Call `callback(now)` at `first_ms` and each `interval_ms` after it."""
         if interval_ms < 1:
             raise ValueError(f"{node} schedules a punctuation each {interval_ms} ms: the least is 1")
+        punctuation = Punctuation(node, callback, first_ms, interval_ms, ask)
+        ask(lambda: self._enter(punctuation))
+        return punctuation
+
+    def _enter(self, punctuation: Punctuation) -> None:
         self._scheduled += 1
-        punctuation = Punctuation(node, callback, first_ms, interval_ms, self._scheduled)
+        punctuation.order = self._scheduled
         heapq.heappush(self._queue, punctuation)
         self._look()
-        return punctuation
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `run_due` has something to do: to call one, or to follow a clock that was put back. Any thread may
+        ask."""
+        if now_ms < self._seen_ms and self._queue:
+            return True
+        self._seen_ms = now_ms
+        return self.next_ms <= now_ms
+
+    def follow(self, now_ms: int) -> None:
+        """The clock shows `now_ms`. If that is earlier than the last time, it was put back: all are due one interval
+        from now, at the latest."""
+        was_put_back, self._seen_ms = now_ms < self._seen_ms, now_ms
+        if was_put_back:
+            for punctuation in self._queue:
+                punctuation.next_ms = min(punctuation.next_ms, now_ms + punctuation.interval_ms)
+            heapq.heapify(self._queue)
+            self._look()
 
     def run_due(self, now_ms: int, call: Callable[[Punctuation], bool]) -> bool:
         """Hand each punctuation that is due at `now_ms` to `call`, which says `called` when its work is staged, and
@@ -75,10 +116,12 @@ class PunctuationQueue:
             if self._queue[0].cancelled:
                 heapq.heappop(self._queue)
                 continue
-            going = call(self._queue[0])
+            try:
+                going = call(self._queue[0])
+            finally:
+                heapq.heapify(self._queue)
+                self._look()
             called = True
-            heapq.heapify(self._queue)
-            self._look()
         self._look()
         return called
 
@@ -86,27 +129,36 @@ class PunctuationQueue:
         """When each is due next: what a boundary remembers. Any thread may ask."""
         return {punctuation: punctuation.next_ms for punctuation in list(self._queue)}
 
-    def rewind(self, times: Mapping[Punctuation, int]) -> None:
-        """Back to `times`: calls made since are due again. Those scheduled since stay, as their processors do."""
-        for punctuation, next_ms in times.items():
-            punctuation.next_ms = next_ms
+    def take_over(self, times: Mapping[Punctuation, int], now_ms: int | None = None) -> None:
+        """Go on in the rhythm of a former program's punctuations, `times`: the n-th that a node schedules with an
+        interval is due when the former n-th was; by the wall clock, which shows `now_ms`, at the latest one interval
+        from now."""
+        former: defaultdict[tuple[str, int], deque[int]] = defaultdict(deque)
+        for one in sorted(times, key=lambda one: one.order):
+            former[one.node, one.interval_ms].append(times[one])
+        for one in sorted(self._queue, key=lambda one: one.order):
+            if known := former[one.node, one.interval_ms]:
+                one.next_ms = known.popleft()
+                if now_ms is not None:
+                    one.next_ms = min(one.next_ms, now_ms + one.interval_ms)
         heapq.heapify(self._queue)
         self._look()
 
     def due(self) -> Due:
         """`times`, for the queue of a task that takes this one's place in another process."""
-        return {punctuation._order: punctuation.next_ms for punctuation in self._queue}
+        return {punctuation.order: punctuation.next_ms for punctuation in self._queue}
 
     def go_on(self, due: Due) -> None:
         """What was scheduled as the n-th is due when the predecessor's n-th was."""
         for punctuation in self._queue:
-            punctuation.next_ms = due.get(punctuation._order, punctuation.next_ms)
+            punctuation.next_ms = due.get(punctuation.order, punctuation.next_ms)
         heapq.heapify(self._queue)
         self._look()
 
     def clear(self) -> None:
-        """Nothing is scheduled."""
+        """Nothing is scheduled, nor was it ever."""
         self._queue.clear()
+        self._scheduled = 0
         self._look()
 
     def _look(self) -> None:

@@ -13,14 +13,15 @@ One record:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from milestones.common.errors import ProcessingError
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, Output, TaskId
+from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores import KeyValueStore
-from milestones.common.task.boundary import Boundary
+from milestones.common.task.boundary import Boundary, Times
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
@@ -44,7 +45,13 @@ class Runner:
     """
 
     def __init__(
-        self, task: TaskId, settings: TaskSettings, buffers: Sequence[InputBuffer], boundary: Boundary, work: Work
+        self,
+        task: TaskId,
+        settings: TaskSettings,
+        buffers: Sequence[InputBuffer],
+        boundary: Boundary,
+        work: Work,
+        caches: TaskCaches,
     ) -> None:
         self.scope, self.record = RecordScope(), RecordInWork()
         self.stream_time = UNKNOWN_TIMESTAMP
@@ -54,7 +61,7 @@ class Runner:
         self.dropped: Callable[[str, str], None]
         self.forget: Callable[[], None]
         self._task, self._settings = task, settings
-        self._buffers, self._boundary, self._work = buffers, boundary, work
+        self._buffers, self._boundary, self._work, self._caches = buffers, boundary, work, caches
         self._lock = boundary.lock
         self._epoch = 0
 
@@ -134,6 +141,7 @@ class Runner:
                 key, value = source.key(message.key(), headers), source.value(message.value(), headers)
             except Exception as error:
                 go_on = self._skip_unreadable(buffer, message, error)
+                buffer.taken(1)
                 self._work.processed += 1
                 continue
             timestamp = message.timestamp()[1]
@@ -143,6 +151,7 @@ class Runner:
                 buffer.head = Head(key, value, timestamp, headers)
                 return buffer.head
             go_on = self._skip_timeless(buffer, message)
+            buffer.taken(1)
             self._work.processed += 1
         return None
 
@@ -210,8 +219,8 @@ class Runner:
             if punctuation is not None:
                 punctuation.called(now_ms)
             if self.scope:
+                boundary.changed |= self.scope.to_commit
                 self.scope.merge(boundary.outputs)
-                boundary.changed = True
 
     def _void(self) -> None:
         """The scope belongs to an epoch that was rolled back."""
@@ -254,7 +263,8 @@ class Runner:
 
     def _skipped(self, node: str, letters: Sequence[Output]) -> None:
         self.dropped(node, "an exception handler skips it")
-        self.scope.outputs.extend(letters)
+        now_ms = self._settings.clock.wall_ms()
+        self.scope.outputs.extend(one if one.timestamp >= 0 else one._replace(timestamp=now_ms) for one in letters)
 
     def _timestamp(
         self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, own: int, headers: Headers | None
@@ -296,14 +306,20 @@ class Runner:
         """Whether anything waits in caches."""
         return any(store.buffer for store in self.cached)
 
-    def punctuation_times(self) -> tuple[dict[Punctuation, int], ...]:
-        """When punctuations are due, for a later `rewind`."""
+    def punctuation_times(self) -> Times:
+        """When punctuations are due, for a later `take_over`."""
         return self.stream_punctuations.times(), self.wall_punctuations.times()
 
-    def rewind(self, times: Sequence[Mapping[Punctuation, int]]) -> None:
-        """Back to `punctuation_times`."""
-        for queue, due in zip((self.stream_punctuations, self.wall_punctuations), times, strict=True):
-            queue.rewind(due)
+    def take_over(self, times: Times, now_ms: int) -> None:
+        """What a new program has scheduled goes on in the rhythm of its predecessor's. `now_ms`: wall clock."""
+        by_stream_time, by_wall_clock = times
+        self.stream_punctuations.take_over(by_stream_time)
+        self.wall_punctuations.take_over(by_wall_clock, now_ms)
+
+    def unschedule(self) -> None:
+        """The program is over: nothing of it is called any more."""
+        self.stream_punctuations.clear()
+        self.wall_punctuations.clear()
 
     def rhythm(self) -> tuple[Due, Due]:
         """When punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
@@ -318,6 +334,7 @@ class Runner:
     def punctuate(self, now_ms: int) -> bool:
         """Call the wall-clock punctuations that are due."""
         self._epoch = self._boundary.epoch
+        self.wall_punctuations.follow(now_ms)
         return self.wall_punctuations.run_due(now_ms, lambda punctuation: self._punctuate(punctuation, now_ms))
 
     def _punctuate_by_stream_time(self) -> bool:
@@ -332,12 +349,13 @@ class Runner:
         self._alone(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
         self._work.punctuated += 1
         self._work.punctuate_ns += perf_counter_ns() - began
-        return self._boundary.epoch == self._epoch
+        return self._flush_if_full()
 
-    def run_alone(self, call: Callable[[], None], node: str) -> None:
-        """User code without an input record, in a scope of its own."""
+    def run_alone(self, call: Callable[[], None], node: str) -> bool:
+        """User code without an input record, in a scope of its own; False when the task was rolled back meanwhile."""
         self._epoch = self._boundary.epoch
         self._alone(call, node)
+        return self._boundary.epoch == self._epoch
 
     def _alone(
         self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
@@ -374,7 +392,7 @@ class Runner:
         return result
 
     def _flush_if_full(self) -> bool:
-        if sum(store.buffer.bytes for store in self.cached if store.buffer) > self._settings.cache_max_bytes:
+        if not self._caches.hold(sum(store.buffer.bytes for store in self.cached if store.buffer)):
             self._flush()
         return self._boundary.epoch == self._epoch
 
@@ -387,6 +405,7 @@ class Runner:
         while waiting := [store for store in self.cached if store.buffer]:
             for store in waiting:
                 self._flush_oldest(store)
+        self._caches.release()
 
     def _flush_oldest(self, store: KeyValueStore) -> None:
         buffer = store.buffer
@@ -398,9 +417,13 @@ class Runner:
             buffer.log(key, update)
             store.flush(key, update)
 
-        if not self._alone(emit, store.name):
-            buffer.log(key, update)  # downstream did without it, the changelog can't
-            self._merge()
+        try:
+            if not self._alone(emit, store.name):
+                buffer.log(key, update)  # downstream did without it, the changelog can't
+                self._merge()
+        except BaseException:
+            buffer.stays()
+            raise
         buffer.done(key)
 
 

@@ -1,7 +1,7 @@
 """What operators may use of their task (`program.TaskServices`), and what a task is told about its surroundings.
 
-*Guarantees*: an emitted output is in the scope of the record in work; skipped records are counted, and logged at
-times.
+*Guarantees*: an emitted output is in the scope of the record in work, and so is what user code asks for: a schedule,
+the end of one, a commit; skipped records are counted, and logged at times.
 *Assumes*: the task's thread calls it.
 """
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milestones.common.clock import Clock
 from milestones.common.records import Emitted, TaskId
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.task.punctuation import Punctuation
 from milestones.common.topology.handlers import Handler, LogAndFail
 from milestones.common.topology.program import PunctuationType, RecordContext
@@ -31,23 +33,28 @@ FAIL: Final = LogAndFail()
 class TaskSettings:
     """What all tasks of a thread are told.
 
-    `cache_max_bytes`: this task's share of `statestore_cache_max_bytes`, 0 for no caches. `max_remembered`: values
-    remembered per store. `transactional_id` goes into the offset metadata. `config`: what user code sees as the
-    application's config. `partitions_of`: partitions of a sink's topic. `count_nodes`: count the records of each node.
+    `record_caches` and `read_caches` are those of the instance. `transactional_id` goes into the offset metadata.
+    `config`: what user code sees as the application's config. `partitions_of`: partitions of a sink's topic.
+    `count_nodes`: count the records of each node.
     """
 
     application_id: str
     clock: Clock
     partitions_of: Callable[[str], int]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     transactional_id: str = ""
     max_task_idle_ms: int = 0
-    cache_max_bytes: int = 0
-    max_remembered: int = 32_768
+    record_caches: RecordCaches = field(default_factory=RecordCaches)
+    read_caches: ReadCaches = field(default_factory=ReadCaches)
     count_nodes: bool = False
     deserialization_handler: Handler = FAIL
     processing_handler: Handler = FAIL
     production_handler: Handler = FAIL
+
+    @property
+    def transactional(self) -> bool:
+        """Whether Kafka aborts what was sent and is rolled back."""
+        return bool(self.transactional_id)
 
 
 class Services:
@@ -65,15 +72,22 @@ class Services:
         self.store = store
         self._runner = runner
         self.emit: Callable[[Emitted], None] = runner.scope.outputs.append
+        self._ask = runner.scope.requests.add
 
     def schedule(
         self, interval_ms: int, kind: PunctuationType, callback: Callable[[int], None], node: str
     ) -> Punctuation:
-        if kind == "stream-time":
-            return self._runner.stream_punctuations.schedule(node, callback, 0, interval_ms)
-        return self._runner.wall_punctuations.schedule(node, callback, self.wall_ms() + interval_ms, interval_ms)
+        runner = self._runner
+        queue, first_ms = runner.stream_punctuations, 0
+        if kind == "wall-clock-time":
+            queue, first_ms = runner.wall_punctuations, self.wall_ms() + interval_ms
+        return queue.schedule(node, callback, first_ms, interval_ms, self._ask)
 
     def request_commit(self) -> None:
+        self._ask(self.commit_soon)
+
+    def commit_soon(self) -> None:
+        """As user code whose record is done."""
         self.commit_requested = True
 
     def stream_time(self) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches, TaskCaches
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.lifecycle import State
 from milestones.common.task.scope import RecordScope
@@ -26,7 +28,8 @@ class StandbyTask(ChangelogTask):
 
     def __init__(self, id: TaskId, subtopology: SubTopology, open_stores: OpenStores) -> None:
         super().__init__(id, subtopology)
-        self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), max_remembered=0)
+        nothing = ReadCaches(0), TaskCaches(RecordCaches(0))
+        self._stores = TaskStores(id, subtopology, open_stores, RecordScope(), *nothing)
 
     def open(self) -> None:
         """Open the stores. `StateLockedError` (ask again), `StateError`."""

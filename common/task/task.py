@@ -7,7 +7,9 @@
 
 *Guarantees*: what is sent or committed is a boundary, the work of whole records only. After an error the task stands
 at its last boundary, and the record is its next one. A `Staged` of an older epoch is refused. Nothing but committed
-data reaches an engine.
+data reaches an engine. A roll-back ends the program: what its processors remember, have scheduled and hold of the task
+is void, another one is made in its place. Changelogs in which something stays that was rolled back (at least once) get
+the committed values again.
 *Assumes*: one owner at a time. From M2 on input, outputs and commits are one thread's, all under *work* another's; what
 both may call says so.
 """
@@ -15,21 +17,24 @@ both may call says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from milestones.common.errors import OwnershipError, StateCorruptError
+from milestones.common.errors import OwnershipError
 from milestones.common.records import Emitted, TaskId, TopicPartition
+from milestones.common.state.record_caches import TaskCaches
 from milestones.common.task.boundary import Boundary, Position, Staged
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
+from milestones.common.task.failures import damage_of
 from milestones.common.task.input import TaskInput
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.services import Services, TaskSettings
+from milestones.common.task.task_program import TaskProgram
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
@@ -63,15 +68,16 @@ class Task(ChangelogTask):
         self._boundary = Boundary()
         self.input = TaskInput(self.partitions, self._boundary)
         buffers = self.input.buffers
-        self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.work)
-        self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.max_remembered)
+        caches = TaskCaches(settings.record_caches)
+        self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.work, caches)
+        self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches)
         self._services = Services(id, settings, self._runner, self._stores.typed)
         self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
         self._commits = TaskCommits(
             id, subtopology, buffers, self._boundary, self._runner, self._stores, settings.transactional_id
         )
-        self._program: Program | None = None
-        self._started = self._initialised = False
+        self._program = TaskProgram(id, self._runner.scope, self._compiled)
+        self._complete = self._initialised = False
 
     # -- state
 
@@ -97,8 +103,7 @@ class Task(ChangelogTask):
         self.lifecycle.expect(State.CREATED, State.RESTORING)
         self._stores.open()
         try:
-            self._stores.make_typed(self._runner.record, cached=self._settings.cache_max_bytes > 0)
-            self._runner.cached = self._stores.cached()
+            self._make_stores()
         except BaseException:
             self._stores.close()
             raise
@@ -106,8 +111,16 @@ class Task(ChangelogTask):
 
     @property
     def needs_restoration(self) -> bool:
-        """Not started yet, and it has changelogs."""
-        return not self._started and bool(self.subtopology.changelogs)
+        """Its stores may lack what was committed, and it has changelogs."""
+        return not self._complete and bool(self.subtopology.changelogs)
+
+    def compare(self, committed: Mapping[TopicPartition, int]) -> None:
+        """What Kafka has committed, after a roll-back. Where it isn't what the task went back to, a commit without an
+        answer was made all the same: its writes have to be restored, as those that couldn't be applied."""
+        moved = any(self.input.position(partition) != offset for partition, offset in committed.items())
+        if moved or self._commits.incomplete:
+            self._complete = False
+            self._stores.trust_changelogs()
 
     def restoration_ends(
         self, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int] | None = None
@@ -149,9 +162,20 @@ class Task(ChangelogTask):
         known = {partition: OffsetMetadata.decode(metadata.get(partition, "")) for partition in self.partitions}
         self._commits.know(known)
         self._seek({p: Position(positions[p], known[p].stream_time) for p in self.partitions})
+        self._commits.began()
+        self._complete = True
         if initialise:
             self.initialise()
-        self._commits.began()
+
+    def commit_start(self) -> None:
+        """Have the positions that it begins at committed soon, though nothing has changed; until then `start_pends`."""
+        self._commits.start_pends = True
+        self.request_commit()
+
+    @property
+    def start_pends(self) -> bool:
+        """Where it began isn't committed yet, and was to be."""
+        return self._commits.start_pends
 
     @property
     def initialised(self) -> bool:
@@ -159,17 +183,30 @@ class Task(ChangelogTask):
         return self._initialised
 
     def initialise(self) -> None:
-        """Make the processors and initialise them, unless they are. Errors as in `process`; `TopologyError`."""
+        """Make the processors and initialise them, unless they are; those that were rolled back are closed before.
+        Errors as in `process`; `TopologyError`."""
         if self._initialised:
             return
-        if self._program is None:
-            self._program = self._compiled()
-        self._stores.let_in()
-        self._started = True  # from here on processors have to be closed
-        self._runner.record.leave(self._services.wall_ms())
-        self._runner.run_alone(self._program.init, "Processor.init")
+        with damage_of(self.id):
+            self._initialise(self._services.wall_ms())
         self._initialised = True
         self.lifecycle.move(State.READY)
+
+    def _initialise(self, wall_ms: int) -> None:
+        self._program.end_former()
+        self._runner.call(lambda: self._stores.log_again(wall_ms), wall_ms)
+        self._make_stores()
+        program = self._program.make()
+        self._stores.let_in()
+        self._runner.record.leave(wall_ms)
+        if self._runner.run_alone(program.init, "Processor.init"):
+            self._runner.take_over(self._commits.committed.punctuations, wall_ms)
+            self._commits.scheduled()
+
+    def _make_stores(self) -> None:
+        """What user code sees of the stores. Handles and iterators of a former program are shut for good."""
+        self._stores.make_typed(self._runner.record, cached=self._settings.record_caches.max_bytes > 0)
+        self._runner.cached = self._stores.cached()
 
     def _compiled(self) -> Program:
         topics = [partition.topic for partition in self.partitions]
@@ -181,11 +218,11 @@ class Task(ChangelogTask):
     # -- work
 
     def ready(self, now_ms: int) -> bool:
-        """Whether there is a record that may be processed now."""
+        """Whether there is a record that may be processed now. `now_ms`: monotonic time, as of `reached_end`."""
         return self.input.ready(self._settings.max_task_idle_ms, now_ms)
 
     def process(self, limit: int, now_ms: int) -> int:
-        """Process at most `limit` records; how many it were. `now_ms`: wall clock.
+        """Process at most `limit` records; how many it were. `now_ms`: monotonic time, as in `ready`.
 
         `ProcessingError` when a handler chose to fail: the task stands before that record then.
         """
@@ -199,23 +236,25 @@ class Task(ChangelogTask):
                     work.process_ns += perf_counter_ns() - began - (work.punctuate_ns - before[1])
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Somebody works on the task; damage of a store that he meets is this task's."""
-        self.lifecycle.move(State.RUNNING)
+    def _running(self, state: State = State.RUNNING) -> Iterator[None]:
+        """A thread works on the task."""
+        self.lifecycle.move(state)
         try:
-            yield
-        except StateCorruptError as error:
-            error.task = self.id
-            raise
+            with damage_of(self.id):
+                yield
         finally:
             self.lifecycle.move(State.READY)
 
     def punctuate(self, now_ms: int) -> bool:
         """Call the wall-clock punctuations that are due; True when there was one. Errors as in `process`."""
-        if self._runner.wall_punctuations.next_ms > now_ms:
+        if not self.punctuation_due(now_ms):
             return False
         with self._running():
             return self._runner.punctuate(now_ms)
+
+    def punctuation_due(self, now_ms: int) -> bool:
+        """Whether `punctuate` has something to do. Any thread may ask."""
+        return self._runner.wall_punctuations.is_due(now_ms)
 
     def next_punctuation_ms(self) -> int | None:
         """When the next wall-clock punctuation is due, None without any."""
@@ -242,11 +281,8 @@ class Task(ChangelogTask):
     def flush(self) -> None:
         """Have the caches log and emit what waits in them. Errors as in `process`."""
         if self.unflushed:
-            self.lifecycle.move(State.LOCKED)
-            try:
+            with self._running(State.LOCKED):
                 self._runner.flush()
-            finally:
-                self.lifecycle.move(State.READY)
 
     def apply(self) -> None:
         """Write what was confirmed to the engines, if it isn't there. `StateError`: it is restored at the next open."""
@@ -268,12 +304,12 @@ class Task(ChangelogTask):
     # -- commit
 
     def commit_requested(self) -> bool:
-        """User code asked for a commit, and there is something to commit: that of a record in work isn't there yet."""
-        return self._services.commit_requested and self.commit_needed()
+        """User code asked for a commit, there is something to commit (a record in work isn't), and it can be by now."""
+        return self._services.commit_requested and self._initialised and self.commit_needed()
 
     def request_commit(self) -> None:
         """Ask for one, as user code may. Any thread may call it."""
-        self._services.request_commit()
+        self._services.commit_soon()
 
     def commit_needed(self) -> bool:
         """Something has changed since the last boundary that was frozen, be it trailing control records only."""
@@ -296,11 +332,11 @@ class Task(ChangelogTask):
 
     @property
     def committable(self) -> bool:
-        """Whether the last boundary can be frozen now: nothing waits in caches, nor to be applied."""
-        return self._initialised and not self._commits.applying and not self.unflushed
+        """Whether the last boundary can be frozen now: nothing waits in caches, nor to be applied, nor restored."""
+        return self._initialised and not (self._commits.applying or self._commits.incomplete or self.unflushed)
 
     def uncommitted_bytes(self) -> int:
-        """Memory of uncommitted state, about; reaching the limit asks for an early commit."""
+        """Memory of state that isn't in the engines yet, about; reaching the limit asks for an early commit."""
         return self._stores.uncommitted_bytes()
 
     def cache_bytes(self) -> int:
@@ -351,9 +387,12 @@ class Task(ChangelogTask):
         """Raise the epoch, go back to the last commit, drop what came after it and what is buffered. How many offsets
         of its inputs it had processed since: their records come again.
 
-        `add` goes on from `position`, or the task is started anew with what Kafka says.
+        It is to be started anew, with what Kafka says, and initialised: the program is over.
         """
         self.apply()
+        self._initialised = False
+        if self.state is State.READY:
+            self.lifecycle.move(State.RESTORING)
         boundary = self._boundary
         with boundary.lock:
             boundary.epoch += 1
@@ -361,13 +400,13 @@ class Task(ChangelogTask):
             boundary.changed = self._services.commit_requested = False
             self._commits.pending = None
             self._runner.scope.drop()
-            self._stores.abort()
-            if not self._started:
+            self._stores.abort(logged=not self._settings.transactional)
+            if not self._complete:
                 return 0
             committed = self._commits.committed
             done = self.input.processed_since(committed.positions)
             self._seek(committed.positions)
-            self._runner.rewind(committed.punctuations)
+            self._runner.unschedule()
             return done
 
     def recycle(self) -> OpenState:
@@ -379,37 +418,29 @@ class Task(ChangelogTask):
         try:
             self.apply()
             self.end_program()
+            return self._stores.release()
         except BaseException:
             self._stores.close()
             raise
         finally:
             self.lifecycle.move(State.CLOSED)
-        return self._stores.release()
 
     def close(self) -> None:
         """Close all; what isn't applied is dropped. Harmless when repeated. Errors as in `recycle`."""
         if self.state is State.CLOSED:
             return
         self.lifecycle.move(State.CLOSING)
-        try:
-            try:
-                self.apply()
-            finally:
-                self.end_program()
-        finally:
-            try:
-                self._stores.close()
-            finally:
-                self.lifecycle.move(State.CLOSED)
+        with ExitStack() as closing:
+            closing.callback(self.lifecycle.move, State.CLOSED)
+            closing.callback(self._stores.close)
+            closing.callback(self.end_program)
+            self.apply()
 
     def end_program(self) -> None:
         """Close the processors, unless they are. Their errors as they come; nothing but the task's end may follow."""
-        program, self._program = self._program, None
         try:
-            if self._started and program is not None:
-                program.close()
+            self._program.end()
         finally:
-            self._runner.scope.drop()
             self.input.clear()
 
     # -- below

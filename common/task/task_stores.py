@@ -1,31 +1,30 @@
 """The stores of one task: engines, layers, and the way of committed data into engines.
 
-*Guarantees*: only committed data reaches an engine, in chunks of at most `CHUNK` entries (a write holds the GIL), the
-last chunk of each store together with its changelog offset; a torn apply is repaired by replay. A store without
-changelog gets one chunk.
+*Guarantees*: only committed data reaches an engine, in `steps` (a write holds the GIL), the last one of each store
+together with its changelog offset; a torn apply is repaired by replay. A store without changelog gets one step, however
+large, as nothing would repair it: `statestore_uncommitted_max_bytes`, which asks for a commit, is all that bounds it.
 *Assumes*: one owner at a time. Restoring needs nothing but this class: a standby task is made of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.changelog import ChangelogRecord, Log, changelog, not_logged, restored
+from milestones.common.state.changelog import ChangelogRecord, Log, changelog, log_stored, not_logged, restored
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.engine import Batch, Engine, Namespace
 from milestones.common.state.layers import Staging, StoreLayers
+from milestones.common.state.read_cache import ReadCache, ReadCaches
+from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.spec import StoreKind, StoreSpec
+from milestones.common.state.steps import steps
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
-
-CHUNK: Final = 2_000
-"""Entries per write into an engine."""
 
 KINDS: Final[Mapping[StoreKind, type[KeyValueStore]]] = {
     "key-value": KeyValueStore,
@@ -40,6 +39,10 @@ class OpenState(Protocol):
 
     def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
         """The store again, empty, at offset None. `reason` is for the log."""
+        ...
+
+    def empty(self, store: str) -> Namespace:
+        """The store's namespace anew in its engine: empty, at offset None."""
         ...
 
     def changelog_ids(self) -> Mapping[str, str]:
@@ -78,10 +81,11 @@ class OpenedStore:
     """One store of a task: its spec, engine, layers; and, once a program is made, what user code sees of it."""
 
     def __init__(
-        self, spec: StoreSpec, engine: Engine, namespace: Namespace, touched: list[Staging], max_remembered: int
+        self, spec: StoreSpec, engine: Engine, namespace: Namespace, touched: list[Staging], read_cache: ReadCache
     ) -> None:
-        self.spec, self.engine, self.namespace = spec, engine, namespace
-        self.layers = StoreLayers(namespace, touched, max_remembered)
+        self.spec, self.engine, self.namespace, self.read_cache = spec, engine, namespace, read_cache
+        self.layers = StoreLayers(namespace, touched, read_cache)
+        self.log: Log = not_logged
         self.typed: KeyValueStore | None = None
 
     @property
@@ -92,26 +96,31 @@ class OpenedStore:
         """Committed entries into the engine, up to the changelog offset `offset` (exclusive)."""
         name = self.namespace.name
         offsets = {} if offset is None else {name: offset}
-        if len(batch) <= CHUNK or not self.spec.logged:
-            if batch or offsets:
-                self.engine.apply({name: batch}, offsets)
+        if not (batch or offsets):
             return
-        chunks = list(_chunks(batch))
-        for chunk in chunks[:-1]:
-            self.engine.apply({name: chunk}, {})
-        self.engine.apply({name: chunks[-1]}, offsets)
+        *first, last = steps(batch) if self.spec.logged else (batch,)
+        for step in first:
+            self.engine.apply({name: step}, {})
+        self.engine.apply({name: last}, offsets)
 
 
 class TaskStores:
     """All stores of one task. `scope` and `record` are those of the task's record in work."""
 
     def __init__(
-        self, task: TaskId, sub: SubTopology, opener: OpenStores, scope: RecordScope, max_remembered: int
+        self,
+        task: TaskId,
+        sub: SubTopology,
+        opener: OpenStores,
+        scope: RecordScope,
+        read_caches: ReadCaches,
+        caches: TaskCaches,
     ) -> None:
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
         self._state: OpenState | None = None
-        self._max_remembered = max_remembered
+        self._read_caches, self._caches = read_caches, caches
         self._stores: dict[str, OpenedStore] = {}
+        self._doubtful: dict[str, set[bytes]] = {}
 
     @property
     def state(self) -> OpenState:
@@ -130,22 +139,24 @@ class TaskStores:
         self._state = self._opener()
         for spec in self._sub.stores:
             engine, namespace = self._state.stores[spec.name]
-            self._stores[spec.name] = OpenedStore(spec, engine, namespace, self._scope.touched, self._max_remembered)
+            read_cache = ReadCache(self._read_caches)
+            self._stores[spec.name] = OpenedStore(spec, engine, namespace, self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
-        """Make what user code sees; it stays shut until `let_in`."""
+        """Make what user code sees; it stays shut until `let_in`, and what was made before from now on."""
         for name, store in self._stores.items():
+            if store.typed is not None:
+                store.typed.close()
             spec, layers = store.spec, store.layers
             topic = self._sub.changelogs.get(name, f"{name}-changelog")
-            log: Log = not_logged
             if spec.logged and spec.source_topic is None:
-                log = changelog(topic, self._task.partition, name, self._scope.outputs.append)
-            buffer = None
+                store.log = changelog(topic, self._task.partition, name, self._scope.outputs.append)
+            log, buffer = store.log, None
             if cached and spec.cached:
                 buffer = EmitBuffer(spec.kind, layers, self._scope.touched, record, log)
                 log = buffer.mark
             store.typed = KINDS[spec.kind](
-                self._task, layers, spec.key_serde, spec.value_serde, topic, log, record, buffer
+                self._task, layers, store.read_cache, spec.key_serde, spec.value_serde, topic, log, record, buffer
             )
 
     def let_in(self) -> None:
@@ -155,10 +166,12 @@ class TaskStores:
                 store.typed.open()
 
     def keep_out(self) -> None:
-        """User code may no longer use the stores."""
+        """User code may no longer use the stores; they give back what they share with other tasks' stores."""
         for store in self._stores.values():
             if store.typed is not None:
                 store.typed.close()
+            store.read_cache.leave()
+        self._caches.release()
 
     def typed(self, name: str) -> KeyValueStore:
         """What user code sees of the store `name`; `TopologyError` when the sub-topology has no such store."""
@@ -177,7 +190,7 @@ class TaskStores:
     def forget(self) -> None:
         """Read everything anew."""
         for store in self._stores.values():
-            store.layers.remembered.clear()
+            store.read_cache.clear()
 
     # -- restoration
 
@@ -188,7 +201,7 @@ class TaskStores:
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
         """Changelog records, in order, straight into the engine, which is complete up to `next_offset` then."""
         store = self._stores[name]
-        store.layers.remembered.clear()
+        store.read_cache.clear()
         store.write(restored(store.spec.kind, records), next_offset)
         self.state.progressed()
 
@@ -200,9 +213,7 @@ class TaskStores:
     def discard(self, name: str) -> None:
         """Make the store empty: what is in it is the beginning of something that wasn't finished."""
         store = self._stores[name]
-        store.engine.drop(name)
-        store.namespace = store.engine.open(name)
-        self.state.stores[name] = store.engine, store.namespace
+        store.namespace = self.state.empty(name)
         store.layers.rebase(store.namespace)
 
     def clear(self, name: str, reason: object) -> None:
@@ -229,17 +240,34 @@ class TaskStores:
                 )
             store.write(batch, offset)
             store.layers.applied()
+        self.trust_changelogs()
         self.state.progressed()
 
     def thaw(self) -> None:
         for store in self._stores.values():
             store.layers.thaw()
 
-    def abort(self) -> None:
-        for store in self._stores.values():
+    def abort(self, *, logged: bool) -> None:
+        """`logged`: what was logged of it may stay in the changelogs."""
+        for name, store in self._stores.items():
+            if logged and store.log is not not_logged:
+                self._doubtful.setdefault(name, set()).update(store.layers.uncommitted_keys())
             store.layers.abort()
             if store.buffer is not None:
                 store.buffer.abort()
+        self._caches.release()
+
+    def log_again(self, timestamp: int) -> None:
+        """Log the committed values of all keys of which changelogs may have others, so that they end as the stores
+        are. Repeated after each roll-back, until a commit says that all of it is there."""
+        for name, keys in self._doubtful.items():
+            store = self._stores[name]
+            for key in sorted(keys):
+                log_stored(store.spec.kind, store.log, key, store.namespace.get(key), timestamp)
+
+    def trust_changelogs(self) -> None:
+        """The changelogs end as the stores are, or the stores are restored from them."""
+        self._doubtful.clear()
 
     def uncommitted_bytes(self) -> int:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
@@ -263,8 +291,3 @@ class TaskStores:
         if self._state is not None:
             self._state.close()
 
-
-def _chunks(batch: Batch) -> Iterator[Batch]:
-    entries = iter(batch.items())
-    while chunk := dict(islice(entries, CHUNK)):
-        yield chunk

@@ -1,6 +1,6 @@
 """Time that passes only when a test says so.
 
-*Guarantees*: both clocks move together, never back.
+*Guarantees*: both clocks move together, never back, unless a test sets the wall clock.
 *Assumes*: one thread at a time.
 """
 
@@ -21,6 +21,10 @@ class StepClock:
 
     def sleep_ms(self, ms: int) -> None:
         self.advance(ms)
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Have the wall clock show another time, earlier or later, as an administrator may."""
+        self._start_ms = wall_ms - self._passed_ms
 
     def advance(self, ms: int) -> None:
         """Let `ms` milliseconds pass; `ValueError` when negative."""

@@ -17,12 +17,13 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
+from milestones.common.errors import TopologyError
 from milestones.common.patterns import matching
 from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
@@ -31,22 +32,49 @@ from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
 from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import OpenState, Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
+from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.nodes import SubTopology
 from milestones.common.topology.topology import Topology
 
 APPLICATION_ID = "topology-test-driver"
 
 
-class TopologyTestDriver:
-    """Runs `topology`. A context manager.
+class HasTopology(Protocol):
+    """An application, such as a `Streams`: a topology and its settings."""
 
-    Settings are those of `StreamsConfig`, by name: keywords, or `config`, over which keywords win. `start_time_ms`: the
-    wall clock at the beginning. `persistent`: stores on disk, in a temporary directory, where the topology says so;
-    else all in memory. `topics`: topics that exist, for sources that read a pattern.
+    topology: Topology
+    config: StreamsConfig
+
+
+def _application(
+    given: object, config: Mapping[str, Any] | StreamsConfig | None, settings: Mapping[str, Any]
+) -> tuple[Topology, StreamsConfig]:
+    """The topology and all settings; those of a program's environment only when it has read them itself."""
+    topology = given.build() if isinstance(given, StreamsBuilder) else getattr(given, "topology", given)
+    if not isinstance(topology, Topology):
+        hint = "call it" if callable(given) else "make one with a StreamsBuilder"
+        raise TopologyError(
+            f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}"
+        )
+    base = config if isinstance(config, StreamsConfig) else getattr(given, "config", None)
+    said = {**({} if config is None or isinstance(config, StreamsConfig) else config), **settings}
+    if isinstance(base, StreamsConfig):
+        return topology, base.replace(**said)
+    defaults = {"application_id": APPLICATION_ID, "bootstrap_servers": "no-broker:9092"}
+    return topology, StreamsConfig(variables={}, **{**defaults, **said})
+
+
+class TopologyTestDriver:
+    """Runs `topology`: a `Topology`, a `StreamsBuilder`, or a `Streams` with its settings. A context manager.
+
+    Settings are those of `StreamsConfig`: by name as keywords, or `config`, over which keywords win. `start_time_ms`:
+    the wall clock at the beginning. `persistent`: stores on disk, in a temporary directory, where the topology says
+    so; else all in memory. `topics`: topics that exist, for sources that read a pattern.
 
         with TopologyTestDriver(builder.build()) as driver:
             lines = driver.create_input_topic("lines", value=serdes.STRING)
@@ -57,32 +85,36 @@ class TopologyTestDriver:
 
     def __init__(
         self,
-        topology: Topology,
-        config: Mapping[str, Any] | None = None,
+        topology: Topology | StreamsBuilder | HasTopology,
+        config: Mapping[str, Any] | StreamsConfig | None = None,
         *,
         start_time_ms: int = 1_700_000_000_000,
         persistent: bool = False,
         topics: Iterable[str] = (),
         **settings: Any,
     ) -> None:
-        defaults = {"application_id": APPLICATION_ID, "bootstrap_servers": "no-broker:9092"}
-        self.config = StreamsConfig(variables={}, **{**defaults, **(config or {}), **settings})
+        built, self.config = _application(topology, config, settings)
         self.clock = StepClock(start_time_ms)
         self._cleanup = ExitStack()
         self._produced: dict[str, deque[Output]] = {}
         self._ends: dict[str, int] = {}
         self._tasks: list[Task] = []
         self._readers: dict[str, Task] = {}
+        self._record_caches = RecordCaches(self.config.statestore_cache_max_bytes)
         known = tuple(topics)
         try:
             opener = self._on_disk() if persistent else self._in_memory
-            subtopologies = topology.resolve(
+            subtopologies = built.resolve(
                 self.config.application_id,
                 default_key_serde=self.config.default_key_serde,
                 default_value_serde=self.config.default_value_serde,
             )
             for sub in subtopologies:
                 self._start(sub, known, opener)
+            for task in self._tasks:
+                self._reach_end(task)
+                self._commit(task)
+            self._process()
         except BaseException:
             self.close()
             raise
@@ -169,8 +201,6 @@ class TopologyTestDriver:
         task.open()
         task.start(dict.fromkeys(partitions, 0), {})
         self._readers.update(dict.fromkeys(topics, task))
-        self._reach_end(task)
-        self._commit(task)
 
     def _settings(self) -> TaskSettings:
         config = self.config
@@ -180,7 +210,7 @@ class TopologyTestDriver:
             partitions_of=lambda _: 1,
             config=config.as_dict(),
             max_task_idle_ms=config.max_task_idle_ms,
-            cache_max_bytes=config.statestore_cache_max_bytes,
+            record_caches=self._record_caches,
             deserialization_handler=config.deserialization_exception_handler,
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
@@ -225,7 +255,7 @@ class TopologyTestDriver:
 
     def _reach_end(self, task: Task) -> None:
         for partition in task.partitions:
-            task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.wall_ms())
+            task.input.reached_end(partition, self._ends.get(partition.topic, 0), self.clock.monotonic_ms())
 
     def _process(self) -> None:
         """Until nothing is left that may be processed now: a record, its commit, what follows from it."""
@@ -234,7 +264,7 @@ class TopologyTestDriver:
             moved = False
             for task in self._tasks:
                 self._reach_end(task)
-                while task.process(1, self.clock.wall_ms()):
+                while task.process(1, self.clock.monotonic_ms()) or task.commit_needed():
                     moved = True
                     self._commit(task)
 
@@ -251,8 +281,8 @@ class TopologyTestDriver:
         changelogs = task.subtopology.changelogs
         task.applied(staged, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
 
-    def _call(self, task: Task, method: Callable[..., Any], *arguments: Any) -> Any:
-        result = task.call(lambda: method(*arguments))
+    def _call(self, task: Task, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = task.call(lambda: method(*arguments, **named))
         self._commit(task)
         self._process()
         return result
@@ -276,6 +306,12 @@ class _MemoryState:
         self.stores: dict[str, tuple[Engine, Namespace]] = {}
         for spec in specs:
             self.rebuild(spec.name, "it is opened")
+
+    def empty(self, store: str) -> Namespace:
+        engine, _ = self.stores[store]
+        engine.drop(store)
+        self.stores[store] = engine, engine.open(store)
+        return self.stores[store][1]
 
     def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
         engine = MemoryEngines().open(Path(), store)

@@ -17,6 +17,7 @@ from milestones.common.topology import naming
 from milestones.common.topology.graph import Graph, Store, StreamSource, TableFromTopic
 from milestones.common.topology.java_order import hash_order
 from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import OffsetReset, SourceNode
 from milestones.common.topology.serde_choice import check_serde
@@ -29,7 +30,7 @@ from milestones.common.topology.topology import Topology
 _TABLE_SOURCE = "KTABLE-SOURCE-"
 
 
-class StreamsBuilder:
+class StreamsBuilder(Explained):
     """Collects streams and tables; `build()` makes a topology of them."""
 
     def __init__(self) -> None:
@@ -111,6 +112,8 @@ class StreamsBuilder:
 def _topics(topics: Any) -> tuple[tuple[str, ...], str | None]:
     if isinstance(topics, re.Pattern):
         return (), topics.pattern
+    if not isinstance(topics, str | Iterable):
+        raise TopologyError(f"a stream needs the name of a topic, several, or a compiled pattern, not {topics!r}")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise TopologyError("a stream needs at least one topic")

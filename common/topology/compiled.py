@@ -61,7 +61,8 @@ class Program:
                 callback()
 
     def close(self) -> None:
-        """`Processor.close` in reverse order; every one is tried, then the first error is raised."""
+        """`Processor.close` in reverse order; every one is tried, then the first error is raised. What processors keep
+        of their contexts is of no use from then on."""
         first: Exception | None = None
         for context in reversed(self._contexts):
             for callback in context.close_callbacks:
@@ -69,6 +70,9 @@ class Program:
                     callback()
                 except Exception as error:  # one failing close must not keep others open
                     first = first or error
+        for context in self._contexts:
+            for callback in context.end_callbacks:
+                callback()
         if first is not None:
             raise first
 
@@ -88,6 +92,7 @@ class BoundContext:
         self.node, self.forward, self.forward_new = node, forward, forward_new
         self.init_callbacks: list[Callable[[], None]] = []
         self.close_callbacks: list[Callable[[], None]] = []
+        self.end_callbacks: list[Callable[[], None]] = []
         self._services, self._stores, self._children = services, stores, children
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
@@ -116,6 +121,9 @@ class BoundContext:
 
     def on_close(self, callback: Callable[[], None]) -> None:
         self.close_callbacks.append(callback)
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self.end_callbacks.append(callback)
 
 
 def compile_program(

@@ -13,6 +13,7 @@ from milestones.common import serdes
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount, StreamReduce
 from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.repartition import repartition_node
 from milestones.common.topology.serde_choice import Choice, weaken
@@ -22,7 +23,7 @@ _AGGREGATE = "KSTREAM-AGGREGATE-"
 _REDUCE = "KSTREAM-REDUCE-"
 
 
-class KGroupedStream:
+class KGroupedStream(Explained):
     """Made by `KStream.group_by` and `group_by_key`, not by hand.
 
     `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`

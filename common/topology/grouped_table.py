@@ -14,6 +14,7 @@ from milestones.common.topology import naming
 from milestones.common.topology.aggregates import TableAggregate, TableReduce
 from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table_state import TableState
@@ -25,7 +26,7 @@ _AGGREGATE = "KTABLE-AGGREGATE-"
 _REDUCE = "KTABLE-REDUCE-"
 
 
-class KGroupedTable:
+class KGroupedTable(Explained):
     """Made by `KTable.group_by`, not by hand. Keyword arguments are those of `KGroupedStream`."""
 
     def __init__(

@@ -11,9 +11,10 @@ record isn't passed, and is met again at the next start.
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -68,28 +69,58 @@ class ErrorContext(NamedTuple):
 Handler: TypeAlias = Callable[[ErrorContext, Exception], Response]
 
 
+MOST_LINES, PAUSE_S = 20, 10.0
+"""Lines about the records that one node fails at, with one kind of error: so many at once, then one in so many
+seconds."""
+
+
+class Seldom:
+    """Which lines of a kind are worth telling: the first `MOST_LINES`, then one in `PAUSE_S`.
+
+    *Concurrency*: any thread asks; two that ask at one moment may both be told yes.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[int, float, int]] = {}  # lines told, when the last was, how many left out since
+
+    def left_out(self, kind: str) -> int | None:
+        """How many were left out since the last one that was told; None: leave this one out too."""
+        told, at_s, left_out = self._told.get(kind, (0, 0.0, 0))
+        now_s = time.monotonic()
+        if told >= MOST_LINES and now_s - at_s < PAUSE_S:
+            self._told[kind] = told, at_s, left_out + 1
+            return None
+        self._told[kind] = told + 1, now_s, 0
+        return left_out
+
+
 @dataclass(frozen=True)
 class LogAndContinue:
     """Log, write a dead letter if there is a topic for it, and skip the record.
 
-    The log has the traceback of an error of user code; that of a serde is told in one line.
+    The log has the traceback of an error of user code; that of a serde is told in one line. A node that goes on failing
+    with one kind of error is told of less and less often.
     """
 
     dead_letter_topic: str | None = None
+    _seldom: Seldom = field(default_factory=Seldom, init=False, repr=False, compare=False)
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
-        by_serde = isinstance(error, SerializationError)
-        _log.warning("%s: skipped", describe_error(context, error), exc_info=None if by_serde else error)
+        left_out = self._seldom.left_out(f"{context.processor_node_id} {type(error).__qualname__}")
+        if left_out is not None:
+            by_serde = isinstance(error, SerializationError)
+            more = f"; {left_out} others were, that weren't told of one by one" if left_out else ""
+            _log.warning("%s: skipped%s", describe_error(context, error), more, exc_info=None if by_serde else error)
         topic = self.dead_letter_topic
         return Response(Action.CONTINUE, () if topic is None else (dead_letter(topic, context, error),))
 
 
 @dataclass(frozen=True)
 class LogAndFail:
-    """Log and stop with the error, before the record: no dead letter. The default."""
+    """Stop with the error, before the record: no dead letter. The default. The stream thread that dies of it logs it,
+    with its traceback; so does, from m2 on, the quarantine that comes before."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
-        _log.error("%s", describe_error(context, error), exc_info=error)
         return Response(Action.FAIL)
 
 

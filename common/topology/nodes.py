@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from milestones.common.records import Headers
@@ -109,8 +109,10 @@ class SubTopology:
     """Store -> changelog topic (a source topic where the spec says so), of stores that are logged."""
     copartition_groups: tuple[frozenset[str], ...]
     """Source topics that must have equal partition counts."""
+    shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Store -> the source topics whose records reach it, where they are several."""
 
 
-def function_name(function: Callable[..., Any]) -> str:
+def function_name(function: object) -> str:
     """What to call a user's function in texts."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,10 +1,11 @@
 """The Processor API: user code that sees whole records, keeps state and is called by time.
 
 A processor is made per task by its supplier (a class, or any function without arguments), so its attributes belong
-to one task.
+to one task. A roll-back closes it and makes another one, so they never know of records that come again.
 
-*Guarantees*: one thread at a time calls a processor; `init` before the first record, `close` once at the end.
-*Assumes*: a supplier returns a new object at each call.
+*Guarantees*: one thread at a time calls a processor; `init` before its first record, `close` once at its end; from then
+on its context refuses everything. A supplier that returns the same object twice is a `TopologyError`.
+*Assumes*: what a supplier's objects share is the user's own business.
 """
 
 from __future__ import annotations
@@ -12,22 +13,46 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from milestones.common.errors import TopologyError
-from milestones.common.records import FixedKeyRecord, Record, RecordMetadata, TaskId
+from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
+from milestones.common.records import FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
+from milestones.common.topology.nodes import function_name
 from milestones.common.topology.program import Cancellable, OperatorContext, Process, PunctuationType
+from milestones.common.topology.user_functions import check_complete, check_methods
+from milestones.common.writable import LAST_TIMESTAMP, headers_of, timestamp_of
+
+
+class _Ended(dict[Any, Any]):
+    """In place of what a context had, once its processor was closed: refuses whatever is asked of it."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def _refuse(self, _: object) -> NoReturn:
+        raise TopologyError(
+            f"the context of a processor of {self._node} is used after its close: the task has moved, or was rolled "
+            "back and has a new processor. Don't keep a context, a store or a schedule beyond close"
+        )
+
+    __missing__ = __getattr__ = _refuse
 
 
 class ProcessorContext:
-    """What a processor may ask of its task (KIP-478, KIP-820)."""
+    """What a processor may ask of its task (KIP-478, KIP-820), until it is closed."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
         self._children: dict[str | None, Process] = {None: context.forward}
+        context.on_end(self._end)
         self.task_id: TaskId = context.task_id
         self.application_id: str = context.application_id
         self.app_configs: Mapping[str, Any] = context.config
+
+    def _end(self) -> None:
+        ended: Any = _Ended(self._context.node)
+        self._context = self._children = ended
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Send `record` to all children, or to the one named `child`; returns when they are done with it."""
@@ -36,16 +61,29 @@ class ProcessorContext:
         except KeyError:
             assert child is not None
             process = self._children[child] = self._context.forward_to(child)
-        key, value, timestamp, headers = record
-        if timestamp < 0:
-            raise ValueError(f"{self._context.node} forwards a record with the negative timestamp {timestamp}")
+        try:
+            key, value, timestamp, headers = record
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{self._context.node} forwards {record!r}: forward takes one Record(key, value, timestamp, headers), "
+                "such as record.with_value(...)"
+            ) from None
         scope = self._context.record
         before = scope.headers
+        if timestamp.__class__ is not int or not 0 <= timestamp <= LAST_TIMESTAMP or (headers and headers != before):
+            timestamp, headers = self._checked(timestamp, headers)
         scope.headers = list(headers) if headers else None
         try:
             process(key, value, timestamp)
         finally:
             scope.headers = before
+
+    def _checked(self, timestamp: int, headers: Headers | None) -> tuple[int, Headers]:
+        """What isn't as the client handed it out: whether the client takes it back as it is."""
+        try:
+            return timestamp_of(timestamp), headers_of(headers or ())
+        except ValueError as error:
+            raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
         """The store of that name; it must be connected to this processor, else `TopologyError`."""
@@ -56,13 +94,16 @@ class ProcessorContext:
     ) -> Cancellable:
         """Call `callback(timestamp)` each `interval` (or that many ms) of `"stream-time"` or `"wall-clock-time"`.
 
-        By stream time the first call comes with the first record; by wall clock after one interval.
+        By stream time the first call comes with the first record; by wall clock after one interval. It counts from the
+        end of the record, punctuation or `init` that asks for it, unless that fails, and ends with the processor.
         """
         milliseconds = interval // timedelta(milliseconds=1) if isinstance(interval, timedelta) else interval
         if milliseconds < 1:
             raise ValueError(f"the interval of a punctuation must be at least 1 ms, not {interval!r}")
         if kind not in ("stream-time", "wall-clock-time"):
             raise ValueError(f'a punctuation goes by "stream-time" or "wall-clock-time", not {kind!r}')
+        if is_coroutine_function(callback):
+            raise TopologyError(f"{self._context.node}: {function_name(callback)} {AWAITED_BY_NOBODY}")
         return self._context.schedule(milliseconds, kind, callback, self._context.node)
 
     def record_metadata(self) -> RecordMetadata | None:
@@ -101,12 +142,17 @@ class FixedKeyProcessorContext(ProcessorContext):
 
 
 class Processor:
-    """Base of processors; `init` keeps the context. Overriding `process` is enough."""
+    """Base of processors; `init` keeps the context. Overriding `process` is enough. An attribute lives as long as its
+    processor: a restart, a move of the task and a roll-back make a new one, which knows what the stores know and begins
+    with `init`. So an attribute may repeat what a store has, and be faster; what has to last belongs into a store. A
+    record that fails takes its writes, outputs, schedules and requests back, not what it has set in attributes: where
+    its handler goes on, or it is tried again, the processor has them still. Set them last, after what may fail."""
 
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
-        """Once, before the first record: get stores, schedule punctuations."""
+        """Once, before the first record: get stores, schedule punctuations. What it writes and forwards is committed.
+        After a restart, a move and a roll-back a new processor begins with it."""
         self.context = context
 
     def process(self, record: Record) -> None:
@@ -114,16 +160,16 @@ class Processor:
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
-        """Once, when the task is closed."""
+        """Once, when the task is closed or was rolled back. What it writes or forwards isn't committed."""
 
 
 class FixedKeyProcessor:
-    """Base of processors that don't change keys."""
+    """Base of processors that don't change keys. What it keeps lives as long as with `Processor`."""
 
     context: FixedKeyProcessorContext
 
     def init(self, context: FixedKeyProcessorContext) -> None:
-        """Once, before the first record: get stores, schedule punctuations."""
+        """As `Processor.init`."""
         self.context = context
 
     def process(self, record: FixedKeyRecord) -> None:
@@ -131,15 +177,25 @@ class FixedKeyProcessor:
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
-        """Once, when the task is closed."""
+        """As `Processor.close`."""
 
 
 def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
-    """`supplier` when it can make processors; else `TopologyError`."""
-    if callable(supplier):
-        return supplier  # type: ignore[no-any-return]
-    hint = "each task needs one of its own: give the class, or a function that makes one"
-    raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
+    """`supplier` when it can make processors; else `TopologyError`. A function is called twice, to see that it makes
+    a new one each time."""
+    hint = "each task needs one of its own, a roll-back another one: give the class, or a function that makes one"
+    if not callable(supplier):
+        raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
+    makes_new_ones = isinstance(supplier, type) or is_coroutine_function(supplier)  # the latter is refused elsewhere
+    if not makes_new_ones and supplier() is supplier():
+        raise TopologyError(f"the supplier of {node} returns the same object each time: {hint}")
+    return supplier  # type: ignore[no-any-return]
+
+
+def _give_context(processor: object, context: ProcessorContext) -> None:
+    """A class that has an `init` of its own needn't call that of its base."""
+    if isinstance(processor, Processor | FixedKeyProcessor):
+        processor.context = context
 
 
 @dataclass(frozen=True)
@@ -149,8 +205,11 @@ class ProcessorOperator:
     supplier: Callable[[], Any]
 
     def bind(self, context: OperatorContext) -> Process:
-        processor = self.supplier()
-        context.on_init(lambda: processor.init(ProcessorContext(context)))
+        processor, own = self.supplier(), ProcessorContext(context)
+        check_complete(processor, context.node)
+        check_methods(processor, context.node)
+        _give_context(processor, own)
+        context.on_init(lambda: processor.init(own))
         context.on_close(processor.close)
         handle, scope = processor.process, context.record
 
@@ -173,6 +232,9 @@ class FixedKeyProcessorOperator:
 
     def bind(self, context: OperatorContext) -> Process:
         processor, own = self.supplier(), FixedKeyProcessorContext(context)
+        check_complete(processor, context.node)
+        check_methods(processor, context.node)
+        _give_context(processor, own)
         context.on_init(lambda: processor.init(own))
         context.on_close(processor.close)
         handle, scope = processor.process, context.record

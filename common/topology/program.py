@@ -1,8 +1,8 @@
 """What a compiled topology and the task that runs it promise each other.
 
-A topology is compiled once per task into plain nested calls: each node becomes a closure `(key, value, timestamp)`,
-bound to the closures of its children, from the leaves up. Depth first, one record at a time, so that order is
-exactly Kafka Streams'.
+A topology is compiled per task, and anew after each roll-back of it, into plain nested calls: each node becomes a
+closure `(key, value, timestamp)`, bound to the closures of its children, from the leaves up. Depth first, one record at
+a time, so that order is exactly Kafka Streams'.
 
 *Guarantees*: a bound closure is named after its node (its code object carries the node's name), so that a
 traceback of user code shows `KSTREAM-MAPVALUES-0000000001` where it passed, at no cost per record.
@@ -131,12 +131,17 @@ class OperatorContext(TaskServices, Protocol):
         ...
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Run `callback` when the task closes."""
+        """Run `callback` when the task closes, or was rolled back."""
+        ...
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Run `callback` when all of the program's nodes are closed."""
         ...
 
 
 class Operator(Protocol):
-    """What a processor node does: an immutable description that is bound once per task.
+    """What a processor node does: an immutable description that is bound once per program. What a closure remembers
+    ends with the program: a roll-back makes another one.
 
     One that looks at the new value only of a table's update may have `bind_new` besides: the same, for a closure that
     takes the new value instead of (new, old).

@@ -116,7 +116,22 @@ def _sub_topology(
             if spec.logged or spec.source_topic
         },
         copartition_groups=tuple(each for each in copartition_groups if each <= real_topics),
+        shared_stores=_shared_stores(group, real),
     )
+
+
+def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[str]]:
+    """By store that records of several source topics reach, these topics."""
+    reached: dict[str, frozenset[str]] = {}
+    stores: dict[str, frozenset[str]] = {}
+    for node in group:  # parents first
+        topics = frozenset().union(*(reached[parent] for parent in node.parents))
+        if isinstance(node, SourceNode):
+            topics = frozenset(map(real, node.topics))
+        reached[node.name] = topics
+        if isinstance(node, ProcessorNode):
+            stores |= {store: stores.get(store, frozenset()) | topics for store in node.stores}
+    return {store: topics for store, topics in stores.items() if len(topics) > 1}
 
 
 def _settle_store(spec: StoreSpec, defaults: _Defaults) -> StoreSpec:

@@ -14,6 +14,7 @@ from milestones.common.errors import SerializationError, TopologyError
 from milestones.common.serdes import Serde, unwritable
 from milestones.common.topology.nodes import SinkNode, SinkRecord
 from milestones.common.topology.program import OperatorContext, Process
+from milestones.common.writable import first_timestamp
 
 _BY_PRODUCER = (-1,)
 
@@ -44,7 +45,7 @@ def _fixed(node: SinkNode, topic: str, context: OperatorContext) -> Process:
             raw_value = None if value is None else value_bytes(value)
         except Exception as error:
             raise _refused(node, topic, key, value, error) from error
-        emit((topic, -1, raw_key, raw_value, timestamp, record.headers, name))
+        emit((topic, -1, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
     return process
 
@@ -62,7 +63,7 @@ def _chosen(node: SinkNode, context: OperatorContext) -> Process:
         except Exception as error:
             raise _refused(node, topic, key, value, error) from error
         for partition in partitions(topic, key, value):
-            emit((topic, partition, raw_key, raw_value, timestamp, record.headers, name))
+            emit((topic, partition, raw_key, raw_value, timestamp or first_timestamp(), record.headers, name))
 
     return process
 

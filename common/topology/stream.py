@@ -19,6 +19,7 @@ from milestones.common.topology import naming, operators
 from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
 from milestones.common.topology.processor import FixedKeyProcessorOperator, ProcessorOperator, check_supplier
@@ -30,7 +31,7 @@ from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
 
 
-class KStream:
+class KStream(Explained):
     """A stream. Made by `StreamsBuilder.stream` and by operators, not by hand."""
 
     def __init__(
@@ -104,7 +105,8 @@ class KStream:
         self._then("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
 
     def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
-        """Run a `Processor` per task, with access to `stores`; its keys and values may be anything."""
+        """Run a `Processor` per task, with access to `stores`; its keys and values may be anything. `supplier`: its
+        class, or a function that makes a new one at each call, of which there are two when the topology is built."""
         name = self._processor_name("KSTREAM-PROCESSOR-", name)
         operator = ProcessorOperator(check_supplier(supplier, name))
         node = Process(name, lambda: operator, stores=stores)
@@ -112,7 +114,7 @@ class KStream:
         return self._derive(node, weaken(self._key), weaken(self._value), rekeyed=True)
 
     def process_values(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
-        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay."""
+        """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
         name = self._processor_name("KSTREAM-PROCESSVALUES-", name)
         operator = FixedKeyProcessorOperator(check_supplier(supplier, name))
         node = Process(name, lambda: operator, stores=stores)
@@ -127,8 +129,10 @@ class KStream:
 
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
         """The records of both streams, in no defined order between them."""
-        if getattr(other, "_graph", None) is not self._graph:
-            raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}")
+        given: object = other
+        if not isinstance(given, KStream) or given._graph is not self._graph:
+            hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
+            raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
         node = Process(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
         self._graph.add(node, self._node, other._node)
         return KStream(

@@ -17,6 +17,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.graph import Graph, GraphNode, Process
 from milestones.common.topology.grouped_table import KGroupedTable
 from milestones.common.topology.materialized import Materialized, StoreOptions
+from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.table_operators import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["KTable", "TableState"]
 
 
-class KTable:
+class KTable(Explained):
     """A table. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations, not by hand."""
 
     def __init__(
@@ -98,13 +99,16 @@ class KTable:
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], tuple[Any, Any]],
+        selector: Callable[[Any, Any], tuple[Any, Any] | None],
         *,
         name: str | None = None,
         key: Serde[Any] | None = None,
         value: Serde[Any] | None = None,
     ) -> KGroupedTable:
-        """Group by `selector(key, value) -> (key, value)`. `name`: of the node and of the repartition topic."""
+        """Group by `selector(key, value) -> (key, value)`; a row for which `selector` gives None is in no group.
+
+        `name`: of the node and of the repartition topic.
+        """
         _check(selector)
         node = Process(
             self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)

@@ -14,7 +14,7 @@ from typing import Any
 
 from milestones.common.records import Change
 from milestones.common.topology.aggregates import forwarding
-from milestones.common.topology.program import OperatorContext, Process, TableStore
+from milestones.common.topology.program import OperatorContext, Process, RecordContext, TableStore
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class TableSource:
         forward = forwarding(context, store, self.send_old_values)
         get, put, send_old_values = store.get_raw, store.put_raw, self.send_old_values
         dropped, node = context.dropped, context.node
-        late = _late_update(name)
+        late = OutOfOrder(name, context.record)
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             if key is None:
@@ -66,11 +66,24 @@ class TableSource:
         return process
 
 
-def _late_update(store: str) -> Callable[[int, int], None]:
-    def late(stored: int, timestamp: int) -> None:
-        _log.debug("out-of-order update of table %s: stored timestamp %d, new one %d", store, stored, timestamp)
+class OutOfOrder:
+    """Logs updates of one table that are older than their rows: the 1st, 2nd, 4th, 8th..."""
 
-    return late
+    def __init__(self, store: str, record: RecordContext) -> None:
+        self._store, self._record = store, record
+        self._count = 0
+
+    def __call__(self, stored: int, timestamp: int) -> None:
+        self._count += 1
+        if self._count & (self._count - 1):
+            return
+        at = self._record.metadata
+        _log.warning(
+            "table %s: the update at %s is out of order, its timestamp is %d and its row's %d; it is applied all the "
+            "same; %d so far",
+            self._store, "no input record" if at is None else f"{at.topic}-{at.partition} offset {at.offset}",
+            timestamp, stored, self._count,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -147,9 +160,10 @@ def _output(context: OperatorContext, store: TableStore | None, send_old_values:
 
 @dataclass(frozen=True)
 class TableRepartitionMap:
-    """Gives rows a new key and value for `group_by`. The old pair goes first; pairs with a None are left out."""
+    """Gives rows a new key and value for `group_by`. The old pair goes first; None, or a pair with one, leaves the
+    row out of all groups."""
 
-    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    mapper: Callable[[Any, Any], tuple[Any, Any] | None]
 
     def bind(self, context: OperatorContext) -> Process:
         mapper, forward, node = self.mapper, context.forward, context.node
@@ -159,10 +173,10 @@ class TableRepartitionMap:
                 raise ValueError(f"a table's row without a key reached the group_by {node}")
             new, old = change
             new_key = new_value = old_key = old_value = None
-            if new is not None:
-                new_key, new_value = mapper(key, new)
-            if old is not None:
-                old_key, old_value = mapper(key, old)
+            if new is not None and (pair := mapper(key, new)) is not None:
+                new_key, new_value = pair
+            if old is not None and (pair := mapper(key, old)) is not None:
+                old_key, old_value = pair
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
             if has_new and has_old and new_key == old_key:

@@ -35,6 +35,7 @@ from milestones.common.topology.processor import ProcessorOperator, check_suppli
 from milestones.common.topology.resolve import group_nodes, resolve
 from milestones.common.topology.serde_choice import check_serde
 from milestones.common.topology.timestamps import TimestampExtractor
+from milestones.common.topology.user_functions import check_functions
 
 __all__ = ["RepartitionTopic", "SubTopology", "Topology"]
 
@@ -79,7 +80,8 @@ class Topology:
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
-        """Run a `Processor` per task on the records of `parents`. `supplier`: its class, or a function."""
+        """Run a `Processor` per task on the records of `parents`. `supplier`: its class, or a function that makes a new
+        one at each call."""
         return self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
 
     def add_sink(
@@ -145,6 +147,7 @@ class Topology:
             self._check_parents(node)
         if isinstance(node, SinkNode) and not ((isinstance(node.topic, str) and node.topic) or callable(node.topic)):
             raise TopologyError(f"sink {node.name} needs a topic's name, or a function that gives one")
+        check_functions(node)
         self._nodes[node.name] = node
         return self
 

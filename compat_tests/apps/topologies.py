@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import islice
 
+from compat_tests.apps import memories
 from compat_tests.apps.calls import TICKS, Calls, Ticks
+from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
@@ -75,6 +78,14 @@ def count(app: str) -> StreamsBuilder:
     """The count of records per key of `in`."""
     builder = StreamsBuilder()
     records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
+    return builder
+
+
+def count_by_pattern(app: str) -> StreamsBuilder:
+    """The same, of a source that is known by a pattern only."""
+    builder = StreamsBuilder()
+    records = builder.stream(re.compile(f"{re.escape(app)}-i[n]"), key=TEXT, value=TEXT)
     records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
     return builder
 
@@ -183,9 +194,31 @@ def ticks(app: str) -> Topology:
     )
 
 
+def remembering(app: str) -> Topology:
+    """The count of records per key of `in`, and each record to `ticks`, by a processor that remembers."""
+    topology = Topology().add_source("in", f"{app}-in", key=TEXT, value=TEXT)
+    topology.add_processor("remembering", memories.Remembering, "in")
+    for store in (memories.COUNTS, memories.BEGUN, memories.MOMENTS):
+        spec = StoreSpec(store, "timestamped-key-value", key_serde=TEXT, value_serde=LONG)
+        topology.add_state_store(spec, "remembering")
+    waiting = StoreSpec(memories.WAITING, "timestamped-key-value", key_serde=TEXT, value_serde=TEXT)
+    topology.add_state_store(waiting, "remembering")
+    topology.add_sink(memories.OUT, f"{app}-out", "remembering", key=TEXT, value=LONG)
+    return topology.add_sink(memories.TICKS, f"{app}-ticks", "remembering", key=TEXT, value=TEXT)
+
+
+def slots(app: str) -> StreamsBuilder:
+    """Each key's values in a few slots of a store; scans of it go to `out`."""
+    builder = StreamsBuilder().add_state_store(slots_store("slots"))
+    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
+    records.process(lambda: Slots("slots"), "slots").to(f"{app}-out", key=TEXT, value=TEXT)
+    return builder
+
+
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "copy": copy,
     "count": count,
+    "count-by-pattern": count_by_pattern,
     "count-in-memory": count_in_memory,
     "count-by-value": count_by_value,
     "words": words,
@@ -196,6 +229,8 @@ TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
     "unwritable": unwritable,
     "calls": calls,
     "ticks": ticks,
+    "remembering": remembering,
+    "slots": slots,
 }
 
 PLAN = "plan:"

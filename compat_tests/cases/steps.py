@@ -116,8 +116,23 @@ def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
     world.wait(stands, "the fault stops the process")
 
 
-def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
-    """Small batches of input, so that there is always something to commit, until a fault has killed the instance."""
+def feed_until_it_says(world: World, feed: Feed, instance: Instance, text: str, times: int = 1) -> None:
+    """Small batches of input until its log has the text so often."""
+
+    def said() -> object:
+        found = instance.log().count(text)
+        if found >= times:
+            return True
+        instance.must_live()
+        feed.send(world.records(40, keys=50))
+        return Not(f"{found} of {times}")
+
+    world.wait(said, f"{instance.name} says {text!r}")
+
+
+def feed_until_it_dies(world: World, feed: Feed, instance: Instance, code: int = -9) -> None:
+    """Small batches of input, so that there is always something to commit, until a fault has killed the instance, or
+    ended it with this exit `code`."""
 
     def fed_to_death() -> object:
         if not instance.running:
@@ -126,7 +141,7 @@ def feed_until_it_dies(world: World, feed: Feed, instance: Instance) -> None:
         return Not(f"{instance.name} lives after {len(feed.rows)} inputs")
 
     world.wait(fed_to_death, "the fault strikes")
-    instance.dies(-9)
+    instance.dies(code)
 
 
 def await_outputs(world: World, tail: Tail, count: int) -> None:

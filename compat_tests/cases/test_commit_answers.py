@@ -160,8 +160,6 @@ def test_a_process_that_is_killed_while_it_waits_for_the_answer_finds_out_when_i
 @pytest.mark.full
 def test_an_end_that_arrives_behind_its_repetition_ends_no_later_transaction(exact_world: World) -> None:
     world = exact_world
-    if not world.has(TOLERANT):
-        pytest.skip("its producer keeps its epoch when a connection breaks, as Kafka Streams' does")
     app = started(world, "count")
     meet_late_ends(world, app)
     world.processed()

@@ -10,7 +10,7 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import await_outputs, proxy_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World
+from compat_tests.harness.world import World, stop_all
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 
@@ -19,6 +19,17 @@ pytestmark = [pytest.mark.full, pytest.mark.broker_faults]
 BEYOND_S = 9.0
 """Longer than the session and the transactions of the suite's applications, shorter than their `task_timeout_ms`. That
 a thread says that it lost its membership can't be waited for: it may be waiting for the broker itself."""
+
+VANISHES_S = 60.0
+"""Ten sessions."""
+SETTLED_S = 15.0
+"""A session, another for what the group knew of before, and what a rebalance takes on a busy machine."""
+OF_THE_GROUP = (
+    Api.FIND_COORDINATOR, Api.JOIN_GROUP, Api.SYNC_GROUP, Api.HEARTBEAT, Api.LEAVE_GROUP, Api.OFFSET_COMMIT,
+    Api.OFFSET_FETCH,
+)  # fmt: skip
+MEMBERS = "*consumer*"
+"""The client ids of group members."""
 
 COMMITS = {
     "at_least_once": [Api.OFFSET_COMMIT],
@@ -83,3 +94,42 @@ def test_a_broker_that_hangs_beyond_session_and_transaction_costs_nothing(world:
             world.broker.resume()
         world.group_is(app)
     finish(world, app)
+
+
+def test_a_coordinator_whose_packets_vanish_during_a_rebalance_costs_no_thread_and_nobody_more_than_a_session(
+    world: World,
+) -> None:
+    """No connection breaks: what waits for JoinGroup's answer can't tell it from a group that takes its time."""
+    one = running_count(world)
+    proxy, feed = proxy_of(world), world.feeds["in"]
+    faults = [proxy.vanish(api, client=MEMBERS) for api in OF_THE_GROUP]
+    other = world.instance("count", "other", bootstrap_servers=proxy.bootstrap_servers).start()
+    faults[0].wait()
+    over = time.monotonic() + VANISHES_S
+
+    def feeding() -> object:
+        feed.send(world.records(20, keys=100))
+        return time.monotonic() > over
+
+    world.wait(feeding, "ten sessions pass", timeout_s=VANISHES_S + 30)
+    for fault in faults:
+        fault.end()
+    world.group_is(one, other, timeout_s=SETTLED_S)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    one.must_live()
+    stop_all([one, other])
+    judge(world, COUNT, crashed=True)
+
+
+def test_a_join_group_that_vanishes_holds_its_group_up_for_no_longer_than_a_session(world: World) -> None:
+    one = running_count(world)
+    proxy = proxy_of(world)
+    fault = proxy.vanish(Api.JOIN_GROUP, client="one-*", times=1)
+    other = world.instance("count", "other", bootstrap_servers=proxy.bootstrap_servers).start()
+    fault.wait()
+    world.group_is(one, other, timeout_s=SETTLED_S)
+    world.feeds["in"].send(world.records(500, keys=100))
+    world.processed()
+    stop_all([one, other])
+    judge(world, COUNT, crashed=True)

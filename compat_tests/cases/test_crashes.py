@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE, SLOTS
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
@@ -73,6 +73,24 @@ def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) ->
     world.processed([BY_VALUE_REPARTITION])
     stop_all(group)
     judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+
+
+@pytest.mark.short_under("exactly_once_v2")
+def test_scans_of_a_store_give_their_rows_on_both_sides_of_a_crash(world: World) -> None:
+    world.create(out=3)
+    feed = world.input("in", 3)
+    app = world.instance("slots")
+    with world.outputs() as outputs:
+        for _ in range(2):
+            sent = len(feed.rows)
+            feed.send(world.records(2_000, keys=60, value=lambda _: f"v{world.rng.randrange(20)}"))
+            app.start()
+            await_outputs(world, outputs, sent + world.rng.randrange(500, 1_500))
+            app.kill()
+    app.start()
+    world.processed()
+    app.stop()
+    judge(world, SLOTS, crashed=True)
 
 
 def test_a_killed_instance_is_replaced_by_the_others(world: World) -> None:

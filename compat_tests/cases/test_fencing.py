@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests.apps.topologies import WAITING
-from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.calls import threaded, waiting
+from compat_tests.cases.flows import CALLS, COPY, COUNT
 from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
@@ -29,6 +30,7 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.in_place import in_place
 from compat_tests.oracles.transactions import none_older
+from compat_tests.oracles.zombies import fallen
 
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
@@ -226,6 +228,39 @@ def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up
     sleeper.must_live()
     stop_all([sleeper, other])
     judge(world, COUNT, crashed=True, asleep=[nap])
+
+
+@pytest.mark.full
+def test_a_record_that_takes_longer_than_the_poll_interval_leaves_nothing_behind_what_the_next_owner_wrote(
+    world: World,
+) -> None:
+    """The process leaves its group by itself. It hasn't stood still, so it knows: of the outputs of the turn that the
+    record was in none is sent, also where nothing fences the producer."""
+    if threaded(world):
+        pytest.skip("a call holds up no poll there")
+    world.create(out=2)
+    feed = world.input("in", 2)
+    settings = {"max_poll_interval_ms": 6_000, "session_timeout_ms": 30_000}
+    slow, other = world.instance("calls", "slow", **settings), world.instance("calls", "other", **settings)
+    slow.start()
+    feed.send(world.records(200, keys=5))
+    world.processed()
+    call = waiting(world, 0)
+    feed.send([*world.records(200, keys=5), call.sent, *world.records(200, keys=5)])
+    call.begins(slow)
+    other.start()
+    world.group_is(other)
+    feed.send(world.records(200, keys=5))
+    world.inputs_processed()
+    call.release()
+    call.ends(slow)
+    world.group_is(slow, other)
+    feed.send(world.records(200, keys=5))
+    world.processed()
+    stop_all([slow, other])
+    judge(world, CALLS, crashed=True)
+    for topic in (world.topic("out"), world.topic("counts-changelog")):
+        assert not fallen(world.cluster.read([topic])), f"an old count was written to {topic} behind a newer one"
 
 
 @pytest.mark.short_under("exactly_once_v2")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.cases.flows import COPY
+from compat_tests.cases.flows import COPY, COUNT
+from compat_tests.cases.steps import proxy_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World
@@ -61,6 +62,24 @@ def test_new_partitions_while_it_was_stopped_are_read_by_an_application_without_
     world.processed()
     app.stop()
     judge(world, COPY)
+
+
+@pytest.mark.broker_faults
+def test_answers_that_an_input_does_not_exist_stop_nothing(world: World) -> None:
+    """A broker that has just started may not know a topic yet."""
+    world.create(out=2)
+    feed, proxy = world.input("in", 2), proxy_of(world)
+    app = world.instance(
+        "count", bootstrap_servers=proxy.bootstrap_servers, consumer_topic_metadata_refresh_interval_ms=300,
+        consumer_topic_metadata_propagation_max_ms=0,
+    ).start()  # fmt: skip
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    proxy.forget(feed.topic, client="*-consumer", times=3).wait(3)
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
 
 
 def test_an_input_deleted_under_a_running_application_stops_it_by_name(world: World) -> None:

@@ -40,7 +40,8 @@ class Fault:
     """One fault of a proxy, from its making until `end`.
 
     `delay_s`: frames arrive so much later; `gate`: they wait for the fault's end; `loses`: the connection breaks in
-    their place. `times`: only the first so many frames are met, None: all.
+    their place; `vanishes`: neither it nor anything behind it arrives, and the connection stays open; `swaps`: the
+    first bytes arrive as the second, which are as long. `times`: only the first so many frames are met, None: all.
     """
 
     def __init__(
@@ -51,6 +52,9 @@ class Fault:
         loses: bool,
         times: int | None,
         end: Callable[[Fault], None],
+        *,
+        vanishes: bool = False,
+        swaps: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
         self.frames, self.delay_s, self.gate, self.loses, self._times, self._end = (
             frames,
@@ -60,6 +64,7 @@ class Fault:
             times,
             end,
         )
+        self.vanishes, self.swaps = vanishes, swaps
         self._hits = 0
         self._changed = threading.Condition()
 

@@ -9,8 +9,9 @@ A Kafka client goes where a listener is advertised: the broker needs one that is
             ...
             lost.wait()
 
-*Guarantees*: as TCP: frames keep their order, nothing that passes is changed or doubled, what is behind a held frame
-waits, and a lost frame is a broken connection. Requests that are held when their client has gone still arrive, late.
+*Guarantees*: as TCP: frames keep their order, nothing that passes is changed (but by `forget`) or doubled, what is
+behind a held frame waits, and a lost frame is a broken connection, or one on which nothing arrives any more. Requests
+that are held when their client has gone still arrive, late.
 *Assumes*: plain text; frames fit into memory.
 
 The thread owns the loop, the connections and the list of faults; it receives calls from the test's thread.
@@ -29,7 +30,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from compat_tests.network.faults import Fault, Frames, Side
-from compat_tests.network.frames import Request, parse_answer, parse_request, read_frame
+from compat_tests.network.frames import Api, Request, parse_answer, parse_request, read_frame
 from milestones.common.kafka.embedded.ports import free_port
 from milestones.common.kafka.embedded.properties import HOST
 
@@ -94,6 +95,19 @@ class KafkaProxy:
         """The connection breaks instead of carrying such a frame. Of a lost answer the broker has done the request."""
         return self._add(Frames(side, api, client), times, loses=True)
 
+    def vanish(
+        self, api: int | None = None, side: Side = Side.REQUEST, client: str = "*", times: int | None = None
+    ) -> Fault:
+        """From such a frame on nothing arrives on its connection, on neither side, and neither hears of it: a peer
+        without power, a network that drops packets. The connection stays so when the fault has ended."""
+        return self._add(Frames(side, api, client), times, vanishes=True)
+
+    def forget(self, topic: str, client: str = "*", times: int | None = None) -> Fault:
+        """Answers about topics say that there is no such one, as those of a broker that has just started may."""
+        name = bytes([len(topic) + 1]) + topic.encode()  # of flexible versions: its length plus one, and the name
+        swaps = b"\x00\x00" + name, b"\x00\x03" + name
+        return self._add(Frames(Side.ANSWER, Api.METADATA, client), times, swaps=swaps)
+
     def cut(self, client: str = "*") -> Fault:
         """Break the connections of these clients, and those that they open, until the fault is ended."""
         fault = self._add(Frames(Side.REQUEST, None, client), None, loses=True)
@@ -128,10 +142,17 @@ class KafkaProxy:
     # ---- the test's thread
 
     def _add(
-        self, frames: Frames, times: int | None, delay_s: float = 0, held: bool = False, loses: bool = False
+        self,
+        frames: Frames,
+        times: int | None,
+        delay_s: float = 0,
+        held: bool = False,
+        loses: bool = False,
+        vanishes: bool = False,
+        swaps: tuple[bytes, bytes] = (b"", b""),
     ) -> Fault:
         gate = asyncio.Event() if held else None
-        fault = Fault(frames, delay_s, gate, loses, times, self._end)
+        fault = Fault(frames, delay_s, gate, loses, times, self._end, vanishes=vanishes, swaps=swaps)
         self._call(lambda: self._faults.append(fault))
         return fault
 
@@ -211,6 +232,7 @@ class _Connection:
         self.client_id = ""
         self._faults, self._client, self._broker = faults, client, broker
         self._asked: dict[int, Request] = {}
+        self._silent = False
 
     async def run(self) -> None:
         """Pass frames both ways until both sides have ended."""
@@ -238,8 +260,15 @@ class _Connection:
                 if any(fault.loses for fault in met):
                     self.abort()
                     break
+                for fault in met:
+                    frame = frame.replace(*fault.swaps) if fault.swaps[0] else frame
+                self._silent |= any(fault.vanishes for fault in met)
+                if self._silent:
+                    continue
                 due = asyncio.get_running_loop().time() + sum(fault.delay_s for fault in met)
                 queue.put_nowait((frame, due, [fault.gate for fault in met if fault.gate is not None]))
+            if self._silent:
+                await asyncio.Event().wait()  # that a side closes it doesn't arrive either
             queue.put_nowait(None)
             await forward
             if side is Side.ANSWER:

@@ -23,7 +23,8 @@ class Flow:
     `step` None: no state, `encode` is given the payload itself. `store`: the name of the store that keeps the state.
     Payloads of one input are numbered as they come, unless `expand` gives each its ordinal. `later`: the timestamp of
     a state out of its own and the next payload's. `counts`: the state may be too high after a repetition, never too
-    low. `thinned`: a cache leaves only some of a key's outputs, always the last.
+    low. `thinned`: a cache leaves only some of a key's outputs, always the last. `rows`: what the store keeps of a key,
+    its state and its timestamp; None: one row, what is written.
     """
 
     sources: tuple[str, ...]
@@ -35,6 +36,7 @@ class Flow:
     later: Callable[[int, int], int] = max
     counts: bool = True
     thinned: bool = False
+    rows: Callable[[bytes, Any, int], Iterable[tuple[bytes, Entry]]] | None = None
 
 
 class Expected(NamedTuple):
@@ -79,6 +81,10 @@ class Interpreter:
 
     def table(self) -> Mapping[bytes, Entry]:
         """The table after everything so far."""
+        rows = self._flow.rows
+        if rows is not None:
+            known = [(key, *state) for key, state in self._states.items() if key is not None]
+            return dict(row for one in known for row in rows(*one))
         encoded = {key: (self._flow.encode(state), at) for key, (state, at) in self._states.items()}
         return {key: Entry(at, value) for key, (value, at) in encoded.items() if key is not None and value is not None}
 

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests import ALO, EOS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE
+from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
@@ -134,6 +134,16 @@ def test_a_broken_runtime_is_found_after_two_lives(
 
 
 @pytest.mark.full
+def test_scans_that_end_somewhere_are_found(broken: Break) -> None:
+    mutated = broken("scans-end-somewhere", EOS)
+    mutated.world.create(out=2)
+    mutated.world.input("in", 2)
+    app = mutated.instance("slots")
+    for _ in range(2):  # what the second one scans was committed by the first
+        live(mutated.world, app)
+    assert "wrong-value" in judged(mutated.world, SLOTS)
+
+
 def test_outputs_whose_inputs_are_not_committed_are_found(broken: Break) -> None:
     found = lives(broken("transactions-have-no-offsets", EOS), uncommitted=True)
     assert found >= {"duplicate", "not-committed"}

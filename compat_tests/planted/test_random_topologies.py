@@ -1,4 +1,4 @@
-"""Planted: an operator that does something else than the interpreter. Random topologies find it."""
+"""Planted: an operator, and an engine, that do something else than the interpreter. Random topologies find it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies import interpretation, strategies
-from compat_tests.random_topologies.plans import Plan
+from compat_tests.random_topologies.plans import Path, Plan
 from compat_tests.random_topologies.test_in_the_driver import check, is_thinned
+from milestones.common.state import rocksdict_engine
 
 NO_CACHE: dict[str, Any] = {"statestore_cache_max_bytes": 0}
 
@@ -28,6 +29,19 @@ def test_a_wrong_operator_is_found_in_the_smallest_topology(monkeypatch: pytest.
     settings = hypothesis.settings(max_examples=500, database=None, derandomize=True, deadline=None)
     found = hypothesis.find(strategies.plans(), differs, settings=settings)
     assert [(*path.steps, *path.more) for path in found.paths] == [("tag",)]
+
+
+def test_an_upper_bound_that_is_freed_while_a_scan_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = rocksdict_engine._Cursor.__init__
+
+    def freeing(cursor: Any, *arguments: Any) -> None:
+        opened(cursor, *arguments)
+        del cursor._options
+
+    monkeypatch.setattr(rocksdict_engine._Cursor, "__init__", freeing)
+    rows = [Row("in0", 0, number, b"k%d" % (number % 5), b"v%d" % number, number) for number in range(200)]
+    with pytest.raises(AssertionError):
+        check(Plan((Path((), "slots"),)), rows, NO_CACHE)
 
 
 def test_a_cache_may_thin_changes_out_but_not_swap_or_drop_the_last() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from compat_tests.oracles.flows import Flow
+from compat_tests.oracles import slots
+from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
 
@@ -34,13 +36,17 @@ STEPS: Mapping[str, Callable[[bytes | None, bytes | None], list[Pair]]] = {
 SEVERAL = ("letters",)
 """Steps that make several outputs of one record, and number them."""
 
+SLOTS = Flow((), "", lambda _: (), slots.encode, slots.step, later=lambda _, now: now, counts=False, rows=slots.rows)
+"""What `apps/slots.py` does with payloads of a value and a timestamp."""
+
 as_long = struct.Struct(">q").pack
 
 
 def flows(plan: Plan, cached: bool = False) -> list[Flow]:
     """What the plan must do, path by path. `cached`: behind a cache, which thins out the changes of tables."""
     made = [_flow(path, number) for number, path in enumerate(plan.paths)]
-    return [replace(flow, thinned=cached and flow.step is not None) for flow in made]
+    of_tables = [path.stateful and path.end != "slots" for path in plan.paths]
+    return [replace(flow, thinned=cached and of_table) for flow, of_table in zip(made, of_tables, strict=True)]
 
 
 def _flow(path: Path, number: int) -> Flow:
@@ -55,6 +61,10 @@ def _flow(path: Path, number: int) -> Flow:
             text = Flow(names, output, expand, step=lambda text, value: (text or b"")[-9:] + value, store=store)
         case "latest":
             text = Flow(names, output, expand, step=lambda _, value: value, store=store)
+        case "marked":
+            text = Flow(names, output, expand, step=lambda _, value: value, store=store, rows=_marked)
+        case "slots":
+            text = replace(SLOTS, sources=names, output=output, expand=_timed(expand), store=store)
         case _:
             text = Flow(names, output, expand, step=lambda _, value: value, store=store, later=lambda _, now: now)
     return replace(text, counts=False)
@@ -77,6 +87,16 @@ def _expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
         ]
 
     return expand
+
+
+def _marked(key: bytes, value: bytes, timestamp: int) -> Iterable[tuple[bytes, Entry]]:
+    """What `apps/marks.py` leaves of a row."""
+    return [(key, Entry(timestamp, value + b"'"))]
+
+
+def _timed(expand: Callable[[Row], Iterable[Numbered]]) -> Callable[[Row], Iterable[tuple[bytes | None, Any, int]]]:
+    """With the record's timestamp beside each value."""
+    return lambda row: [(key, (value, row.timestamp), ordinal) for key, value, ordinal in expand(row)]
 
 
 def _apply(name: str, key: bytes | None, value: bytes | None, ordinal: int) -> list[Numbered]:

@@ -20,7 +20,7 @@ VALUE_STEPS = ("drop-keyless", "erase-empty", "keep-short", "letters", "tag")
 KEY_STEPS = ("by-value", "swap")
 """Steps that change keys: what keeps state by key behind them goes through a repartition topic."""
 STEPS = (*VALUE_STEPS, *KEY_STEPS)
-STATEFUL = ("count", "join-texts", "latest", "table")
+STATEFUL = ("count", "join-texts", "latest", "marked", "slots", "table")
 ENDS = ("copy", *STATEFUL)
 
 CALLED = 7

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from zlib import crc32
 
+from compat_tests.apps.marks import Marks
+from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
 from milestones import FixedKeyProcessor, FixedKeyRecord, StreamsBuilder, serdes
@@ -71,11 +73,11 @@ def topology(plan: Plan, prefix: str = "") -> StreamsBuilder:
         if path.again:
             stream = stream.repartition(name=f"again{number}", key=TEXT, value=TEXT, partitions=path.again)
         stream = reduce(lambda stream, step: STEPS[step](stream), path.more, stream)
-        _finish(stream, path, number, f"{prefix}out{number}")
+        _finish(builder, stream, path, number, f"{prefix}out{number}")
     return builder
 
 
-def _finish(stream: KStream, path: Path, number: int, output: str) -> None:
+def _finish(builder: StreamsBuilder, stream: KStream, path: Path, number: int, output: str) -> None:
     store, in_memory = f"store{number}", path.in_memory
     if path.end == "copy":
         stream.to(output, key=TEXT, value=TEXT)
@@ -84,7 +86,17 @@ def _finish(stream: KStream, path: Path, number: int, output: str) -> None:
         made = stream.to_table(store, name=f"group{number}", key=TEXT, value=TEXT, in_memory=in_memory)
         made.to_stream().to(output, key=TEXT, value=TEXT)
         return
+    if path.end == "slots":
+        builder.add_state_store(slots_store(store, in_memory=in_memory))
+        if path.rekeyed:
+            stream = stream.repartition(name=f"group{number}", key=TEXT, value=TEXT)
+        stream.process(lambda: Slots(store), store).to(output, key=TEXT, value=TEXT)
+        return
     grouped = stream.group_by_key(name=f"group{number}", key=TEXT, value=TEXT)
+    if path.end == "marked":
+        latest = grouped.reduce(lambda _, value: value, store, in_memory=in_memory)
+        latest.to_stream().process(lambda: Marks(store), store).to(output, key=TEXT, value=TEXT)
+        return
     made_of: Mapping[str, Callable[[], KTable]] = {
         "count": lambda: grouped.count(store, in_memory=in_memory),
         "latest": lambda: grouped.reduce(lambda _, value: value, store, in_memory=in_memory),

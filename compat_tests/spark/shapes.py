@@ -34,6 +34,7 @@ FLOWS: Mapping[str, tuple[Flow, ...]] = {
     "several": (flows.SEVERAL,),
     "fragile": (flows.COPY, flows.FRAGILE_COUNT),
     "unwritable": (flows.COPY,),
+    "slots": (flows.SLOTS,),
 }
 """By topology; one that isn't here is only compared with live stages."""
 

@@ -21,6 +21,7 @@ from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.context import ThreadContext
 
 CALL_MS = 10_000
@@ -46,7 +47,11 @@ class ThreadClients:
             unfinished.callback(self.producer.close)
             self._initialise(context.config.task_timeout_ms)
             leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
-            self.member = GroupMember(config.member_settings(name, context.index), leader, context.clock)
+            self._pulse = Heartbeats(context.metrics.add(HeartbeatMetrics, client_id=f"{name}-consumer"))
+            unfinished.callback(context.metrics.remove, self._pulse.scope)
+            self.member = GroupMember(
+                config.member_settings(name, context.index), leader, context.clock, tell=self._pulse.tell
+            )
             unfinished.pop_all()
 
     def new_restore_consumer(self) -> AssignedConsumer:
@@ -86,6 +91,20 @@ class ThreadClients:
                 close()
             except Exception:
                 log.warning("a client didn't close cleanly", exc_info=True)
+        self._context.metrics.remove(self._pulse.scope)
+
+
+class Heartbeats:
+    """*Owns*: the metric of a member's connection, in the membership thread; `scope` is removed with the member."""
+
+    def __init__(self, scope: HeartbeatMetrics) -> None:
+        self.scope = scope
+
+    def tell(self, now_ms: int, silent_ms: int) -> None:
+        """Publish it about once a second; at once when it is the first time."""
+        if now_ms - self.scope.published.at_ms >= PUBLISH_INTERVAL_MS or not self.scope.published.values:
+            self.scope.last_heartbeat_seconds_ago.value = silent_ms // 1000
+            self.scope.publish(now_ms)
 
 
 def initialise(

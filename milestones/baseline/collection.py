@@ -17,6 +17,10 @@ and a producer that sends records one by one tells which it was; the next commit
 The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
 processed again.
 
+Where the client has no room for outputs (a partition without a leader fills its queue), a turn waits `ROOM_MS` and puts
+back what is left. While anything is left the thread processes nothing, answers its group, and may be stopped; when
+nothing at all has left for `task_timeout_ms`, it ends.
+
 *Guarantees*: only outputs of finished boundaries are sent, and none that a transaction doesn't fence once the group may
 have given this thread up; each knows its task; one that is refused takes no other with it. Dead letters are sent as
 part of the same commit as what they stand for.
@@ -27,14 +31,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.errors import ProductionError, RefusedTogetherError, TaskCorruptedError
-from milestones.common.kafka.failures import REFUSED_BATCH, REFUSED_TOPIC, TOO_LARGE, is_retriable, may_succeed_later
-from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.errors import ProductionError, RefusedTogetherError, TaskCorruptedError, TimeoutExceededError
+from milestones.common.kafka.clients import text_of
+from milestones.common.kafka.failures import (
+    REFUSED_BATCH,
+    REFUSED_TOPIC,
+    TOO_LARGE,
+    caught,
+    is_retriable,
+    may_succeed_later,
+)
+from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
@@ -53,48 +65,106 @@ _Mark = tuple[TaskId, Output]
 """What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""
 
 
+ROOM_MS = 100
+"""How long a turn of the stream thread waits for room in the client."""
+
+LETTER_MS = 5_000
+"""How long dead letters, which are few, wait for it."""
+
+ACKNOWLEDGED_MS = 2_000
+"""How long a commit without a transaction waits while nothing is acknowledged. Then it is tried again, later."""
+
+
 class DirectCollection:
     """Sends as tasks process; `flush` waits for Kafka's word.
 
-    `dropped`: by task, outputs that it goes on without, as the handler said.
+    `dropped`: by task, outputs that it goes on without, as the handler said. `held`: some outputs wait for room.
     """
+
+    room_ms = ROOM_MS
 
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
         self._application, self._patience = context.application, context.patience
         self.dropped: Counter[TaskId] = Counter()
+        self.held = False
+        self._full_since_ms: int | None = None
         self._letters = 0
         self._given_up: dict[_Mark, Sequence[Output]] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        sent = False
+        sent, room_ms = False, self.room_ms
+        left: list[Task] = []
         for task in tasks:
-            outputs = task.take_outputs()
+            outputs = self._take(task)
             if outputs:
                 self._must_be_in_session()
                 sent = True
-                self._hand_over(task, outputs)
+                rest = self._hand_over(task, outputs, room_ms)
+                if rest:
+                    task.put_back(rest)
+                    left.append(task)
+                    room_ms = 0
+        self._hold(left)
         if sent:
             self._clients.producer.poll()
             self._settle()
         return sent
 
-    def send(self, task: Task, staged: Staged) -> None:
-        if staged.outputs:
-            self._must_be_in_session()
-            self._hand_over(task, staged.outputs)
+    def _take(self, task: Task) -> list[Emitted]:
+        """What may be sent now."""
+        return task.take_outputs()
 
-    def _hand_over(self, task: Task, outputs: Sequence[Emitted], *, wait: bool = True) -> Sequence[Emitted]:
-        """Send them; the rest for which the client had no room, unless it is to `wait` for that."""
+    def _hold(self, left: Collection[Task]) -> None:
+        """Outputs of these tasks wait for room; the processing of the tasks is to wait, too."""
+        self.held = bool(left)
+
+    def send(self, staged: Mapping[Task, Staged], within_ms: int) -> bool:
+        complete = True
+        for task, boundary in staged.items():
+            outputs: Sequence[Emitted] = boundary.outputs
+            if outputs and complete:
+                self._must_be_in_session()
+                outputs = self._push(task, outputs, within_ms)
+            if outputs:
+                task.put_back(outputs)
+                complete = False
+        return complete
+
+    def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Sequence[Emitted]:
+        """Send them; what is left once nothing has left for `within_ms`: a slow Kafka is waited for."""
+        before = len(outputs) + 1
+        while outputs and len(outputs) < before:
+            before = len(outputs)
+            outputs = self._hand_over(task, outputs, int(min(within_ms, self._patience.rest_ms())))
+        return outputs
+
+    def _hand_over(self, task: Task, outputs: Sequence[Emitted], wait_ms: int) -> Sequence[Emitted]:
+        """Send them; the rest for which the client has had no room within `wait_ms`."""
         if self._given_up:
             outputs = self._without_given_up(task.id, outputs)
         try:
-            return self._clients.producer.send(
-                task.id, outputs, task.changelog_topics, wait=wait, check=self._must_be_in_session
+            left = self._clients.producer.send(
+                task.id, outputs, task.changelog_topics, wait_ms=wait_ms, check=self._must_be_in_session
             )
         except ProductionError:
             self._settle()  # it may be told by now which output it is
             raise
+        self._note_room(outputs, left)
+        return left
+
+    def _note_room(self, outputs: Sequence[Emitted], left: Sequence[Emitted]) -> None:
+        """Raise when nothing has had room for `task_timeout_ms`."""
+        if len(left) < len(outputs) or not left:
+            self._full_since_ms = None
+            return
+        now_ms, limit_ms = self._clock.monotonic_ms(), self._config.task_timeout_ms
+        if self._full_since_ms is None:
+            self._full_since_ms = now_ms
+            log.info("outputs wait for room in the client: what it has isn't taken by Kafka")
+        if now_ms - self._full_since_ms > limit_ms:
+            why = self._clients.producer.why_full({output[0] for output in left})
+            raise TimeoutExceededError(f"no output could be sent within task_timeout_ms ({limit_ms}): {why}")
 
     def _without_given_up(self, task: TaskId, outputs: Sequence[Emitted]) -> list[Emitted]:
         """The outputs but for those that a handler has given up in a transaction that failed of them."""
@@ -121,7 +191,33 @@ class DirectCollection:
             self._flush()
 
     def _flush(self) -> None:
-        self._patience.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable)
+        producer = self._clients.producer
+        if producer.transactional:
+            self._patience.retry(lambda: producer.flush(timeout_ms=1_000), is_retriable)
+            return
+        until_ms, before = self._clock.monotonic_ms() + self._config.task_timeout_ms, producer.unacknowledged
+        while (error := caught(self._flush_a_while, KafkaException)) is not None:
+            if not is_retriable(error):
+                raise error
+            left = producer.unacknowledged
+            if left >= before or self._clock.monotonic_ms() >= until_ms:
+                raise CommitRetriableError(f"{text_of(error)}: {producer.why_full(self._topics())}")
+            before = left
+
+    def _flush_a_while(self) -> None:
+        self._patience.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable, ACKNOWLEDGED_MS)
+
+    def _topics(self) -> set[str]:
+        """Those that the application writes to, as far as its topology says."""
+        subs = self._application.subtopologies
+        sinks = [node.topic for sub in subs for node in sub.nodes if isinstance(node, SinkNode)]
+        return {topic for topic in sinks if isinstance(topic, str)}.union(*(sub.changelogs.values() for sub in subs))
+
+    def let_go(self, tasks: Collection[TaskId]) -> None:
+        self._clients.producer.let_go(tasks)
+        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] in tasks}
+        for id in self.dropped.keys() - tasks:
+            del self.dropped[id]
 
     def _settle(self) -> bool:
         """Decide about every output that was refused; True when dead letters were sent."""
@@ -169,7 +265,10 @@ class DirectCollection:
             self._letters += len(letters)
             now_ms = self._clock.wall_ms()
             timed = [letter if letter.timestamp >= 0 else letter._replace(timestamp=now_ms) for letter in letters]
-            self._clients.producer.send(task, timed, dead_letters=True)
+            wait_ms = int(min(LETTER_MS, self._patience.rest_ms()))
+            if self._clients.producer.send(task, timed, dead_letters=True, wait_ms=wait_ms):
+                why = self._clients.producer.why_full({letter.topic for letter in timed})
+                raise TimeoutExceededError(f"task {task}: dead letters found no room in the client: {why}")
 
     def _send_letter_again(self, refused: Refused) -> None:
         """A letter that is too large, as the output may have been that it is about, goes without its value."""

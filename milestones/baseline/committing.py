@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import StateError, TaskMigratedError
+from milestones.common.errors import MilestonesError, StateError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import is_retriable
+from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
 
@@ -27,8 +28,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
+
+
 class Confirmation(Protocol):
     """Step 3 of a commit: what the processing guarantee decides."""
+
+    @property
+    def room_ms(self) -> int:
+        """How long the outputs of a commit may wait for room in the client while none of them leaves."""
+        ...
+
+    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+        """What follows when that was too long."""
+        ...
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Make Kafka commit; returns once it has."""
@@ -61,8 +74,8 @@ class Committer:
             if not staged:
                 return {}
             reach("commit.before-flush")
-            for task, boundary in staged.items():
-                self._collection.send(task, boundary)
+            if not self._collection.send(staged, self._confirmation.room_ms):
+                raise self._confirmation.unsent(staged)
             self._collection.flush()
             reach("commit.after-flush")
             offsets = {
@@ -94,11 +107,26 @@ class Committer:
             raise failed
 
 
-class Transaction:
-    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
+class InTransaction:
+    """What all confirmations by transactions have in common: a commit that fails keeps nothing."""
 
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
+
+    @property
+    def room_ms(self) -> int:
+        """Until the transaction ends anyway."""
+        return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
+
+    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+        return TaskCorruptedError(NO_ROOM, [task.id for task in staged])
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        """Nothing: the roll-back that follows the abort drops what was staged."""
+
+
+class Transaction(InTransaction):
+    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
@@ -106,9 +134,6 @@ class Transaction:
         self._retrying(lambda: producer.send_offsets(offsets, metadata, 10_000), "send_offsets_to_transaction")
         reach("commit.after-offsets")
         self._retrying(lambda: producer.commit(10_000), "commit_transaction")
-
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
-        """Nothing: the roll-back that follows the abort drops what was staged."""
 
     def _retrying(self, call: Callable[[], None], what: str) -> None:
         """When the outcome stays unknown, the thread gives its tasks up."""
@@ -125,8 +150,13 @@ class Transaction:
 class OffsetCommit:
     """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
 
+    room_ms = 2_000
+
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
+
+    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+        return CommitRetriableError(NO_ROOM)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         reach("commit.after-offsets")

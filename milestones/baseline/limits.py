@@ -1,6 +1,7 @@
 """How far standbys may read source topics that serve as changelogs: what the group has committed of them.
 
 *Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more.
+One that the coordinator refuses is an error: it would refuse it to an active task, too.
 *Assumes*: driven by the thread that owns the member.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TopicPartition
@@ -36,6 +38,8 @@ class CommittedLimits:
         """What is committed of all source topics that these standbys follow, when there is news; 0 where nothing is."""
         news: Mapping[TopicPartition, int] | None = None
         for answer in self._answers.drain():
+            if isinstance(answer.error, MembershipError):
+                raise answer.error
             if answer.error is None:
                 news = {p: answer.offsets[p].offset if p in answer.offsets else 0 for p in self._asked}
                 self._known = self._asked

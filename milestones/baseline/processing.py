@@ -8,6 +8,7 @@ a paused task is called.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
@@ -53,7 +54,8 @@ class InlineProcessing:
         self._paused: frozenset[int] = frozenset()
         self._new: list[Task] = []
         self._going: list[Task] = []
-        self._removed: list[Removed] = []
+        self._retiring: deque[tuple[Task, Fate]] = deque()
+        self._held = False
         self._turn = 1
         self.processed = 0
 
@@ -68,7 +70,11 @@ class InlineProcessing:
         self.retire(removed, fate)
 
     def retire(self, task: Task, fate: Fate) -> None:
-        self._removed.append(retired(task, fate))
+        self._retiring.append((task, fate))
+
+    def hold(self, held: bool) -> None:
+        """While this holds nothing is processed, nor punctuated."""
+        self._held = held
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only of these, alone (KIP-834)."""
@@ -88,8 +94,8 @@ class InlineProcessing:
             self._choose()
 
     def take_removed(self) -> list[Removed]:
-        removed, self._removed = self._removed, []
-        return removed
+        """One at a time, after its fate: closing its stores takes time, which the caller may need for other tasks."""
+        return [retired(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
         """Initialise new tasks; rounds over all until the slice is over or nothing is left; punctuations that are due.
@@ -98,6 +104,8 @@ class InlineProcessing:
         the client has prefetched.
         """
         self._initialise()
+        if self._held:
+            return False
         before, begun_ms = self.processed, now_ms
         while self._round():
             ended_ms = self._clock.monotonic_ms()
@@ -111,9 +119,9 @@ class InlineProcessing:
 
     def _round(self) -> int:
         """One turn for each task; how many records it were. Slow records make the next turns shorter."""
-        wall_ms, before = self._clock.wall_ms(), self.processed
+        now_ms, before = self._clock.monotonic_ms(), self.processed
         for task in self._going:
-            self.processed += task.process(self._turn, wall_ms)
+            self.processed += task.process(self._turn, now_ms)
         return self.processed - before
 
     def _adapt(self, took_ms: int) -> None:
@@ -140,5 +148,7 @@ class InlineProcessing:
         """Nothing is in transit."""
 
     def wake_up_ms(self, now_ms: int) -> int | None:
+        if self._held:
+            return None
         due = [at for task in self._going if (at := task.next_punctuation_ms()) is not None]
         return max(0, min(due) - self._clock.wall_ms()) if due else None

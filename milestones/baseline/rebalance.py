@@ -1,7 +1,8 @@
 """The stream thread's answers to its group.
 
-*Guarantees*: what is given away has been committed, then closed or made a standby, before anybody else may have it;
-tasks that stay go on processing all the while. A warm-up that has caught up has the group assign anew.
+*Guarantees*: what is given away has been committed before another member may have it, or nothing more of it is sent; it
+is closed, or made a standby, in this turn and the next ones. Tasks that stay go on processing all the while. A warm-up
+that has caught up has the group assign anew.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
 
@@ -53,12 +54,13 @@ class Rebalance:
         tasks: ThreadTasks,
         prepare: Prepare,
         commit: Callable[[], None],
+        part: Callable[[], None],
         abandon: Callable[[str], None],
     ) -> None:
         """`prepare` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when that
-        fails; `abandon` drops all tasks uncommitted."""
+        fails; `part` does so before tasks are given away; `abandon` drops all tasks uncommitted."""
         self._context, self._member, self._tasks = context, clients.member, tasks
-        self._prepare, self._commit, self._abandon = prepare, commit, abandon
+        self._prepare, self._commit, self._part, self._abandon = prepare, commit, part, abandon
         self._events: deque[MemberEvent] = deque()
         self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
         self._reason = ""
@@ -169,7 +171,8 @@ class Rebalance:
             process_id=context.process_id,
             stage=context.stage,
             capacity=1,
-            topics=application.source_topics,
+            # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
+            topics=tuple(sorted(context.live.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,
             active=self._tasks.owned,
             standby=frozenset(self._tasks.standbys),
@@ -190,7 +193,7 @@ class Rebalance:
         standbys = assignment.standby | assignment.warmup
         revoked = self._tasks.owned - assignment.active
         if self._tasks.changed(active):
-            self._commit()
+            self._part()
         self._tasks.assign(active, standbys)
         self._warm_ups.assigned(assignment.warmup)
         self._promised = assignment.promised

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import Failure, caught, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
@@ -51,7 +52,10 @@ class RejoinRecovery:
             return True
         producer, timeout_ms = self._clients.producer, self._context.config.request_timeout_ms
         failed = caught(lambda: producer.abort(timeout_ms), KafkaException)
-        return failed is None or self._lost(failed)
+        if failed is not None:
+            return self._lost(failed)
+        ready_for_the_next(self._context, self._clients, self._context.config.task_timeout_ms)
+        return True
 
     def _lost(self, error: Exception) -> bool:
         log.warning(

@@ -9,12 +9,13 @@ thread that owns the restore consumer.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from milestones.baseline.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
-from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.errors import TimeoutExceededError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
@@ -48,8 +49,14 @@ LOOK_MS = 10
 CHECK_INTERVAL_MS = 60_000
 """How often it is asked whether a standby's changelogs are still the same topics."""
 
-ASK_AGAIN_MS = 1_000
-"""After a question about a standby that had no answer."""
+SOONEST_MS, LATEST_MS = 100, 2_000
+"""After a question that had no answer it is asked again as long as that has gone on already, within these limits: a
+topic that was just made has its leader soon, a cluster in trouble isn't to be asked by everybody at once."""
+
+
+def again_after_ms(failing_ms: int) -> int:
+    """The pause before a question is asked again that has had no answer for so long."""
+    return max(SOONEST_MS, min(failing_ms, LATEST_MS))
 
 
 class InlineRestoration:
@@ -213,10 +220,17 @@ class InlineRestoration:
             for answer in changelogs.answers.drain() if changelogs.asked else ():
                 changelogs.asked, changelogs.heard_ms = False, now_ms
                 self._alone(changelogs, partial(self._heard, answer, now_ms))
-        for standby in list(self._standbys.values()):
-            pause_ms = CHECK_INTERVAL_MS if standby.failing_since_ms is None else ASK_AGAIN_MS
-            if not (standby.asked or standby.preparing) and now_ms - standby.heard_ms >= pause_ms:
-                self._alone(standby, self._ask)
+        for changelogs in self._everybody():
+            if changelogs.asked or changelogs.preparing or now_ms - changelogs.heard_ms < SOONEST_MS:
+                continue
+            if now_ms - changelogs.heard_ms >= self._pause_ms(changelogs):
+                self._alone(changelogs, self._ask)
+
+    def _pause_ms(self, changelogs: Changelogs) -> float:
+        """After the last answer, until the next question."""
+        if changelogs.failing_since_ms is not None:
+            return again_after_ms(changelogs.heard_ms - changelogs.failing_since_ms)
+        return CHECK_INTERVAL_MS if changelogs.task.id in self._standbys else math.inf
 
     def _heard(self, answer: Bounds, now_ms: int, changelogs: Changelogs) -> None:
         if answer.error is not None:
@@ -232,7 +246,7 @@ class InlineRestoration:
             self._begin_again(changelogs)
 
     def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
-        """An active task asks again at once, until its time is up; nobody waits for a standby: it has time."""
+        """It is asked again after a pause, for an active task until its time is up; nobody waits for a standby."""
         if changelogs.failing_since_ms is None:
             changelogs.failing_since_ms = now_ms
             log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
@@ -242,7 +256,6 @@ class InlineRestoration:
             raise TimeoutExceededError(
                 f"task {changelogs.task.id} can't learn the ends of its changelogs: {error}"
             ) from error
-        self._ask(changelogs)
 
     def _begin_again(self, changelogs: Changelogs) -> None:
         """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
@@ -252,12 +265,8 @@ class InlineRestoration:
         self._ask(changelogs)
 
     def _gone(self, partition: TopicPartition, changelogs: Changelogs) -> None:
-        if changelogs.task.id not in self._standbys:
-            raise MilestonesError(
-                f"changelog {partition} is gone: the topic was deleted under the running application; reset the "
-                "application (`milestones reset`) to start over"
-            )
-        log.warning("changelog %s is gone; its standby waits for a new one", partition)
+        """One broker doesn't know the topic. That it was deleted is for the housekeeper to say, who looks twice."""
+        log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
         self._begin_again(changelogs)
 
     def _choose(self, now_ms: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,14 +44,13 @@ class TaskOwnedState:
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
             count_nodes=context.metrics.debug,
+            record_caches=context.record_caches,
+            read_caches=context.read_caches,
         )
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
         subtopology = self._context.application.subtopology(id.subtopology)
-        # The share of as many threads as there are now: a task keeps it until it moves.
-        share = self._context.config.statestore_cache_max_bytes // max(1, self._context.live.threads)
-        settings = replace(self._settings, cache_max_bytes=share)
-        task = Task(id, subtopology, partitions, settings, self._stores(id, opened))
+        task = Task(id, subtopology, partitions, self._settings, self._stores(id, opened))
         task.open()
         return task
 

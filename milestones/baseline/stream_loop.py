@@ -1,7 +1,8 @@
 """The loop of a stream thread, that every stage drives its parts with.
 
 *Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
-when it sends or commits, at most `task_timeout_ms`.
+when it sends, a moment, or commits: without transactions some seconds, with them at most `task_timeout_ms`. It opens
+and closes stores for a bounded time. What it can't send or commit isn't made: then it processes nothing.
 *Assumes*: made and driven by one thread; `Parts` come from `wiring.py`: nothing here knows of which stage they are.
 """
 
@@ -18,8 +19,10 @@ from milestones.baseline.rebalance import Rebalance
 from milestones.baseline.schedule import CommitSchedule
 from milestones.baseline.tasks import ThreadTasks
 from milestones.baseline.trouble import Trouble
-from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError
+from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError, TimeoutExceededError
 from milestones.common.kafka.failures import caught
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.kafka.patience import RETRY_PAUSE_MS
 from milestones.context import ThreadContext, ThreadReport
 from milestones.parts import Clients, Parts
 from milestones.states import ThreadState
@@ -29,10 +32,11 @@ log = logging.getLogger(__name__)
 REPORT_INTERVAL_MS = 500
 
 LAST_FLUSH_MS, SHORT_MS = 10_000, 5
-"""How long the last commit waits for caches that are to be flushed; and how often it looks."""
+"""How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
+how often it looks."""
 
-LAST_WAIT_MS = 30_000
-"""How long the end of a thread waits for tasks that are in transit."""
+LAST_COMMIT_MS = 10_000
+"""How long a last commit that may yet succeed is tried again, or a third of `close_timeout_ms` if that is less."""
 
 
 class StreamLoop:
@@ -56,7 +60,7 @@ class StreamLoop:
         commit = TimedCommit(parts.commit(context, clients, self._collection, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
         self._rebalance = Rebalance(
-            context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._abandon
+            context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._part, self._abandon
         )
         self._trouble = Trouble(context.config.task_timeout_ms)
         self._paused = frozenset[int]()
@@ -91,9 +95,10 @@ class StreamLoop:
         fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
         self.pause(self._context.live.paused)
         self._inputs.throttle(self._processing.stock)
+        self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._collection.collect(self._tasks.processing.values())
-        if not self._rebalance.preparing:
+        if not (self._rebalance.preparing or self._collection.held):
             self._commits.run_once(self._clock.monotonic_ms())
         self._busy = processed or fetched
 
@@ -148,6 +153,19 @@ class StreamLoop:
         if (error := caught(self._commit, KafkaException, MilestonesError)) is not None:
             self._recover(error)
 
+    def _part(self) -> None:
+        """Commit before tasks are given away. Without transactions nothing fences what Kafka hasn't taken of them: it
+        would be sent behind what their next owners have written, so it is thrown away instead."""
+        commits = self._commits.commits
+        self._commit_or_recover()
+        if self._commits.commits > commits or self._clients.producer.transactional:
+            return
+        error = caught(self._collection.flush, KafkaException, MilestonesError)
+        if isinstance(error, CommitRetriableError):
+            self._recover(TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned))
+        elif error is not None:
+            self._recover(error)
+
     def _commit(self) -> None:
         self._collection.collect(self._tasks.processing.values())
         self._commits.commit_now(self._clock.monotonic_ms())
@@ -162,20 +180,28 @@ class StreamLoop:
         self._measures.moved(ThreadState.PENDING_SHUTDOWN)
         try:
             committed = self._commit_at_last()
-            self._tasks.close(self._tasks.owned)
+            self._tasks.close(self._tasks.owned, at_once=True)
             if committed and leave_group:
                 # Nothing of ours is open in Kafka: nobody has to wait until standbys and clients are closed.
                 self._clients.member.close(leave=True)
         finally:
-            self._tasks.close(self._tasks.everything)
+            self._tasks.close(self._tasks.everything, at_once=True)
             self._measures.close()
 
     def _commit_at_last(self) -> bool:
         clock = self._context.clock
+        patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
-            while not self._processing.prepare(clock.monotonic_ms(), LAST_FLUSH_MS, parting=True):
+            while not self._processing.prepare(clock.monotonic_ms(), patience_ms, parting=True):
                 clock.sleep_ms(SHORT_MS)
             self._commit()
+            most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
+            until_ms = clock.monotonic_ms() + min(most_ms, self._context.patience.rest_ms())
+            while self._commits.failing and clock.monotonic_ms() < until_ms:
+                clock.sleep_ms(RETRY_PAUSE_MS)
+                self._commit()
+            if self._commits.failing:
+                raise TimeoutExceededError("Kafka hasn't confirmed it in time")
         except (KafkaException, MilestonesError) as error:
             log.error(
                 "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
@@ -187,7 +213,7 @@ class StreamLoop:
     def fail(self, *, shut_application_down: str | None) -> None:
         """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
         try:
-            self._tasks.close(self._tasks.everything)
+            self._tasks.close(self._tasks.everything, at_once=True)
         finally:
             self._measures.close()
             if shut_application_down is not None:
@@ -195,7 +221,7 @@ class StreamLoop:
 
     def close(self) -> None:
         """The very end, when the group has been left: wait for tasks that aren't back yet, but not for ever."""
-        self._tasks.finish(LAST_WAIT_MS)
+        self._tasks.finish(self._context.config.close_timeout_ms)
 
     def _report(self, now_ms: int) -> None:
         if now_ms < self._next_report_ms:
@@ -212,5 +238,7 @@ class StreamLoop:
             generation=self._rebalance.generation,
             standby_lags=self._tasks.lags(),
         )
-        self._context.notify(report)
+        # Metrics first: what the status says of a task has its metrics by then.
         self._measures.publish(now_ms, report)
+        self._context.notify(report)
+        self._collection.let_go(self._tasks.open)

@@ -20,7 +20,8 @@ from milestones.states import ThreadState, thread_moved
 log = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
-"""How long a thread that is to stop asks a Kafka that doesn't answer for its last commit."""
+"""How long a thread that is to stop asks a Kafka that doesn't answer for its last commit; half of `close_timeout_ms` if
+that is less."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ class StreamThread(threading.Thread):
 
     def __init__(self, context: ThreadContext, parts: Parts) -> None:
         super().__init__(name=context.name, daemon=True)
-        self._context, self._parts = context, parts
+        self._surroundings, self._parts = context, parts
         self._state = ThreadState.CREATED
         self._requests: Mailbox[Stop | Rejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask the thread to commit, close and end; the caller joins it."""
-        self._context.patience.hurry(STOP_PATIENCE_MS)
+        self._surroundings.patience.hurry(min(STOP_PATIENCE_MS, self._surroundings.config.close_timeout_ms // 2))
         self._requests.put(Stop(leave_group), timeout_ms=1_000)
 
     def rejoin(self, reason: str) -> None:
@@ -60,14 +61,14 @@ class StreamThread(threading.Thread):
         loop: StreamLoop | None = None
         error: BaseException | None = None
         failure: ThreadFailed | None = None
-        leave_group = self._context.config.group_instance_id is None
+        leave_group = self._surroundings.config.group_instance_id is None
         try:
             self._move(ThreadState.STARTING)
-            clients = self._parts.clients(self._context)
-            loop = StreamLoop(self._context, self._parts, clients, self._move)
+            clients = self._parts.clients(self._surroundings)
+            loop = StreamLoop(self._surroundings, self._parts, clients, self._move)
             clients.member.start()
             while (stop := self._next_stop(clients)) is None:
-                loop.run_once(self._context.clock.monotonic_ms())
+                loop.run_once(self._surroundings.clock.monotonic_ms())
             leave_group = stop.leave_group
             self._move(ThreadState.PENDING_SHUTDOWN)
             loop.shut_down(leave_group=leave_group)
@@ -81,7 +82,7 @@ class StreamThread(threading.Thread):
             self._finish(loop)
         self._move(ThreadState.DEAD)
         if failure is not None:
-            self._context.notify(failure)
+            self._surroundings.notify(failure)
 
     def _next_stop(self, clients: Clients) -> Stop | None:
         for request in self._requests.drain():
@@ -95,7 +96,7 @@ class StreamThread(threading.Thread):
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
         log.error("%s dies: %s", self.name, error, exc_info=error)
         told = isinstance(error, ApplicationShutdownError)
-        decision = Exceptions.SHUTDOWN_CLIENT if told else self._context.decide(error)
+        decision = Exceptions.SHUTDOWN_CLIENT if told else self._surroundings.decide(error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
         try:
@@ -115,4 +116,4 @@ class StreamThread(threading.Thread):
     def _move(self, state: ThreadState) -> None:
         if state is not self._state:
             self._state = thread_moved(self._state, state)
-            self._context.notify(ThreadMoved(self.name, state.value))
+            self._surroundings.notify(ThreadMoved(self.name, state.value))

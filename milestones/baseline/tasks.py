@@ -13,20 +13,22 @@ counts as gone, and a successor of it, in either role, waits for it and gets its
 returns first (`_returning`).
 
 *Guarantees*: a task is in exactly one of these places; nothing in here waits for Kafka, nor, but `finish`, for what is
-in transit; active tasks are closed by `Processing`, as that is user code.
+in transit; a turn opens and closes stores for a bounded time, the rest waits, or is in transit, until the next; active
+tasks are closed by `Processing`, as that is user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.baseline.limits import CommittedLimits
 from milestones.baseline.roll_backs import RollBacks
-from milestones.common.errors import StateLockedError, TimeoutExceededError
+from milestones.baseline.wishes import Wish, names
+from milestones.common.errors import MembershipError, StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -37,20 +39,14 @@ from milestones.parts import Fate
 if TYPE_CHECKING:
     from milestones.baseline.inputs import Inputs
     from milestones.common.task.standby import StandbyTask
-    from milestones.common.task.task import OpenState, Task
+    from milestones.common.task.task import Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients, Processing, Removed, Restoration, StateOwnership
 
 log = logging.getLogger(__name__)
 
-
-@dataclass
-class Wish:
-    """A task that is to be opened: its input partitions, None for a standby; and the stores that its other role has
-    left open."""
-
-    partitions: frozenset[TopicPartition] | None
-    opened: OpenState | None = None
+STORES_MS = 100
+"""How long a turn opens stores, and how long it closes some; the last one may take longer."""
 
 
 class ThreadTasks:
@@ -78,6 +74,7 @@ class ThreadTasks:
         self._returning: dict[TaskId, Task] = {}
         self._damaged: dict[TaskId, tuple[str, object]] = {}
         self._leaving: set[TaskId] = set()
+        self._closing: deque[Task | StandbyTask] = deque()
         self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         self._answers: Mailbox[Committed] = Mailbox(1_000, f"{context.name} committed offsets")
         self._asked: dict[TaskId, tuple[int, int]] = {}
@@ -121,7 +118,8 @@ class ThreadTasks:
     def all_running(self) -> bool:
         """All active tasks process."""
         waiting = any(wish.partitions is not None for wish in self._waiting.values())
-        return not (waiting or self._positioning or self._restoring or self._starting or self._returning)
+        moving = self._positioning or self._restoring or self._starting or self._returning
+        return not (waiting or moving or self._inputs.holds)
 
     def lags(self) -> Mapping[TaskId, int]:
         """Changelog records that standbys are behind, as far as it is known."""
@@ -176,30 +174,30 @@ class ThreadTasks:
         ours |= {id: wish.partitions for id, wish in self._waiting.items() if wish.partitions is not None}
         return frozenset(id for id, own in ours.items() if id not in active or set(active[id]) != own)
 
-    def close(self, ids: Collection[TaskId]) -> None:
+    def close(self, ids: Collection[TaskId], *, at_once: bool = False) -> None:
         """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
-        is raised then."""
+        is raised then. `at_once`: no matter how long it takes."""
         waiting = [self._waiting.pop(id) for id in ids if id in self._waiting]
         for wish in waiting:
             if wish.opened is not None:
                 wish.opened.close()
-        self._part_with(self._take(ids))
+        self._part_with(self._take(ids), at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
         """The end, once all tasks were closed: wait for those that are in transit, at most `timeout_ms`."""
         if self._leaving:
-            log.info("%s waits for tasks in transit: %s", self._context.name, _names(self._leaving))
+            log.info("%s waits for tasks in transit: %s", self._context.name, names(self._leaving))
         deadline_ms = self._context.clock.monotonic_ms() + timeout_ms
         try:
             self._restoration.close(timeout_ms)
             self._processing.close(max(0, deadline_ms - self._context.clock.monotonic_ms()))
         finally:
-            self._part_with([])
+            self._part_with([], at_once=True)
         if self._leaving:
             log.error(
                 "%s ends without tasks %s: user code, or a write to one of their stores, hasn't come back for more "
                 "than %d ms. Their state stays locked until it does, or this process ends", self._context.name,
-                _names(self._leaving), timeout_ms,
+                names(self._leaving), timeout_ms,
             )  # fmt: skip
 
     def roll_back(self) -> None:
@@ -267,7 +265,10 @@ class ThreadTasks:
             raise lasting[0]
 
     def _open(self) -> None:
+        until_ms = self._context.clock.monotonic_ms() + STORES_MS
         for id, wish in [(id, wish) for id, wish in self._waiting.items() if id not in self._leaving]:
+            if self._context.clock.monotonic_ms() >= until_ms:
+                return
             try:
                 self._open_one(id, wish)
                 self.created += 1
@@ -294,6 +295,8 @@ class ThreadTasks:
 
     def _position(self, now_ms: int) -> None:
         for answer in self._answers.drain():
+            if isinstance(answer.error, MembershipError):
+                raise answer.error
             for id in [id for id, (number, _) in self._asked.items() if number == answer.number]:
                 del self._asked[id]
                 if answer.error is None:
@@ -310,6 +313,7 @@ class ThreadTasks:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if task.id in self._rolled_back:
             # What has no commit yet goes on from where it began: the reset policy may name another place by now.
+            task.compare({p: at.offset for p, at in known.items()})
             known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         self._rolled_back.discard(task.id)
         self._committed[task.id] = known
@@ -371,23 +375,32 @@ class ThreadTasks:
         self.roll_backs.is_back(id)
         self._damaged.pop(id, None)
 
-    def _part_with(self, taken: Iterable[Task]) -> None:
-        """Recycle those that are wanted in their other role, close the others; what comes back goes where it is to."""
+    def _part_with(self, taken: Iterable[Task], *, at_once: bool = False) -> None:
+        """Recycle those that are wanted in their other role, close the others; what comes back goes where it is to.
+        What there is no time for in this turn, unless it is to be done `at_once`, is left to the next."""
         for task in taken:
             self._retire(task)
-        errors: list[BaseException] = []
-        for restored in self._restoration.take_removed():
-            self._leaving.discard(restored.id)
-            try:
-                self._close_one(restored)
-            except BaseException as error:
-                errors.append(error)
-        while removed := self._processing.take_removed():
-            errors += [one.error for one in removed if one.error is not None]
-            for one in removed:
-                self._back(one)
+        self._closing.extend(self._restoration.take_removed())
+        clock, errors = self._context.clock, list[BaseException]()
+        until_ms = clock.monotonic_ms() + STORES_MS
+        while at_once or clock.monotonic_ms() < until_ms:
+            if self._closing:
+                self._close_restored(self._closing.popleft(), errors)
+            elif removed := self._processing.take_removed():
+                errors += [one.error for one in removed if one.error is not None]
+                for one in removed:
+                    self._back(one)
+            else:
+                break
         if errors:
             raise errors[0]
+
+    def _close_restored(self, task: Task | StandbyTask, errors: list[BaseException]) -> None:
+        self._leaving.discard(task.id)
+        try:
+            self._close_one(task)
+        except BaseException as error:
+            errors.append(error)
 
     def _retire(self, task: Task) -> None:
         self._leaving.add(task.id)
@@ -398,10 +411,11 @@ class ThreadTasks:
         task = removed.task
         if self._returning.pop(task.id, None) is not None:
             self.roll_backs.rolled_back(task.roll_back())
-            self._positioning[task.id] = task
-            self._rolled_back.add(task.id)
             if task.id in self._damaged:
                 self._reopen(task)
+            else:
+                self._positioning[task.id] = task
+                self._rolled_back.add(task.id)
             return
         if task.state is not State.CLOSED:
             self._retire(task)  # it was to be rolled back, and isn't wanted any more
@@ -422,21 +436,14 @@ class ThreadTasks:
             if wish is None or task.state is State.CLOSED:
                 task.close()
             else:
-                self._recycle(task, wish)
+                wish.opened = task.recycle()
+                self._recycled(wish)
         except BaseException as error:
             log.error("task %s didn't close cleanly", task.id, exc_info=error)
             raise
-
-    def _recycle(self, task: Task | StandbyTask, wish: Wish) -> None:
-        wish.opened = task.recycle()
-        self._recycled(wish)
 
     def _recycled(self, wish: Wish) -> None:
         if wish.partitions is None:
             reach("recycle.to-standby")
         else:
             reach("recycle.to-active")
-
-
-def _names(ids: Iterable[TaskId]) -> str:
-    return ", ".join(str(id) for id in sorted(ids))

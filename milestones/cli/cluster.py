@@ -20,6 +20,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
+from milestones.common.kafka.login import Login
 from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
@@ -51,7 +52,7 @@ class ResetCluster(Cluster):
 
     def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
         settings = config.admin_settings(f"{config.application_id}-reset")
-        super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000))
+        super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000), login=Login(settings))
         self._patience = Patience(int(TIMEOUT_S * 1000), clock or SystemClock())
 
     def partitions(self) -> dict[str, int]:

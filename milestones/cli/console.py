@@ -19,6 +19,7 @@ from rich.text import Text
 
 from milestones.common.config import ConfigErrors
 from milestones.common.errors import MilestonesError
+from milestones.running import LOG_FORMAT
 
 OK, FAILED, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -61,8 +62,9 @@ def is_verbose(context: click.Context) -> bool:
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Logs of the running application, one line per event."""
-    form = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s"
+    """Logs of the running application, one line per event, as `Streams.run` makes them; with `verbose` also who says
+    it. A program that has set up its logs keeps them as they are."""
+    form = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s" if verbose else LOG_FORMAT
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if verbose else logging.INFO, format=form)
 
 
@@ -77,7 +79,7 @@ def show_error(error: BaseException, *, verbose: bool) -> int:
         body = Text("\n".join(f"- {one}" for one in error.errors))
     if not verbose and not known:
         body.append("\n--verbose shows where it happened", style="dim")
-    err().print(Panel(body, title=title, title_align="left", border_style="red"))
+    _print(body, title)
     return error.exit_code if isinstance(error, MilestonesError) else FAILED
 
 
@@ -87,7 +89,16 @@ def show_usage_error(error: click.ClickException) -> None:
     path = context.command_path if context is not None else "milestones"
     body = Text(error.format_message())
     body.append(f"\n{path} --help shows how", style="dim")
-    err().print(Panel(body, title="can't read this", title_align="left", border_style="red"))
+    _print(body, "can't read this")
+
+
+def _print(body: Text, title: str) -> None:
+    """A panel on a terminal; elsewhere plain text, so that a log of it can be searched."""
+    console = err()
+    if console.is_terminal:
+        console.print(Panel(body, title=title, title_align="left", border_style="red"))
+    else:
+        console.print(Text(f"{title}: ") + body, soft_wrap=True)
 
 
 _TITLES = {2: "can't run this", 3: "Kafka can't be reached", 4: "state can't be used"}

@@ -43,9 +43,9 @@ def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
         if file is None and not given:
             return found
         config = found.config if file is None else found.config.over_file(file)
-        return Streams(found.topology, config.replace(**given))
+        return found.with_config(config.with_options(given))
     with options_named():
-        config = StreamsConfig(**given) if file is None else StreamsConfig.from_toml(file, **given)
+        config = StreamsConfig.of_options(file, given)
     return Streams(found, config)
 
 
@@ -98,9 +98,10 @@ def _run(app: str, execute: Any) -> Any:
         raise
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        raise TopologyError(
-            f"APP {app!r}: {place.filename}, line {place.lineno}, raised {type(error).__name__}: {error}"
-        ) from error
+        file, line, said = place.filename, place.lineno, str(error)
+        if isinstance(error, SyntaxError) and error.filename:
+            file, line, said = error.filename, error.lineno, error.msg
+        raise TopologyError(f"APP {app!r}: {file}, line {line}, raised {type(error).__name__}: {said}") from error
 
 
 def _attribute(app: str, module: ModuleType, path: str) -> Any:

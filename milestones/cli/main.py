@@ -14,6 +14,7 @@ import rich_click as click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from milestones.cli.configuring import config
 from milestones.cli.console import (
     BAD_CONFIG,
     INTERRUPTED,
@@ -28,7 +29,7 @@ from milestones.cli.console import (
 )
 from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
-from milestones.cli.settings import config_options, settings
+from milestones.cli.settings import config_options, no_pair, settings
 from milestones.cli.spark import spark
 from milestones.cli.status import status
 from milestones.flags import STAGES
@@ -54,6 +55,7 @@ def cli() -> None:
       milestones describe words.py     what a topology is made of
       milestones run words.py          run an application
       milestones status words.py       who runs it, and how it is
+      milestones config                what can be set
     The --help of each command has examples.
     """
 
@@ -90,13 +92,13 @@ def run(
       milestones run words.py -b kafka:9092 --stage baseline
     """
     verbose = is_verbose(context)
-    log_to_stderr(verbose=verbose)
     if stage is not None and not stage.strip():
         raise click.BadParameter("it is empty; `milestones stages` lists what there is", param_hint="--stage")
     short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers, "milestones": stage}
     streams = load_streams(app, file, settings(given, **short))
+    log_to_stderr(verbose=verbose)
     code = streams.run()
-    if streams.error is not None:
+    if streams.error is not None and (verbose or err().is_terminal):  # else the log, which has it, is enough
         show_error(streams.error, verbose=verbose)
     return code
 
@@ -169,7 +171,7 @@ def broker(port: int | None, data_dir: Path | None, properties: Sequence[str]) -
     parsed = {key: value for key, _, value in (text.partition("=") for text in properties)}
     wrong = [text for text in properties if "=" not in text]
     if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} isn't KEY=VALUE", param_hint="--property")
+        raise no_pair(wrong[0], "KEY=VALUE", "--property")
     return run_broker(data_dir, port, parsed, log=lambda line: err().print(line, highlight=False, markup=False))
 
 
@@ -196,6 +198,7 @@ def demo(seconds: float, stage: str | None, folder: Path | None) -> int:
     return demonstration.run(seconds=seconds, stage=stage, folder=folder)
 
 
+cli.add_command(config)
 cli.add_command(status)
 cli.add_command(reset)
 cli.add_command(spark)

@@ -159,6 +159,7 @@ def read_metrics(text: str) -> Scraped:
     threads: dict[str, str] = {}
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
+    errors: dict[TaskId, str] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels, name = sample.labels, sample.name
@@ -166,13 +167,15 @@ def read_metrics(text: str) -> Scraped:
                 clients |= {"client_id": labels["client_id"], _OF_CLIENT[name]: labels["value"]}
             elif name == "kafka_stream_thread_thread_state_info":
                 threads[labels["thread_id"]] = labels["value"]
+            elif name == "kafka_stream_task_quarantine_error_info":
+                errors[TaskId.parse(labels["task_id"])] = labels["value"]
             elif name in _BY_TASK:
                 by_task[_BY_TASK[name]][TaskId.parse(labels["task_id"])] = int(sample.value)
             elif name in _OF_STORE:
                 of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
-    return replace(Scraped(""), threads=threads, stores=rows, **by_task, **clients)  # type: ignore[arg-type]
+    return replace(Scraped(""), threads=threads, stores=rows, errors=errors, **by_task, **clients)  # type: ignore[arg-type]
 
 
 def _store(name: str, told: Mapping[str, float]) -> StoreRow:
@@ -186,6 +189,7 @@ _BY_TASK = {
     "kafka_stream_task_restore_total": "restored",
     "kafka_stream_task_restore_remaining_records": "remaining",
     "kafka_stream_task_standby_records_lag": "standby_lags",
+    "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
 """By name of a sample: the field of `Scraped`."""
 _OF_STORE = {

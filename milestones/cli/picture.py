@@ -61,7 +61,7 @@ class StoreRow:
 @dataclass(frozen=True)
 class Scraped:
     """What an instance's metrics say. By task: records restored and still to restore, a standby's lag, the stores that
-    a state updater restores."""
+    a state updater restores; the error of one in quarantine, and how long it is tried again."""
 
     client_id: str
     state: str | None = None
@@ -71,6 +71,8 @@ class Scraped:
     remaining: Mapping[TaskId, int] = field(default_factory=dict)
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
     stores: Mapping[TaskId, tuple[StoreRow, ...]] = field(default_factory=dict)
+    errors: Mapping[TaskId, str] = field(default_factory=dict)
+    seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class TaskRow:
     """One copy of a task. `role`: active, restoring, standby, warm-up, or promised (its owner has to release it first).
 
     In records: `input_lag` not yet committed of its inputs; `behind` a standby's lag or what is left to restore;
-    `restored` since the restoration began; `stores` that aren't there yet, from m1 on.
+    `restored` since the restoration began; `stores` that aren't there yet, from m1 on. `error` of a task in quarantine,
+    from m2 on, which is tried again for `seconds_left`; then its stream thread dies of it.
     """
 
     task: str
@@ -87,6 +90,8 @@ class TaskRow:
     behind: int | None = None
     restored: int | None = None
     stores: tuple[StoreRow, ...] = ()
+    error: str | None = None
+    seconds_left: int | None = None
 
     @property
     def progress(self) -> float | None:
@@ -259,7 +264,8 @@ def _active(task: TaskId, got: Assignment, lags: Mapping[TopicPartition, int], s
     lag = sum(known) if known and len(known) == len(inputs) else None
     left = seen.remaining.get(task, 0) if seen else 0
     if seen is None or left == 0:
-        return TaskRow(str(task), "active", lag)
+        failing = (seen.errors.get(task), seen.seconds_left.get(task)) if seen else (None, None)
+        return TaskRow(str(task), "active", lag, error=failing[0], seconds_left=failing[1])
     return TaskRow(str(task), "restoring", lag, left, seen.restored.get(task), seen.stores.get(task, ()))
 
 

@@ -190,7 +190,7 @@ def _application(
     """The settings, and the topology if APP names one."""
     if app is None:
         with options_named():
-            return StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values), None
+            return StreamsConfig.of_options(file, values), None
     from milestones.application import Application
     from milestones.cli.loading import load_streams
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,19 @@ CONFIG_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SHORT = {"application_id": "-a ID", "bootstrap_servers": "-b HOST:PORT"}
 
 
+def no_pair(text: str, form: str, option: str | None = None) -> click.BadParameter:
+    """The error for an option's value that isn't of that form. Only its beginning is shown: what follows may be a
+    secret."""
+    beginning = re.split(r"[^\w.-]", text, maxsplit=1)[0]
+    return click.BadParameter(f"{beginning!r} isn't {form}", param_hint=option)
+
+
 def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} isn't KEY=VALUE")
+            raise no_pair(text, "KEY=VALUE")
         found[key.strip().replace(".", "_").replace("-", "_")] = value
     return found
 
@@ -43,7 +51,7 @@ def config_options(command: Command) -> Command:
             multiple=True,
             metavar="KEY=VALUE",
             callback=_pairs,
-            help="One setting, as docs/configuration.md names it. May be repeated.",
+            help="One setting, as `milestones config` lists them. May be repeated.",
         ),
         click.option("-a", "--application-id", metavar="ID", help="Short for --set application_id=ID."),
         click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Short for --set bootstrap_servers=..."),

@@ -87,7 +87,7 @@ def _config(app: str | None, file: Path | None, values: dict[str, Any]) -> Strea
 
         return load_streams(app, file, values).config
     with options_named():
-        return StreamsConfig(**values) if file is None else StreamsConfig.from_toml(file, **values)
+        return StreamsConfig.of_options(file, values)
 
 
 def _console() -> Console:

@@ -45,7 +45,7 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
     rows = sum(max(3, sum(max(1, _lines(t)) for t in i.threads)) + 1 for i in shown.instances)
-    return rows + 8 + len(shown.notes)
+    return rows + 8 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
 
 
 def _lines(thread: Thread) -> int:
@@ -70,7 +70,7 @@ def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
         reasons = "; ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in asked[:MOST_REASONS])
         more = f"; {len(asked) - MOST_REASONS} more" if len(asked) > MOST_REASONS else ""
         ago = duration(max(0, now_ms - shown.rebalanced_ms) / 1000)
-        yield Text(f"rebalanced {ago} ago: {reasons or 'a member left, or gave no reason'}{more}", "dim")
+        yield Text(f"rebalanced {ago} ago: {reasons or 'a member left, or its session expired'}{more}", "dim")
 
 
 def _footer(shown: Picture) -> Iterator[RenderableType]:
@@ -80,6 +80,7 @@ def _footer(shown: Picture) -> Iterator[RenderableType]:
             unseen.setdefault(instance.unseen, []).append(instance.name)
     notes = [f"{', '.join(names)}: {why}; states and restore progress aren't known" for why, names in unseen.items()]
     refused = {thread.error for instance in shown.instances for thread in instance.threads if thread.error}
+    notes += [f"task {row.task} fails: {row.error}" for row in shown.rows if row.error is not None]
     notes += [*(f"refused: {error}" for error in sorted(refused)), *shown.notes]
     if notes:
         yield ""
@@ -138,6 +139,8 @@ def _state(row: TaskRow) -> RenderableType:
         if row.behind is None:
             return Text(UNKNOWN, "dim")
         return Text("caught up", "dim") if row.behind == 0 else f"{_records(row.behind)} behind"
+    if row.error is not None:
+        return Text(f"fails, tried for {duration(row.seconds_left or 0)} more", "red")
     return Text("waits for its owner", "dim") if row.role == "promised" else ""
 
 
@@ -158,6 +161,8 @@ def _left(records: int | None, stores: Collection[StoreRow]) -> str:
 def _thread_row(thread: Thread) -> Iterator[list[RenderableType]]:
     of = {role: [row for row in thread.tasks if row.role == role] for role in ROLES}
     said = [f"{_sum(row.behind for row in of['restoring'])} to restore"] if of["restoring"] else []
+    failing = sum(row.error is not None for row in thread.tasks)
+    said += [f"{failing} failing"] if failing else []
     copies = of["standby"] + of["warm-up"]
     if copies:
         behind = _sum(row.behind for row in copies)

@@ -31,6 +31,11 @@ class Report:
     records: int = 0
 
     @property
+    def active(self) -> frozenset[str]:
+        """The tasks that it runs or restores; of others it keeps a copy, which is to become active or isn't."""
+        return frozenset(task for task, place in self.tasks.items() if place != "standby")
+
+    @property
     def running(self) -> bool:
         return self.state == "RUNNING"
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.serdes import LONG
@@ -93,7 +94,7 @@ class Story:
 
     def _create_topics(self) -> None:
         topics = [InternalTopic(name, PARTITIONS, {}) for name in (LINES, WORD_COUNTS, LETTERS)]
-        Cluster({"bootstrap.servers": self._servers}).create(topics, replication_factor=1)
+        create_topics(Cluster({"bootstrap.servers": self._servers}), topics, replication_factor=1)
 
     def _start(self, number: int) -> None:
         previous = self._instances.get(number)
@@ -109,7 +110,7 @@ class Story:
         victim.kill()
         killed_at = time.monotonic()
         self._display.event(
-            f"kill -9 of instance {number} (process {victim.pid}), which had {len(victim.report.tasks)} of "
+            f"kill -9 of instance {number} (process {victim.pid}), which had {len(victim.report.active)} of "
             f"{len(self._tasks)} tasks; the group waits for it for {SESSION_TIMEOUT_S} s"
         )
         self._until(self._runs_all, "the other instance runs all tasks")
@@ -144,18 +145,18 @@ class Story:
     # ---- what has happened
 
     def _both_work(self) -> bool:
-        return self._runs_all() and all(instance.report.tasks for instance in self._instances.values())
+        return self._runs_all() and all(instance.report.active for instance in self._instances.values())
 
     def _runs_all(self) -> bool:
         living = [instance.report for instance in self._instances.values() if instance.alive]
-        running = {task for report in living for task in report.tasks}
+        running = {task for report in living for task in report.active}
         return self._tasks <= running and all(report.running for report in living)
 
     def _all_processed(self) -> bool:
         return self._progress.read >= len(self._text) and self._progress.done()
 
     def _shares(self) -> str:
-        return ", ".join(f"{len(i.report.tasks)} tasks on instance {n}" for n, i in self._instances.items())
+        return ", ".join(f"{len(i.report.active)} tasks on instance {n}" for n, i in self._instances.items())
 
     # ---- time
 

@@ -117,15 +117,19 @@ class UpdaterThread(threading.Thread):
 
     def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
         super().__init__(name=desk.name, daemon=True)
-        self._context, self._clients, self._desk = context, clients, desk
+        self._surroundings, self._clients, self._desk = context, clients, desk
 
     def run(self) -> None:
+        with self._surroundings.live.helping(self._surroundings.index):  # it calls the user's listeners
+            self._run()
+
+    def _run(self) -> None:
         updater: StateUpdater | None = None
         failure: BaseException | None = None
         try:
-            updater = StateUpdater(self._context, self._clients, self._desk)
+            updater = StateUpdater(self._surroundings, self._clients, self._desk)
             while not updater.stopping:
-                if not updater.run_once(self._context.clock.monotonic_ms()):
+                if not updater.run_once(self._surroundings.clock.monotonic_ms()):
                     self._desk.requests.wait(updater.idle_ms())
         except BaseException as error:
             failure = error

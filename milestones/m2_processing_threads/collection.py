@@ -12,31 +12,26 @@ the commit itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from milestones.baseline.collection import DirectCollection
 
 if TYPE_CHECKING:
+    from milestones.common.records import Emitted
     from milestones.common.task.task import Task
+
 
 class BufferedCollection(DirectCollection):
     """*Owns*: nothing; the buffers are the tasks'."""
 
-    def collect(self, tasks: Iterable[Task]) -> bool:
-        any_there = False
-        for task in tasks:
-            outputs = task.take_outputs() if self._may_be_sent(task) else []
-            if outputs:
-                any_there = True
-                self._must_be_in_session()
-                left = self._hand_over(task, outputs, wait=False)
-                if left:
-                    task.put_back(left)
-        if any_there:
-            self._clients.producer.poll()
-            self._settle()
-        return any_there
+    room_ms = 0
+
+    def _take(self, task: Task) -> list[Emitted]:
+        return task.take_outputs() if self._may_be_sent(task) else []
 
     def _may_be_sent(self, task: Task) -> bool:
         return not self._config.exactly_once or (task.committable and not task.cached)
+
+    def _hold(self, left: Collection[Task]) -> None:
+        """Each task waits for itself, once its buffer is full."""

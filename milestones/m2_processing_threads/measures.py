@@ -6,16 +6,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, ProcessingThreadMetrics, SchedulerMetrics
+from milestones.common.metrics import (
+    PUBLISH_INTERVAL_MS,
+    Metrics,
+    ProcessingThreadMetrics,
+    QuarantineMetrics,
+    SchedulerMetrics,
+)
+from milestones.common.records import TaskId
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.m2_processing_threads.entries import Lease
+    from milestones.m2_processing_threads.quarantine import Failure
 
 MS = 1_000_000
+
+MOST_TEXT = 300
+"""Characters of an error that is shown as a metric."""
 
 
 class Standing(NamedTuple):
@@ -37,6 +49,7 @@ class SchedulerMeasures:
 
     def __init__(self, metrics: Metrics, name: str) -> None:
         self._metrics, self._scope = metrics, metrics.add(SchedulerMetrics, thread_id=name)
+        self._name, self._failing = name, dict[TaskId, QuarantineMetrics]()
         self._next_ms = 0
 
     def due(self, now_ms: int) -> bool:
@@ -54,7 +67,21 @@ class SchedulerMeasures:
             scope.task_wait.add((standing.waited_ms - standing.longest_ms) * MS, standing.waits - 1)
         scope.publish(now_ms)
 
+    def failing(self, now_ms: int, failures: Mapping[TaskId, Failure]) -> None:
+        """What keeps tasks in quarantine: a task that is out of it takes its metrics along."""
+        for id in self._failing.keys() - failures.keys():
+            self._metrics.remove(self._failing.pop(id))
+        for id, failure in failures.items():
+            scope = self._failing.get(id)
+            if scope is None:
+                scope = self._metrics.add(QuarantineMetrics, thread_id=self._name, task_id=str(id))
+                self._failing[id] = scope
+            scope.quarantine_error.value = " ".join(str(failure.error).split())[:MOST_TEXT]
+            scope.quarantine_seconds_left.value = max(0, failure.end_ms - now_ms) // 1000
+            scope.publish(now_ms)
+
     def close(self) -> None:
+        self.failing(0, {})
         self._metrics.remove(self._scope)
 
 

@@ -87,6 +87,7 @@ class ThreadedProcessing:
         self._seen = 0
         self._preparing_since_ms: int | None = None
         self._late: list[Removed] = []
+        self._held, self._paused = False, frozenset[int]()
         self._measures = SchedulerMeasures(context.metrics, context.name)
         self._rests = 0
 
@@ -123,8 +124,15 @@ class ThreadedProcessing:
         late, self._late = self._late, []
         return late + self._scheduler.take_removed()
 
+    def hold(self, held: bool) -> None:
+        if held != self._held:
+            self._held = held
+            self.pause(self._paused)
+
     def pause(self, subtopologies: frozenset[int]) -> None:
-        self._scheduler.pause(subtopologies)
+        self._paused = subtopologies
+        every = frozenset(sub.id for sub in self._context.application.subtopologies)
+        self._scheduler.pause(every if self._held else subtopologies)
 
     def run_once(self, now_ms: int) -> bool:
         """Wake threads that have something to do; see what failed."""
@@ -142,6 +150,7 @@ class ThreadedProcessing:
 
     def _measure(self, now_ms: int) -> None:
         output_bytes = sum(task.output_bytes() for task in self._tasks.values())
+        self._measures.failing(now_ms, self._scheduler.failures())
         self._measures.publish(now_ms, self._scheduler.standing(), len(self._threads), output_bytes, self._rests)
 
     def _tell_others(self, raised: BaseException) -> None:

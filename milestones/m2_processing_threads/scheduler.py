@@ -336,8 +336,7 @@ class Scheduler:
             return None
         if not task.initialised:
             return Job.TURN
-        due_ms = task.next_punctuation_ms()
-        ready = (due_ms is not None and due_ms <= wall_ms) or (not entry.full and task.ready(wall_ms))
+        ready = task.punctuation_due(wall_ms) or (not entry.full and task.ready(now_ms))
         return Job.TURN if ready else None
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: Removed | None = None) -> None:
@@ -380,7 +379,7 @@ class Scheduler:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                entry.task.id, self._timeout_ms, error,
+                entry.task.id, self._timeout_ms, error, exc_info=error,
             )  # fmt: skip
 
     def _gone(self, entry: Entry, removed: Removed | None, error: BaseException | None) -> None:

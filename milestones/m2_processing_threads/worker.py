@@ -105,7 +105,7 @@ class Worker:
         task.punctuate(clock.wall_ms())
         began_ms = clock.monotonic_ms()
         while not lease.stop:
-            done = task.process(lease.limit, clock.wall_ms())
+            done = task.process(lease.limit, clock.monotonic_ms())
             now_ms = clock.monotonic_ms()
             dry, took_ms = done < lease.limit, now_ms - began_ms
             if task.output_bytes() >= self._most_output_bytes():

@@ -2,7 +2,8 @@
 
 The client has one error for a transaction that timed out and an id that was taken over. They are told apart by the
 transaction's age: Kafka counts from its first record, we from just before; so what is younger than the time-out, or
-isn't open at all, was taken over. Nobody may do that: an id is one thread's alone.
+isn't open at all, was taken over. Nobody may do that: an id is one thread's alone. The age counts the time for which
+this machine stood still, as Kafka's does (`Standstill`).
 
 *Guarantees*: an id that others use too is an error after a few times, however they take turns.
 *Assumes*: one owner, the stream thread.
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
 """So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
-call, or a clock that stood still with its machine."""
+call, or a paused machine whose time service hasn't put its clock right yet."""
 
 
 class Takeovers:

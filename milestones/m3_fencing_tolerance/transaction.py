@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.committing import InTransaction
+from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import goes_on
 from milestones.common.testing.faults import reach
 from milestones.m3_fencing_tolerance.budget import POLL_SHARE, Budget
 from milestones.m3_fencing_tolerance.group import GroupQuestions, NoAnswerError
@@ -31,7 +32,6 @@ from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, re
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
-    from milestones.common.task.task import Staged, Task
     from milestones.context import ThreadContext
     from milestones.parts import Clients
 
@@ -50,11 +50,13 @@ class RolledBackError(TaskMigratedError):
         self.cause, self.age_ms = cause, age_ms
 
 
-class ResolvedTransaction:
+class ResolvedTransaction(InTransaction):
     """Step 3 of a commit under `exactly_once_v2`."""
 
+    _clients: Clients
+
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._context, self._clients = context, clients
+        super().__init__(context, clients)
         self._group = GroupQuestions(context, clients)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -66,10 +68,7 @@ class ResolvedTransaction:
         if unanswered is not None:
             self._resolve(unanswered, offsets, Budget(self._context))
         else:
-            self._go_on()
-
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
-        """Nothing: the roll-back that follows drops what was staged."""
+            ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
 
     def _repeat(self, call: Callable[[], None]) -> None:
         config = self._context.config
@@ -112,17 +111,3 @@ class ResolvedTransaction:
             log.info("%s: a failed commit can't be aborted: %s", self._context.name, error)
             return False
         return True
-
-    def _go_on(self) -> None:
-        """With the same producer, unless it has lost a connection or was made for this transaction. The offsets are
-        committed, whatever happens here: a producer that can't be made now is made when something is to be sent."""
-        producer = self._clients.producer
-        if goes_on(producer) and not producer.tells_apart:
-            return
-        acknowledged = dict(producer.acknowledged)
-        log.info("%s: the next transaction gets a new producer", self._context.name)
-        try:
-            self._clients.renew_producer(Budget(self._context).left_ms())
-        except KafkaUnreachableError as error:
-            log.warning("%s: the next transaction's producer isn't ready yet: %s", self._context.name, error)
-        self._clients.producer.acknowledged.update(acknowledged)

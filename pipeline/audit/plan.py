@@ -52,7 +52,7 @@ class FoldJob:
     sources: tuple[Source, ...]
     stores: tuple[StoreRange, ...]
     partitions: Mapping[str, int]
-    consumer: Mapping[str, Any]
+    consumer: Mapping[str, Any] = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -67,7 +67,7 @@ class OutputRange:
     partition: TopicPartition
     first: int
     end: int
-    consumer: Mapping[str, Any]
+    consumer: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)

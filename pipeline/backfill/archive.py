@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from milestones.common.errors import ConfigError, StateError
 from milestones.common.records import TopicPartition
+from milestones.common.secrets import without_credentials
 from milestones.pipeline.records import StoredRecord
 
 IN_KAFKA = "kafka:"
@@ -60,7 +61,10 @@ def shared(url: str) -> str:
 
 
 class ArchiveError(StateError):
-    """An archive that can't be read or written, or has a gap; the message says which, and why."""
+    """An archive that can't be read or written, or has a gap; the message says which, and why, without credentials."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 class Archive:
@@ -72,7 +76,7 @@ class Archive:
         try:
             self._files, root = fsspec.url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ConfigError("history", url, f"can't be used: {error}") from error
+            raise ConfigError("history", url, f"can't be used: {error}") from None
         self._root = str(root).rstrip("/")
 
     def ranges(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
@@ -107,7 +111,7 @@ class Archive:
                             if records:
                                 yield records
         except (OSError, pa.ArrowException) as error:
-            raise ArchiveError(f"can't read {path} at {self.url}: {error}") from error
+            raise ArchiveError(f"can't read {path} at {self.url}: {error}") from None
 
     def write(self, at: TopicPartition, first: int, end: int, rows: Iterable[Sequence[Stored]]) -> int:
         """Add the records with first <= offset < end, in batches; how many. `ArchiveError`."""
@@ -121,7 +125,7 @@ class Archive:
                     records += table.num_rows
             self._files.mv(part, f"{place}/{first:020d}-{end:020d}.parquet")
         except (OSError, pa.ArrowException) as error:
-            raise ArchiveError(f"can't write {place} at {self.url}: {error}") from error
+            raise ArchiveError(f"can't write {place} at {self.url}: {error}") from None
         return records
 
     def _place(self, at: TopicPartition) -> str:
@@ -136,7 +140,7 @@ class Archive:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ArchiveError(f"can't list {topic} at {self.url}: {error}") from error
+            raise ArchiveError(f"can't list {topic} at {self.url}: {error}") from None
         found: defaultdict[TopicPartition, list[tuple[int, int, str]]] = defaultdict(list)
         for path in paths:
             folder, name = path.split("/")[-2:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ class ArchiveJob:
     partition: TopicPartition
     first: int
     end: int
-    consumer: Mapping[str, Any]
+    consumer: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
+from milestones.common.secrets import without_credentials
 from milestones.common.topology import StreamsBuilder, Topology
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
@@ -120,7 +121,7 @@ def _prepare(
         group.come_to_rest()
     committed = group.committed(all_)
     archived = {} if archive is None else archive.ranges({at.topic for at in outer})
-    place = IN_KAFKA if archive is None else archive.url
+    place = IN_KAFKA if archive is None else without_credentials(archive.url)
     bounds = cluster.bounds(all_, committed=False)
     found = {
         at: beginning(at, committed.get(at), archived.get(at), bounds[at], place, application.id)

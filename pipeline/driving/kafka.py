@@ -16,6 +16,7 @@ from milestones.common.assignment.plan import plan_tasks
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.groups import GroupReader
+from milestones.common.kafka.login import Login
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.housekeeper import NewSources, SourceWatch
@@ -34,17 +35,20 @@ class KafkaView:
 
     def __init__(self, config: StreamsConfig, application: Application, client_id: str, *, batch: bool) -> None:
         self._config, self._application = config, application
-        self._cluster = Cluster(config.admin_settings(client_id))
-        self._group = GroupReader(config.admin_settings(client_id), config.application_id, timeout_ms=TIMEOUT_MS)
+        settings = config.admin_settings(client_id)
+        self._cluster = Cluster(settings, login=Login(settings))
+        self._group = GroupReader(settings, config.application_id, timeout_ms=TIMEOUT_MS)
         self._inner = inner_topics(application.subtopologies)
         self._caps = Caps(circular_topics(application.subtopologies)) if batch else None
         self._sources = SourceWatch(application)
 
     def prepare(self) -> None:
         """See that Kafka is there, with the topics that others have to make. `SourceTopicError`."""
-        missing = self._application.missing_topics(self._cluster.partition_counts())
+        counts = self._cluster.partition_counts()
+        missing = self._application.missing_topics(counts)
         if missing is not None:
             raise SourceTopicError(missing)
+        self._sources = SourceWatch(self._application, frozenset(self._application.external_topics(counts)))
 
     def look(
         self, tasks: Inputs, *, settled: bool

@@ -46,7 +46,7 @@ class SparkThread(threading.Thread):
 
     def __init__(self, context: SparkContext, payload: Payload, group: str, done: Mailbox[Finished]) -> None:
         super().__init__(name=f"{group}-calls", daemon=True)
-        self._context, self._group, self._done = context, group, done
+        self._spark, self._group, self._done = context, group, done
         self._call = partial(run_attempt, payload)
         self._orders: Mailbox[Begin] = Mailbox(1, f"{group} jobs")
 
@@ -56,7 +56,7 @@ class SparkThread(threading.Thread):
 
     def cancel(self) -> None:
         """Have Spark kill the tasks of the job that runs."""
-        self._context.cancelJobGroup(self._group)
+        self._spark.cancelJobGroup(self._group)
 
     def close(self) -> None:
         """Take no more jobs; the thread ends after the one that runs."""
@@ -73,8 +73,8 @@ class SparkThread(threading.Thread):
 
     def _run(self, order: Begin) -> Finished:
         try:
-            self._context.setJobGroup(self._group, order.title)
-            rows = self._context.parallelize(order.ranges, len(order.ranges))
+            self._spark.setJobGroup(self._group, order.title)
+            rows = self._spark.parallelize(order.ranges, len(order.ranges))
             return Finished(order.number, rows.map(self._call).collect())
         except Exception as error:  # whatever Spark raises
             return Finished(order.number, error=SparkJobError(f"{order.title}: {reason_in(error)}"))

@@ -139,7 +139,7 @@ class HostedTask:
             self._inputs.run_once()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
-            processed = self._process(task)
+            processed = not self._collection.held and self._process(task)
             self._collection.collect([task])
             self._commit_if_due(task)
             busy = self._note(fetched or processed)
@@ -158,7 +158,7 @@ class HostedTask:
 
     def _process(self, task: Task) -> bool:
         before, until_ms = self.records, self._clock.monotonic_ms() + SLICE_MS
-        while processed := task.process(self._turn(), self._clock.wall_ms()):
+        while processed := task.process(self._turn(), self._clock.monotonic_ms()):
             self.records += processed
             if self._clock.monotonic_ms() >= until_ms:
                 break

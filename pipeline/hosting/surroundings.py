@@ -38,6 +38,8 @@ from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
 from milestones.common.state.places import spark_attempts_folder, spark_task_folder
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.topology import SubTopology
 from milestones.context import Exceptions, ThreadContext
@@ -113,6 +115,8 @@ class HostedClients:
                 decide=lambda _: Exceptions.SHUTDOWN_CLIENT,
                 listeners=_told(self.restored),
                 snapshots=snapshots,
+                record_caches=RecordCaches(config.statestore_cache_max_bytes),
+                read_caches=ReadCaches(config.statestore_read_cache_max_bytes),
             )
             self._closing = closing.pop_all()
 

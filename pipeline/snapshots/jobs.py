@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -30,7 +30,7 @@ class SnapshotJob:
     content as Parquet too, None for none."""
 
     application_id: str
-    url: str
+    url: str = field(repr=False)
     task: TaskId
     store: str
     kind: StoreKind
@@ -40,7 +40,7 @@ class SnapshotJob:
     end: int
     created_ms: int
     usable_until_ms: int | None
-    consumer: Mapping[str, Any]
+    consumer: Mapping[str, Any] = field(repr=False)
     parquet: str | None = None
 
 

@@ -78,7 +78,7 @@ def _spec(payload: Payload, job: SnapshotJob) -> StoreSpec:
 def _newest(repository: SnapshotRepository, job: SnapshotJob) -> SnapshotManifest | None:
     """The snapshot to build on. Where nothing was written since, it doesn't matter how old it is."""
     try:
-        newest = repository.newest(job.changelog)
+        newest = repository.newest(job.changelog, job.store)
     except StateError as error:
         log.warning("%s is read from its beginning: %s", job.changelog, error)
         return None

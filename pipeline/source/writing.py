@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 from milestones.common.errors import ConfigError, ProductionError, TimeoutExceededError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, TaskId
+from milestones.common.records import Emitted, TaskId
+from milestones.common.writable import TIME_OF_SENDING
 from milestones.pipeline.source.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriterCom
     producer = OutputProducer(options.client)
     try:
         for batch in batches:
-            producer.send(NOBODY, _outputs(batch, options.topic))
+            if producer.send(NOBODY, _outputs(batch, options.topic), wait_ms=FLUSH_MS):
+                raise TimeoutExceededError(f"Kafka took so little within {FLUSH_MS} ms that there is no room for rows")
             producer.poll()
             _must_be_taken(producer)
         try:
@@ -89,7 +91,7 @@ def _outputs(batch: pa.RecordBatch, topic: str | None) -> list[Emitted]:
     rows = zip(topics, column("partition", -1), column("key", None), column("value", None), column("headers", None),
                strict=True)  # fmt: skip
     return [
-        (where, -1 if at is None else at, _bytes(key), _bytes(value), UNKNOWN_TIMESTAMP, _headers(headers), "")
+        (where, -1 if at is None else at, _bytes(key), _bytes(value), TIME_OF_SENDING, _headers(headers), "")
         for where, at, key, value, headers in rows
     ]
 

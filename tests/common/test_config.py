@@ -155,8 +155,8 @@ def test_variables_of_the_test_tools_are_no_config_keys() -> None:
 
 
 def test_a_missing_required_key_says_how_to_give_it() -> None:
-    with pytest.raises(ConfigError, match="MILESTONES_BOOTSTRAP_SERVERS"):
-        StreamsConfig(application_id="words", variables={})
+    with pytest.raises(ConfigError, match="MILESTONES_APPLICATION_ID"):
+        StreamsConfig(bootstrap_servers="a:1", variables={})
 
 
 def test_all_errors_are_reported_together() -> None:
@@ -246,5 +246,111 @@ def test_the_documentation_is_the_table() -> None:
     assert page.read_text() == markdown(), "run python -m milestones.common.config.document > docs/configuration.md"
 
 
+def test_the_documentation_has_every_key_of_a_config() -> None:
+    page = markdown()
+    assert [key for key in config().as_dict() if f"| `{key}` |" not in page] == []
+
+
 def test_every_key_has_a_sentence_of_documentation() -> None:
     assert all(key.doc.endswith(".") and len(key.doc) > 20 for key in KEYS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SERVICE_HOST", "10.0.0.1"),
+        ("SERVICE_PORT", "9700"),
+        ("SERVICE_PORT_METRICS", "9700"),
+        ("PORT", "tcp://10.0.0.1:9700"),
+        ("PORT_9700_TCP", "tcp://10.0.0.1:9700"),
+        ("PORT_9700_TCP_ADDR", "10.0.0.1"),
+        ("PORT_9700_TCP_PORT", "9700"),
+        ("PORT_9700_TCP_PROTO", "tcp"),
+        ("METRICS_SERVICE_HOST", "10.0.0.1"),
+        ("METRICS_PORT", "tcp://10.0.0.1:9700"),
+        ("METRICS_PORT_53_UDP_ADDR", "10.0.0.1"),
+        ("WORD_COUNT_PORT", "sctp://10.0.0.1:9700"),
+    ],
+)
+def test_what_kubernetes_injects_for_a_service_called_milestones_is_passed_over(
+    name: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG"):
+        assert config(variables={f"MILESTONES_{name}": value}) == config()
+    assert f"MILESTONES_{name}" in caplog.text
+
+
+def test_a_port_that_is_no_address_of_a_service_is_a_setting() -> None:
+    assert config(variables={"MILESTONES_METRICS_PORT": "9700"}).metrics_port == 9700
+    assert refusal(variables={"MILESTONES_METRICS_PORT": "http://a"}).key == "metrics_port"
+    assert refusal(variables={"MILESTONES_SERVICE_HOSTS": "a"}).key == "service_hosts"
+
+
+def test_an_empty_variable_counts_as_none() -> None:
+    empty = {f"MILESTONES_{key.upper()}": " " for key in [*KEYS, "nonsense", "ssl_key_pem"]}
+    assert config(variables=empty) == config()
+
+
+@pytest.mark.parametrize("text", ["{zone = 'a', rack = \"b\"}", '{zone="a",rack="b"}', "zone=a, rack=b"])
+def test_a_table_may_be_written_in_the_environment_as_in_toml(text: str) -> None:
+    assert config(variables={"MILESTONES_CLIENT_TAGS": text}).client_tags == {"zone": "a", "rack": "b"}
+
+
+def test_lists_and_tables_of_numbers_may_be_written_in_the_environment_as_in_toml() -> None:
+    words = config(
+        variables={
+            "MILESTONES_TASK_PRIORITIES": "{0 = 4}",
+            "MILESTONES_RACK_AWARE_ASSIGNMENT_TAGS": '["zone"]',
+            "MILESTONES_CLIENT_TAGS": "{zone = 'a'}",
+        }
+    )
+    assert (words.task_priorities, words.rack_aware_assignment_tags) == ({0: 4}, ("zone",))
+    servers = StreamsConfig(application_id="words", variables={"MILESTONES_BOOTSTRAP_SERVERS": '["a:1", "[::1]:2"]'})
+    assert servers.bootstrap_servers == "a:1,[::1]:2"
+    assert config(bootstrap_servers="[::1]:2").bootstrap_servers == "[::1]:2"
+
+
+@pytest.mark.parametrize("text", ["{zone}", "{zone = 1}", '{zone: "a"}'])
+def test_a_table_that_cannot_be_read_is_refused(text: str) -> None:
+    assert refusal(variables={"MILESTONES_CLIENT_TAGS": text}).key == "client_tags"
+
+
+def test_a_tilde_means_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config(state_dir="~/state").state_dir == str(tmp_path / "state")
+    assert config(state_dir="./~").state_dir == "./~"
+    assert "no user" in refusal(state_dir="~nobody-of-this-name/state").reason
+
+
+def test_kafka_on_this_machine_is_the_default() -> None:
+    assert StreamsConfig(application_id="words", variables={}).bootstrap_servers == "localhost:9092"
+
+
+def test_what_the_code_says_in_another_way_is_not_overridden() -> None:
+    variables = {
+        "MILESTONES_BOOTSTRAP_SERVERS": "a:1, b:2", "MILESTONES_CLIENT_TAGS": "zone=a", "MILESTONES_MILESTONES": "m1",
+        "MILESTONES_PROCESSING_GUARANTEE": "EXACTLY_ONCE_V2", "MILESTONES_CONSUMER_CHECK_CRCS": "true",
+        "MILESTONES_PRODUCER_LINGER_MS": "20",
+    }  # fmt: skip
+    coded = StreamsConfig(
+        application_id="words", bootstrap_servers=["a:1", "b:2"], client_tags={"zone": "a"}, milestones={"m1"},
+        processing_guarantee="exactly_once_v2", consumer_check_crcs=True, producer_linger_ms=30, variables=variables,
+    )  # fmt: skip
+    assert coded.overridden().keys() == {"producer_linger_ms"}
+
+
+def test_what_the_code_overrides_is_known_and_what_the_command_line_overrides_is_not_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "words.toml"
+    file.write_text('bootstrap_servers = "a:1"\npoll_ms = 1\nnum_stream_threads = 5\nmax_task_idle_ms = 3\n')
+    coded = StreamsConfig(
+        application_id="words", bootstrap_servers="b:2", poll_ms=2, commit_interval_ms=4, max_task_idle_ms="3",
+        variables={"MILESTONES_COMMIT_INTERVAL_MS": "5"},
+    ).over_file(file)  # fmt: skip
+    assert coded.overridden() == {
+        "bootstrap_servers": f"file {file}",
+        "poll_ms": f"file {file}",
+        "commit_interval_ms": "environment variable MILESTONES_COMMIT_INTERVAL_MS",
+    }
+    given = coded.with_options({"poll_ms": "3", "num_stream_threads": "6"})
+    assert "poll_ms" not in given.overridden()
+    assert (given.poll_ms, given.origin("poll_ms")) == (3, "command line")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from types import CodeType
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from milestones.common.frames import frames
+import milestones
+from milestones.common.frames import frames, in_user_code
 
 
 def test_each_thread_has_its_innermost_frame() -> None:
@@ -66,3 +69,14 @@ def test_whether_garbage_is_collected_stays_as_it_was(collects: bool) -> None:
         assert gc.isenabled() is collects
     finally:
         gc.enable()
+
+
+def test_a_folder_beside_this_package_whose_name_begins_alike_is_the_users() -> None:
+    def frame(path: str, back: Any = None) -> Any:
+        return SimpleNamespace(f_code=SimpleNamespace(co_filename=path), f_back=back)
+
+    package = Path(milestones.__file__).parent
+    ours = frame(f"{package}/common/task/runner.py")
+    theirs = frame(f"{package}_app/words.py", ours)
+    assert in_user_code(ours) is None
+    assert in_user_code(theirs) is theirs

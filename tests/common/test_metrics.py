@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -220,6 +221,47 @@ def test_the_endpoint_answers_scrapes_and_frees_its_port(
     finally:
         endpoint.close()
     MetricsEndpoint(metrics, "127.0.0.1", endpoint.port).close()
+
+
+def test_every_metric_for_prometheus_names_the_application_and_says_what_it_is(
+    metrics: Metrics, thread: ThreadMetrics, clock: StepClock
+) -> None:
+    thread.publish(clock.now_ms)
+    metrics.labels = {"application_id": "words"}
+    families = {family.name: family for family in PrometheusCollector(metrics).collect()}
+    assert all(sample.labels["application_id"] == "words" for one in families.values() for sample in one.samples)
+    said = {name: family.documentation for name, family in families.items() if "_commit" in name}
+    assert len(set(said.values())) == len(said)
+    assert said["kafka_stream_thread_commit_latency_avg"] == "commits that succeeded: the mean time of one, in ms"
+
+
+class Unwell:
+    """A client that isn't ready for a reason of its own."""
+
+    def not_alive(self) -> str | None:
+        return None
+
+    def not_ready(self) -> str | None:
+        return "REBALANCING"
+
+
+def asked(endpoint: MetricsEndpoint, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_probes_have_paths_of_their_own_and_any_other_path_is_unknown(metrics: Metrics) -> None:
+    endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0, Unwell())
+    try:
+        assert asked(endpoint, "/livez") == (200, "ok\n")
+        assert asked(endpoint, "/readyz") == (503, "REBALANCING\n")
+        assert [asked(endpoint, path)[0] for path in ("/health", "/", "/metricsx", "/ready")] == [404] * 4
+    finally:
+        endpoint.close()
 
 
 def test_no_two_metrics_share_a_name() -> None:

@@ -165,6 +165,23 @@ def test_frames_pass_unchanged_and_in_order(proxy: KafkaProxy) -> None:
             assert receive(client.socket) == struct.pack(">i", number) + body
 
 
+def test_packets_that_vanish_leave_an_open_connection_on_which_nothing_arrives_ever_after(
+    proxy: KafkaProxy, broker: Broker
+) -> None:
+    with connected(proxy) as client, connected(proxy) as other:
+        client.ask(Api.HEARTBEAT, 1)
+        assert client.answer() == 1
+        fault = proxy.vanish(Api.JOIN_GROUP, client="one", times=1)
+        client.ask(Api.JOIN_GROUP, 2)
+        fault.wait()
+        fault.end()
+        client.ask(Api.HEARTBEAT, 3)
+        assert not client.has_answer(0.2)
+        other.ask(Api.JOIN_GROUP, 4)
+        assert other.answer() == 4
+        assert broker.received == [1, 4]
+
+
 def test_a_delayed_answer_comes_late_and_the_ones_behind_it_with_it(proxy: KafkaProxy) -> None:
     fault, behind = proxy.delay(0.5, Api.END_TXN), range(1, 101)
     with connected(proxy) as client:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import collections.abc
+import re
+import typing
 from pathlib import Path
 
 import milestones
-from docs.api import SECTIONS, markdown
+from docs.api import SECTIONS, TYPES, markdown
 from milestones.common import serdes
 
 
@@ -22,3 +26,14 @@ def test_the_api_page_has_every_class_and_function_that_milestones_exports() -> 
 def test_every_built_in_serde_is_on_the_api_page() -> None:
     page = markdown()
     assert all(f"serdes.{name}:" in page for name in serdes.__all__ if name.isupper())
+
+
+def test_every_type_in_a_signature_is_on_the_api_page() -> None:
+    page = markdown()
+    code = " ".join(map(" ".join, re.findall(r"^(?:- )?`([^`\n]+)`(?:: `([^`\n]+)`)?", page, re.MULTILINE)))
+    named = set(re.findall(r"(?<![\w.\"'])[A-Z]\w*[a-z]\w*", code))
+    shown = {entry.__name__ for entries in SECTIONS.values() for entry in entries}
+    explained = {name for name in TYPES if f"- `{name}`" in page}
+    well_known = {name for module in (builtins, typing, collections.abc) for name in dir(module)}
+    assert named - shown - explained - well_known == set()
+    assert {"Partitioner", "Status", "KStream"} <= named

@@ -13,6 +13,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.testing import StepClock
 from milestones.housekeeper import AskBounds, Bounds, Purge
 
 
@@ -152,12 +153,15 @@ class FakeConsumer:
 
 class FakeProducer:
     """`OutputProducer`. `calls`: what was done; `timeouts`: of commits; `errors`: what the next call of a name raises;
-    `room`: how many outputs it takes in all of whoever doesn't wait. `while_full`: what happens while somebody does."""
+    `room`: how many outputs it takes in all; `while_full`: what happens while a thread waits for more, by `clock`.
+    `known`: the tasks that weren't let go."""
 
-    blocked_ns = 0
+    blocked_ns = unacknowledged = 0
 
-    def __init__(self, *, transactional: bool = True) -> None:
+    def __init__(self, *, transactional: bool = True, clock: StepClock | None = None) -> None:
         self.transactional = transactional
+        self.clock = clock or StepClock()
+        self.known: frozenset[TaskId] = frozenset()
         self.in_transaction = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Any] = []
@@ -187,17 +191,18 @@ class FakeProducer:
         outputs: Sequence[Emitted],
         changelogs: Collection[str] = (),
         *,
-        wait: bool = True,
+        wait_ms: int = 0,
         check: Callable[[], None] = lambda: None,
         **_: Any,
     ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
-        room = len(outputs) if self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
-        taken = len(outputs) if wait else room
-        if room < taken:
+        taken = self._room_for(outputs)
+        if taken < len(outputs) and wait_ms:
+            self.clock.advance(wait_ms)
             self.while_full()
             check()
+            taken = self._room_for(outputs)
         for output in map(Output._make, outputs[:taken]):
             self.sent.append((task, output))
             at = TopicPartition(output.topic, output.partition)
@@ -205,6 +210,15 @@ class FakeProducer:
             if output.topic in changelogs:
                 self.acknowledged[at] = self._ends[at]
         return outputs[taken:]
+
+    def _room_for(self, outputs: Sequence[Emitted]) -> int:
+        return len(outputs) if self.room is None else max(0, min(self.room - len(self.sent), len(outputs)))
+
+    def why_full(self, topics: Collection[str]) -> str:
+        return f"without a leader: {', '.join(sorted(topics))}"
+
+    def let_go(self, tasks: Collection[TaskId]) -> None:
+        self.known = frozenset(tasks)
 
     def poll(self) -> None:
         self._call("poll")
@@ -349,10 +363,10 @@ class FakeRequests:
 class FakeClients:
     """`Clients` of one thread."""
 
-    def __init__(self, logs: Logs, *, transactional: bool = True) -> None:
+    def __init__(self, logs: Logs, *, transactional: bool = True, clock: StepClock | None = None) -> None:
         self._logs = logs
         self.consumer, self.restore_consumer = FakeConsumer(logs), FakeConsumer(logs)
-        self.producer: Any = FakeProducer(transactional=transactional)
+        self.producer: Any = FakeProducer(transactional=transactional, clock=clock)
         self.member = FakeMember()
         self.renewed = 0
         self.within_ms: int | None = None
@@ -360,7 +374,7 @@ class FakeClients:
         self.closed: bool | None = None
 
     def new_producer(self) -> FakeProducer:
-        return FakeProducer(transactional=self.producer.transactional)
+        return FakeProducer(transactional=self.producer.transactional, clock=self.producer.clock)
 
     def new_restore_consumer(self) -> FakeConsumer:
         if self.restore_consumer.closed:

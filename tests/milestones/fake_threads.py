@@ -58,6 +58,7 @@ class FakeThread:
 
 
 class FakeInstance:
+    sources: frozenset[str] = frozenset()
     prepare_error: Exception | None = None
     close_error: Exception | None = None
     closed = 0
@@ -87,11 +88,12 @@ class FakeInstance:
 
 
 class FakeHousekeeper:
+    name = "app-process-housekeeper"
     last: FakeHousekeeper
 
     def __init__(self, *arguments: Any) -> None:
         self.requests = None
-        *_, self.on_error, self.runs = arguments
+        *_, self.on_error, self.runs, _ = arguments
         self.did: list[str] = []
         FakeHousekeeper.last = self
 

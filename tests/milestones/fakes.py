@@ -23,6 +23,7 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
 from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
@@ -75,6 +76,12 @@ class FakeTaskState:
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         self.ids.update(ids)
+
+    def empty(self, store: str) -> Namespace:
+        engine, _ = self.stores[store]
+        engine.drop(store)
+        self.stores[store] = engine, engine.open(store)
+        return self.stores[store][1]
 
     def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
         engine = self.engines[store] = MemoryEngines().open(Path(), store)
@@ -142,7 +149,7 @@ class FakeState:
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
             transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
-            cache_max_bytes=self._world.config.statestore_cache_max_bytes,
+            record_caches=self._world.context.record_caches, read_caches=self._world.context.read_caches,
         )  # fmt: skip
         task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
         task.open()
@@ -157,7 +164,9 @@ class FakeState:
 
 
 class Counting(Processor):
-    """Counts per key, emits the count. The value "fail" raises; `close_error` and `init_error` are raised, when set."""
+    """Counts per key, emits the count. It keeps what it has counted in an attribute too, and believes that before its
+    store: one that outlives a roll-back counts wrong. The value "fail" raises; `close_error` and `init_error` are
+    raised, when set."""
 
     close_error: Exception | None = None
     init_error: Exception | None = None
@@ -167,13 +176,14 @@ class Counting(Processor):
         if type(self).init_error is not None:
             raise type(self).init_error
         self.store = context.get_state_store("counts")
+        self.counts: dict[str, int] = {}
 
     def process(self, record: Record) -> None:
         if record.value == "fail":
             raise RuntimeError("user code")
         if record.value == "commit":
             self.context.commit()
-        count = (self.store.get(record.key) or 0) + 1
+        count = self.counts[record.key] = (self.counts.get(record.key) or self.store.get(record.key) or 0) + 1
         self.store.put(record.key, count)
         self.context.forward(record.with_value(count))
 
@@ -227,12 +237,13 @@ class World:
         self.events: list[ThreadEvent] = []
         self.states: list[ThreadState] = []
         self.requests = FakeRequests(self.logs)
-        self.clients = FakeClients(self.logs, transactional=self.config.exactly_once)
+        self.clients = FakeClients(self.logs, transactional=self.config.exactly_once, clock=self.clock)
         self.context = ThreadContext(
             name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=None, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
             decide=lambda _: Exceptions.SHUTDOWN_CLIENT, live=Live(self.config.num_stream_threads),
+            record_caches=RecordCaches(self.config.statestore_cache_max_bytes),
         )  # fmt: skip
         self.state = FakeState(self)
         self.parts = replace(

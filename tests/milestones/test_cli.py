@@ -14,6 +14,7 @@ from milestones import StreamsConfig
 from milestones.cli import main as program
 from milestones.cli.loading import load
 from milestones.cli.main import invoke
+from milestones.common.config import KEYS
 from milestones.common.errors import KafkaUnreachableError, TopologyError
 from milestones.common.topology import Topology
 from milestones.flags import flags_of
@@ -55,6 +56,9 @@ class FakeStreams:
         flags_of(config)
         self.topology, self.config = topology, config
         FakeStreams.made.append(self)
+
+    def with_config(self, config: StreamsConfig) -> FakeStreams:
+        return FakeStreams(self.topology, config)
 
     def run(self) -> int:
         return 0 if self.error is None else 3
@@ -104,7 +108,7 @@ def test_a_file_may_import_what_lies_beside_it(words: Path) -> None:
         ("{file}", WORDS + "other = StreamsBuilder()\n", "which of builder, other"),
         ("{file}:x", "x = 1\n", "is a int"),
         ("{file}", "1 / 0\n", "line 1, raised ZeroDivisionError"),
-        ("{file}", "def broken(:\n", "raised SyntaxError"),
+        ("{file}", "x = 1\ndef broken(:\n", "app_under_test.py, line 2, raised SyntaxError: invalid syntax"),
         ("{file}", "raise SystemExit(4)\n", "raised SystemExit"),
     ],
 )
@@ -170,7 +174,7 @@ def test_an_application_with_its_own_settings_keeps_them_unless_the_command_line
         (["-a", "w", "-b", "a:1", "--set", "poll_ms=x"], "must be an integer"),
         (["-a", "w", "-b", "a:1", "--set", "poll_ms"], "KEY=VALUE"),
         ([], "or with -a ID"),
-        (["-a", "w"], "or with -b HOST:PORT"),
+        (["-a", "w", "-b", "kafka"], "or with -b HOST:PORT"),
         (["-a", "w", "-b", "a:1", "--stage", ""], "it is empty"),
         (["-c", "no-such.toml"], "File 'no-such.toml' does not exist"),
         (["--frobnicate"], "frobnicate"),
@@ -183,12 +187,36 @@ def test_bad_settings_end_with_exit_code_2_before_anything_starts(
     assert shown in " ".join(capsys.readouterr().err.replace("│", "").split())
 
 
-def test_the_error_of_a_run_is_shown_and_its_exit_code_returned(
-    words: Path, fake: type[FakeStreams], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_error_of_a_run_is_shown_on_a_terminal_beside_the_log_and_its_exit_code_returned(
+    words: Path,
+    fake: type[FakeStreams],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
 ) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
     fake.error = KafkaUnreachableError("no broker answered")
     assert invoke(["run", str(words), "-a", "words", "-b", "a:1"]) == 3
-    assert "no broker answered" in capsys.readouterr().err
+    assert ("no broker answered" in capsys.readouterr().err) == terminal
+
+
+def test_an_error_is_plain_text_where_it_is_not_read_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", "nowhere.py", "-a", "words"]) == 2
+    told = capsys.readouterr().err
+    assert "nowhere.py" in told
+    assert set("│╭─").isdisjoint(told)
+
+
+def test_run_keeps_the_logging_that_the_program_has_set_up(
+    tmp_path: Path, fake: type[FakeStreams], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tmp_path / "own_logs.py"
+    app.write_text("import logging\nlogging.basicConfig(format='mine %(message)s')\n" + WORDS)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    assert invoke(["run", str(app), "-a", "words", "-b", "a:1"]) == 0
+    (handler,) = logging.root.handlers
+    assert handler.format(logging.makeLogRecord({"msg": "it"})) == "mine it"
 
 
 def test_verbose_shows_the_traceback_before_or_after_the_command(
@@ -280,3 +308,108 @@ def test_a_program_with_its_own_settings_keeps_its_guarantee_under_the_short_opt
     config = fake.made[-1].config
     assert (config.application_id, config.bootstrap_servers) == ("words-2", "b:2")
     assert config.exactly_once
+
+
+def test_the_settings_are_listed_and_explained_without_any_docs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["config"]) == 0
+    listed = capsys.readouterr().out
+    assert [key for key in KEYS if key not in listed] == []
+    assert invoke(["config", "MILESTONES_NUM_PROCESSING_THREADS"]) == 0
+    assert "from stage m2 on" in capsys.readouterr().out
+    assert invoke(["config", "consumer.fetch.min.bytes"]) == 0
+    assert "main consumer and restore consumer as fetch.min.bytes" in capsys.readouterr().out
+    assert invoke(["config", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("# Configuration")
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [("pol_ms", "poll_ms"), ("consumer_group_id", "application_id"), ("ssl_key_pem", "file"), ("topology", "config")],
+)
+def test_what_is_no_setting_is_explained_as_well(key: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["config", key]) == 2
+    assert why in capsys.readouterr().err
+
+
+OWN = """
+from milestones import Streams, StreamsBuilder
+builder = StreamsBuilder()
+builder.stream("lines").to("shouts")
+streams = Streams(builder, application_id="words", bootstrap_servers="localhost:9092", poll_ms=7)
+"""
+
+
+def warned(streams: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is warned of at a start."""
+    monkeypatch.setattr(streams._supervisor, "begin", lambda: None)
+    with caplog.at_level(logging.WARNING):
+        streams.start()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_file_and_variables_that_lose_to_the_code_are_named_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, file = tmp_path / "own_words.py", tmp_path / "ov.toml"
+    path.write_text(OWN)
+    file.write_text('bootstrap_servers = "kafka.prod:9092"\napplication_id = "words"\nnum_stream_threads = 2\n')
+    monkeypatch.setenv("MILESTONES_POLL_MS", "9")
+    from milestones.cli.loading import load_streams
+
+    told = warned(load_streams(str(path), file, {}), caplog, monkeypatch)
+    assert len(told) == 2
+    assert f"bootstrap_servers from file {file} isn't used" in told[0] + told[1]
+    assert "poll_ms from environment variable MILESTONES_POLL_MS isn't used" in told[0] + told[1]
+    caplog.clear()
+    given = {"bootstrap_servers": "kafka:9092", "poll_ms": "8"}
+    assert warned(load_streams(str(path), file, given), caplog, monkeypatch) == []
+
+
+LISTENING = OWN + """
+from milestones import Exceptions, StateRestoreListener
+
+def listen(new, old): ...
+def handle(error): return Exceptions.REPLACE_THREAD
+
+class Restoring(StateRestoreListener): ...
+
+streams.set_state_listener(listen)
+streams.set_uncaught_exception_handler(handle)
+streams.set_global_state_restore_listener(Restoring())
+streams.pause()
+"""
+
+
+def test_settings_of_the_command_line_leave_a_programs_listeners_and_its_handler_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "listening.py"
+    path.write_text(LISTENING)
+    from milestones.cli.loading import load_streams
+
+    streams = load_streams(str(path), None, {"poll_ms": "9"})
+    supervisor = streams._supervisor
+    assert (streams.config.poll_ms, streams.is_paused) == (9, True)
+    assert supervisor.listener is not None
+    assert (supervisor.listener.__name__, supervisor.handler.__name__) == ("listen", "handle")
+    assert type(supervisor.listeners.restore).__name__ == "Restoring"
+
+
+def test_a_setting_that_the_stage_does_not_use_is_named_at_the_start(
+    words: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from milestones.cli.loading import load_streams
+
+    given = {"application_id": "words", "num_processing_threads": "4", "restore_active_weight": "2"}
+    told = warned(load_streams(str(words), None, {**given, "milestones": "m1"}), caplog, monkeypatch)
+    assert told == ["config: num_processing_threads has no effect at stage m1: it needs processing_threads (m2)"]
+    caplog.clear()
+    assert warned(load_streams(str(words), None, {**given, "milestones": "m2"}), caplog, monkeypatch) == []
+
+
+def test_an_application_that_leaves_the_address_open_takes_it_from_the_file(tmp_path: Path) -> None:
+    from milestones.cli.loading import load_streams
+
+    path, file = tmp_path / "open_words.py", tmp_path / "ov.toml"
+    path.write_text(OWN.replace(', bootstrap_servers="localhost:9092"', ""))
+    file.write_text('bootstrap_servers = "kafka.prod:9092"\n')
+    assert load_streams(str(path), file, {}).config.bootstrap_servers == "kafka.prod:9092"
+    assert load_streams(str(path), None, {}).config.bootstrap_servers == "localhost:9092"

@@ -147,6 +147,15 @@ def test_a_restoration_is_a_bar_with_what_is_left() -> None:
     assert row.endswith("━━━━━━━╸   75 %, 1,000 left")
 
 
+def test_a_task_in_quarantine_shows_its_error_and_how_long_it_is_tried() -> None:
+    seen = Scraped("alpha", errors={A: "TypeError: no number"}, seconds_left={A: 95})
+    lines = printed(shown({"p1": seen}))
+    (row,) = [line for line in lines if " 0_0 " in line and "active" in line]
+    assert row.endswith("1,200  fails, tried for 95 s more")
+    assert "task 0_0 fails: TypeError: no number" in lines
+    assert "1 failing" in "\n".join(printed(shown({"p1": seen}), tasks=False))
+
+
 def test_a_state_updater_s_restoration_shows_bytes_and_time_left_too() -> None:
     counts = StoreRow("counts", 3_000, 1_000, 1_500_000, 4.2)
     seen = Scraped("alpha", restored={A: 3_000}, remaining={A: 1_000}, stores={A: (counts,)})
@@ -203,7 +212,7 @@ def test_json_has_everything_under_plain_names() -> None:
     task = raw["instances"][0]["threads"][0]["tasks"][0]
     assert task == {
         "task": "0_0", "role": "active", "input_lag": 1_200, "behind": None, "restored": None, "progress": None,
-        "stores": [],
+        "stores": [], "error": None, "seconds_left": None,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
 
+from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.records import TopicPartition
 from milestones.demo.feed import Feeder
@@ -24,7 +25,7 @@ def group(kafka: str) -> str:
     """A fresh application id, with a source topic `<id>-source` and a repartition topic, of two partitions each."""
     name = f"demo-{uuid4().hex[:8]}"
     topics = [InternalTopic(f"{name}-{suffix}", 2, {}) for suffix in ("source", "words-repartition")]
-    Cluster({"bootstrap.servers": kafka}).create(topics, 1)
+    create_topics(Cluster({"bootstrap.servers": kafka}), topics, 1)
     return name
 
 

@@ -68,3 +68,8 @@ def test_a_line_of_an_instance_that_is_no_report_is_passed_over() -> None:
 def test_a_report_comes_through_as_it_was_written() -> None:
     data = b'{"state":"RUNNING","stage":"m1","tasks":{"0_1":"running"},"restoring":{},"records":5,"lag":1}'
     assert Report.parse(data) == Report("RUNNING", "m1", {"0_1": "running"}, {}, 5)
+
+
+def test_a_report_tells_tasks_that_run_from_copies() -> None:
+    told = Report(tasks={"0_0": "running", "0_1": "restoring", "0_2": "standby"})
+    assert told.active == {"0_0", "0_1"}

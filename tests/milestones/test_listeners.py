@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import TaskId, TopicPartition
 from milestones.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
+from milestones.m1_state_updater import updater as updating
 from tests.milestones.fakes import CHANGELOG, Running, World
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 
@@ -100,3 +102,30 @@ def test_a_listener_that_raises_is_logged_and_changes_nothing(r: Running, caplog
     r.world.context.listeners.restore = Bad()
     r.run(0)
     assert "a listener of restoration raised" in caplog.text
+
+
+def test_listeners_that_the_updaters_thread_calls_are_callbacks_of_its_stream_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may close the client, which doesn't wait for them then."""
+    world, helped = World(), list[int | None]()
+
+    class Listening:
+        stopping = False
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def run_once(self, now_ms: int) -> bool:
+            helped.append(world.context.live.helped())
+            self.stopping = True
+            return True
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(updating, "StateUpdater", Listening)
+    desk: Any = SimpleNamespace(name="updater", end=lambda failure: None)
+    thread = updating.UpdaterThread(world.context, world.clients, desk)
+    thread.start()
+    thread.join(10)
+    assert helped == [world.context.index]
+    assert world.context.live.helpers(world.context.index) == frozenset()

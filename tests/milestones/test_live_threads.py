@@ -192,6 +192,24 @@ def test_threads_may_be_added_and_removed_in_the_listener_without_waiting_for_it
     c.end()
 
 
+@pytest.mark.parametrize(("change", "threads"), [("add", "123"), ("remove", "12")])
+def test_threads_may_be_added_and_removed_before_the_first_ones_have_started(change: str, threads: str) -> None:
+    """The listener is told that the client is REBALANCING before its threads are started."""
+    c = Changing(num_stream_threads=2)
+    changed: list[str] = []
+
+    def listen(new: StreamsState) -> None:
+        if new is StreamsState.REBALANCING and not changed:
+            changed.append(c.add() if change == "add" else c.remove())
+
+    c.also = listen
+    c.up()
+    assert [thread.name[-1] for thread in FakeThread.all] == list(threads), "no two with one number"
+    assert [thread.name for thread in FakeThread.all if thread.stopped] == changed * (change == "remove")
+    c.end()
+    assert c.supervisor.error is None
+
+
 def test_a_handler_in_a_stream_thread_removes_another_one_and_itself_when_it_is_the_last() -> None:
     streams = Streams(counting(), application_id="app", bootstrap_servers="localhost:1", num_stream_threads=2)
     removed: list[str] = []

@@ -14,7 +14,14 @@ import pytest
 
 from milestones import running
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import KafkaUnreachableError, MilestonesError, ProcessingError, StateError, TopologyError
+from milestones.common.errors import (
+    CloseTimeoutError,
+    KafkaUnreachableError,
+    MilestonesError,
+    ProcessingError,
+    StateError,
+    TopologyError,
+)
 from milestones.common.records import TaskId
 from milestones.streams import Streams
 from milestones.supervision import join
@@ -27,7 +34,7 @@ class FakeSupervisor:
     """A client that ends when it is asked to, or by itself with an error."""
 
     def __init__(self) -> None:
-        self.stage, self.error = "baseline", None
+        self.stage, self.error, self.told = "baseline", None, False
         self.stopped = threading.Event()
         self.asked: list[bool] = []
         self.while_it_runs: Callable[[], None] = lambda: None
@@ -117,9 +124,23 @@ def test_a_signal_during_the_start_ends_the_program_before_the_start_has_ended(p
     assert program.supervisor.stopped.wait(WAIT_S)
 
 
+def test_the_same_signal_at_the_same_moment_counts_once(program: Program) -> None:
+    """As `timeout` sends it: to the process, then to its group."""
+
+    def twice() -> None:
+        program.signal(signal.SIGTERM)
+        program.signal(signal.SIGTERM)
+
+    program.supervisor.while_it_runs = twice
+    assert program.run(lambda: None) == 0
+    assert program.supervisor.asked == [True]
+
+
 def test_a_second_signal_ends_the_process_whatever_its_threads_do(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(running, "SAME_S", 0)
+
     class Ended(BaseException):
         pass
 
@@ -195,6 +216,17 @@ def test_a_thread_that_is_awaited_is_named_with_the_place_it_is_in(
     assert not thread.is_alive()
     assert "waiting for app-StreamThread-1 to end" in caplog.messages[0]
     assert "threading.py" in caplog.messages[0]
+
+
+def test_a_client_that_could_not_be_closed_in_time_ends_the_process_with_1(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start() -> None:
+        program.supervisor.error, program.supervisor.told = CloseTimeoutError("a thread hangs"), True
+        program.supervisor.stopped.set()
+
+    assert program.run(start) == 1
+    assert [record for record in caplog.records if record.levelno == logging.ERROR] == []  # the supervisor says it
 
 
 @pytest.mark.parametrize(("given", "hint"), [("words.py", "make one with a StreamsBuilder"), (counting, "call it")])

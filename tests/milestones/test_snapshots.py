@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,18 @@ def test_a_task_without_an_empty_store_has_nothing_to_wait_for(f: Fetched) -> No
     assert f.fetcher.ask(f.task) is None
 
 
-@pytest.mark.parametrize("damage", ["expired", "file", "manifest"])
+@pytest.mark.parametrize("damage", ["expired", "file", "manifest", "foreign"])
 def test_what_is_no_use_is_a_warning_and_an_empty_answer(
     f: Fetched, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     f.repository.publish(local(tmp_path, usable_until_ms=2_000 if damage == "expired" else None))
-    for path in f.remote.rglob({"manifest": "latest.json", "file": "*.sst", "expired": "nothing"}[damage]):
+    for path in f.remote.rglob({"manifest": "latest.json", "file": "*.sst"}.get(damage, "nothing")):
         path.write_bytes(b"")
+    if damage == "foreign":
+        place = f.remote / "app" / CHANGELOG
+        shutil.rmtree(place / "3")
+        f.repository.publish(local(tmp_path, partition=0))
+        shutil.copytree(place / "0", place / "3")
     asked = f.ask()
     f.serve()
     assert asked.take(0) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import replace
@@ -67,6 +68,19 @@ def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leav
     assert FakeHousekeeper.last.did == ["start", "close", "join"]
     assert FakeInstance.closed == 1
     assert c.supervisor.error is None
+
+
+def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:
+    c = Client().begin()
+    (thread,) = FakeThread.all
+    report = ThreadReport(thread.name, {A: "running"}, {TopicPartition("in", 0): 3}, {}, records=7, generation=2)
+    thread.moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    thread.context.notify(report)
+    assert c.settle().supervisor.status().tasks == {A: "running"}
+    c.supervisor.ask_to_close(True)
+    status = c.ended().supervisor.status()
+    assert (status.tasks, status.lags, status.records) == ({}, {}, 7)
+    assert status.threads == {thread.name: T.DEAD}
 
 
 class SlowObserver(Observer):
@@ -265,6 +279,59 @@ def test_the_status_puts_all_threads_together() -> None:
     assert (status.state, status.stage) == (StreamsState.REBALANCING, "baseline")
     c.supervisor.ask_to_close(True)
     c.ended()
+
+
+# -- what hangs, and what of an error is told
+
+
+@pytest.mark.parametrize("at", [StreamsState.RUNNING, StreamsState.PENDING_SHUTDOWN])
+def test_a_state_listener_that_does_not_return_is_named_once_close_timeout_ms_is_over(
+    at: StreamsState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("milestones.supervisor.LOOK_S", 0.002)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(new: StreamsState, _: StreamsState) -> None:
+        if new is at:
+            inside.set()
+            go_on.wait(WAIT_S)
+
+    c = Client(close_timeout_ms=2_000)
+    c.supervisor.listener = slow
+    c.begin()
+    FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
+    c.supervisor.ask_to_close(True)
+    assert inside.wait(WAIT_S)
+    assert not c.supervisor.wait(0.01)
+    c.supervisor._clock.advance(2_000)  # type: ignore[attr-defined]
+    c.ended()
+    assert (c.supervisor.hanging, c.supervisor.told) == (True, True)
+    assert re.search(r"close_timeout_ms \(2000\): .*is in slow, .*test_supervisor.py:\d+", str(c.supervisor.error))
+    assert str(c.supervisor.error) in caplog.text
+    go_on.set()
+    assert c.supervisor._thread is not None
+    c.supervisor._thread.join(WAIT_S)
+    closed = c.supervisor.state, FakeInstance.closed
+    assert closed == (StreamsState.NOT_RUNNING, 1), "what is left is closed once the listener comes back"
+
+
+def test_an_error_after_that_of_a_thread_that_was_replaced_is_still_to_be_told() -> None:
+    c = Client()
+    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
+    c.begin()
+    FakeThread.all[0].fails(ProcessingError("user code", A))
+    c.settle()
+    FakeHousekeeper.last.on_error(StateError("disk"))
+    assert not c.ended().supervisor.told
+
+
+def test_a_thread_that_hangs_does_not_hide_the_error_that_ended_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milestones.supervision.Closing.join", lambda closing, thread: False)
+    c = Client().begin()
+    error = StateError("disk")
+    FakeHousekeeper.last.on_error(error)
+    supervisor = c.ended().supervisor
+    assert (supervisor.error, supervisor.hanging, supervisor.told) == (error, True, False)
 
 
 # -- from callbacks

@@ -10,7 +10,8 @@ import pytest
 
 from milestones import wiring
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, Transaction
+from milestones.baseline.committing import Committer, OffsetCommit
+from milestones.baseline.next_producer import ThreadTransaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import parse_milestones
@@ -50,7 +51,7 @@ def test_the_state_updater_replaces_restoration_and_has_engines_watched() -> Non
 
 
 WAYS: list[tuple[frozenset[str], type]] = [
-    (frozenset(), Transaction),
+    (frozenset(), ThreadTransaction),
     (frozenset({"fencing_tolerance"}), ResolvedTransaction),
 ]
 

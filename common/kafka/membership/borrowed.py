@@ -15,7 +15,7 @@ from kio.schema.heartbeat.v4 import HeartbeatResponse
 from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from kio.static.protocol import ResponsePayload
 
-from milestones.common.clock import Clock
+from milestones.common.clock import Clock, Standstill
 from milestones.common.kafka.membership.commits import COMMIT
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
 from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
@@ -56,7 +56,8 @@ class BorrowedMembership:
         self.coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
-        self._confirmed_ms = clock.monotonic_ms()
+        self._standstill = Standstill(clock)
+        self._confirmed_ms = self._time_ms()
         self._asked_ms = -math.inf
         self._over: StaleGenerationError | None = None
 
@@ -70,8 +71,9 @@ class BorrowedMembership:
         request = commit_request(self._settings, self._loan.generation, self._loan.member_id, offsets)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
+            sent_ms = self._time_ms()
             try:
-                return self._take(COMMIT, self.coordinator.call(request, OffsetCommitResponse))
+                return self._take(COMMIT, self.coordinator.call(request, OffsetCommitResponse), sent_ms)
             except (ConnectionLostError, CoordinatorError) as error:
                 self.coordinator.forget()
                 if self._clock.monotonic_ms() >= until_ms:
@@ -90,7 +92,7 @@ class BorrowedMembership:
     def check(self) -> None:
         """`StaleGenerationError` when the session is over. May be called at every step: it asks for it once in a
         heartbeat's interval."""
-        if self._over is None and self._clock.monotonic_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
+        if self._over is None and self._time_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
             self._beat()
         if self.session_over():
             raise self._over or StaleGenerationError("nobody has confirmed the membership for a session")
@@ -99,17 +101,17 @@ class BorrowedMembership:
         """Whether the group may have given the tasks to others by now. Asks for it by a heartbeat, unless it was told
         within the last third of a session. A rebalance that the lender doesn't join in time counts as its end: else our
         heartbeats would keep a dead one in the group."""
-        now_ms, session_ms = self._clock.monotonic_ms(), self._settings.session_timeout_ms
+        now_ms, session_ms = self._time_ms(), self._settings.session_timeout_ms
         if self._over is None and now_ms - max(self._asked_ms, self._confirmed_ms) > session_ms // 3:
             self._beat()
         return self._over is not None or now_ms - self._confirmed_ms > session_ms
 
     def _beat(self) -> bool:
         """Whether there was an answer."""
-        self._asked_ms = self._clock.monotonic_ms()
+        self._asked_ms = sent_ms = self._time_ms()
         request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
         try:
-            self._take("Heartbeat", self.coordinator.call(request, HeartbeatResponse))
+            self._take("Heartbeat", self.coordinator.call(request, HeartbeatResponse), sent_ms)
         except StaleGenerationError as error:
             self._over = error
         except (ConnectionLostError, CoordinatorError):
@@ -117,12 +119,15 @@ class BorrowedMembership:
             return False
         return True
 
-    def _take(self, request: str, answer: ResponsePayload) -> None:
-        """The answer's meaning: an error, or the group knows us still."""
+    def _time_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._standstill.ms()
+
+    def _take(self, request: str, answer: ResponsePayload, sent_ms: int) -> None:
+        """The answer's meaning: an error, or the group knew us still when it was sent."""
         code = code_of(answer)
         reaction = reaction_to(code)
         if code is ErrorCode.none:
-            self._confirmed_ms = self._clock.monotonic_ms()
+            self._confirmed_ms = sent_ms
         elif reaction is Reaction.REJOIN and request != COMMIT:
             return
         elif reaction in OVER or reaction is Reaction.REJOIN or code is ErrorCode.fenced_instance_id:

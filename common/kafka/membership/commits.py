@@ -35,11 +35,12 @@ class PendingCommits:
     def add(self, commit: Commit) -> None:
         self._waiting.append(commit)
 
-    def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> bool:
+    def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> ErrorCode | None:
         """Send the head under the generation that is `held`, if it is time; it stays the head until it is answered.
-        `CoordinatorError` for a code that isn't about this commit alone."""
+        The answer to what was sent, None if nothing was; `CoordinatorError` for a code that isn't about this commit
+        alone."""
         if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
-            return False
+            return None
         request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)
         code = code_of(coordinator.call(request, OffsetCommitResponse))
         if code is ErrorCode.none:
@@ -48,7 +49,7 @@ class PendingCommits:
             self._answer(failure(self._settings, COMMIT, code))
         else:
             raise CoordinatorError(COMMIT, code)
-        return True
+        return code
 
     def next_ms(self) -> int:
         """When the head can be tried again, or has to be given up."""

@@ -58,7 +58,7 @@ class Coordinator:
         return result
 
     def start(self, request: RequestPayload) -> None:
-        """Send what may take long; one at a time."""
+        """Send what may take long; `end_slow` before the next when there was no answer."""
         if self._slow is None:
             self._slow = self._connect(self._locate())
         self._slow.send(request)

@@ -7,7 +7,7 @@ after `Failed` nothing does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -53,14 +53,21 @@ class Failed:
 MemberEvent = JoinNeeded | Assigned | Lost | Failed
 
 
-class Leader(Protocol):
-    """Assigns, on the membership thread of the elected member; must return well within the session timeout.
+Assigning = Generator[None, None, Mapping[str, Assignment]]
+"""The leader's work in steps: the member sends heartbeats between them. It returns an assignment by member id."""
 
-    A `MilestonesError` makes this member fail and leave, so that another is elected.
+
+class Leader(Protocol):
+    """Assigns, on the membership thread of the elected member.
+
+    A `MilestonesError` makes this member fail and leave, so that another is elected; a `ConnectionLostError` makes it
+    join again.
     """
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
-        """An assignment by member id; a member that is left out gets an empty one. `origin`: of this round."""
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+        """A member that is left out gets an empty assignment. `origin`: of this round. It may take as long as
+        `max_poll_interval_ms`, but each step, up to a `yield`, no longer than a third of the session timeout. The steps
+        end early (`GeneratorExit`) when the group has gone on."""
         ...
 
 
@@ -91,8 +98,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class Committed:
-    """The answer to `FetchOffsets` of that number; partitions without a committed offset are left out. `error`: the
-    membership ended before."""
+    """The answer to `FetchOffsets` of that number; partitions without a committed offset are left out. `error`: a
+    `MembershipError` is a refusal, or the end of this member; with any other the generation has ended before."""
 
     number: int
     offsets: Offsets

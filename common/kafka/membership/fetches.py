@@ -1,7 +1,7 @@
 """Questions for the group's committed offsets.
 
 *Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), for as
-long as it takes; the log says so when that is long. Each question is answered once.
+long as it takes; the log says so when that is long. Each question is answered once, with the error when it is refused.
 *Assumes*: one owner, the member's machine, which has a heartbeat answered between a question and its answer.
 """
 
@@ -17,7 +17,9 @@ from kio.schema.offset_fetch.v8 import OffsetFetchResponse
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
-from milestones.common.kafka.membership.events import Committed, FetchOffsets
+from milestones.common.kafka.membership.events import Committed, FetchOffsets, Offsets
+from milestones.common.kafka.membership.reactions import Reaction, failure, reaction_to
+from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 REQUEST = "OffsetFetch"
 LONG_MS = 30_000
 """Longer than an instance that died leaves its transaction open, as a rule: 10 s, and up to 10 until a broker looks."""
+_FINAL = frozenset({Reaction.REFUSE, Reaction.FAIL})
 _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
 
 
@@ -42,9 +45,10 @@ class _Waiting:
 class PendingFetches:
     """Questions in their order, but for those that have to wait for a transaction to end: these keep no other back."""
 
-    def __init__(self, group: str, pause_ms: int) -> None:
-        self._group, self._pause_ms = group, pause_ms
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
         self._waiting: deque[_Waiting] = deque()
+        self._resume_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -54,15 +58,19 @@ class PendingFetches:
 
     def next_ms(self) -> int:
         """When the next one can be asked."""
-        return min(one.resume_ms for one in self._waiting)
+        return max(self._resume_ms, min(one.resume_ms for one in self._waiting))
+
+    def pause(self, until_ms: int) -> None:
+        """After an error of the coordinator that passes."""
+        self._resume_ms = until_ms
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
         """Ask the first question whose time it is. `CoordinatorError` when the coordinator refuses as a whole."""
         waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
-        if waiting is None:
+        if waiting is None or now_ms < self._resume_ms:
             return False
-        question = waiting.question
-        response = coordinator.call(protocol.fetch_request(self._group, question.partitions), OffsetFetchResponse)
+        question, group_id = waiting.question, self._settings.group_id
+        response = coordinator.call(protocol.fetch_request(group_id, question.partitions), OffsetFetchResponse)
         (group,) = response.groups
         if group.error_code is not ErrorCode.none:
             raise CoordinatorError(REQUEST, group.error_code)
@@ -72,17 +80,24 @@ class PendingFetches:
                 if at.error_code is ErrorCode.unstable_offset_commit:
                     self._wait(waiting, TopicPartition(topic.name, at.partition_index), now_ms)
                     return True
+                if reaction_to(at.error_code) in _FINAL and at.error_code not in _WITHOUT_OFFSET:
+                    what = f"{REQUEST} of {topic.name}"
+                    self._answer(waiting, {}, failure(self._settings, what, at.error_code))
+                    return True
                 if at.error_code not in _WITHOUT_OFFSET:
                     raise CoordinatorError(REQUEST, at.error_code)
                 if at.committed_offset >= 0:
                     committed = OffsetAndMetadata(at.committed_offset, (at.metadata or "").rstrip("\0"))
                     found[TopicPartition(topic.name, at.partition_index)] = committed
-        self._waiting.remove(waiting)
-        question.reply_to.try_put(Committed(question.number, found))
+        self._answer(waiting, found)
         return True
 
+    def _answer(self, waiting: _Waiting, found: Offsets, error: MilestonesError | None = None) -> None:
+        self._waiting.remove(waiting)
+        waiting.question.reply_to.try_put(Committed(waiting.question.number, found, error))
+
     def _wait(self, waiting: _Waiting, pending: TopicPartition, now_ms: int) -> None:
-        waiting.resume_ms = now_ms + self._pause_ms
+        waiting.resume_ms = now_ms + self._settings.retry_backoff_ms
         if waiting.since_ms is None:
             waiting.since_ms = now_ms
         elif now_ms - waiting.since_ms > LONG_MS and not waiting.told:
@@ -90,11 +105,10 @@ class PendingFetches:
             log.warning(
                 "group %s: a transaction that commits %s has been open for %d s, and its task waits until it ends. If "
                 "it doesn't by itself, `kafka-transactions.sh` finds it (`find-hanging`) and ends it (`abort`)",
-                self._group, pending, (now_ms - waiting.since_ms) // 1000,
+                self._settings.group_id, pending, (now_ms - waiting.since_ms) // 1000,
             )  # fmt: skip
 
     def reject(self, error: MilestonesError) -> None:
         """Answer all, with this error."""
         while self._waiting:
-            question = self._waiting.popleft().question
-            question.reply_to.try_put(Committed(question.number, {}, error))
+            self._answer(self._waiting[0], {}, error)

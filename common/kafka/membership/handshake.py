@@ -1,26 +1,28 @@
 """How a member gets its place in the group: JoinGroup, then SyncGroup.
 
 *Guarantees*: a step waits `ANSWER_WAIT_MS` at most: the broker may hold either answer back for minutes. The leader
-assigns in between.
+assigns in between, one of its steps in one of ours. Never two requests without an answer on one connection: the answer
+to the first would be read as that of the second. An answer tells of the time when its request was sent, no later one:
+it may have waited for a process that stood still.
 *Assumes*: one owner, the member's machine, which says which of the two steps it is at, and what an error leads to.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.schema.join_group.v9 import JoinGroupResponse
 from kio.schema.sync_group.v5 import SyncGroupResponse
-from kio.static.protocol import ResponsePayload
+from kio.static.protocol import RequestPayload
 
 from milestones.common.assignment.model import Assignment, Subscription, UserDataError
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
-from milestones.common.kafka.membership.events import Leader
+from milestones.common.kafka.membership.events import Assigning, Leader
 from milestones.common.kafka.membership.leading import lead
 from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.settings import MemberSettings
@@ -28,10 +30,13 @@ from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
-R = TypeVar("R", bound=ResponsePayload)
+R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 ANSWER_WAIT_MS = 20
 """How long a step looks for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
+LONG_JOIN_MS = 3_000
+"""From when on the log says that a join waits."""
+
 JOIN_GRACE_MS = 5_000
 """How much longer than the rebalance timeout the broker may take with JoinGroup."""
 
@@ -47,37 +52,72 @@ class Handshake:
         self.leads = False
         self._protocol: str | None = None
         self._sent_ms: int | None = None
+        self._sent_in_session_ms = 0
+        self._assigning: Assigning | None = None
+        self._assigns_from_ms = 0
+        self._waits = False
 
     def give_up(self) -> None:
-        """What was sent is answered to nobody."""
+        """What was sent is answered to nobody, and nobody needs what the leader works at."""
         self._coordinator.end_slow()
         self._sent_ms = None
+        if self._assigning is not None:
+            self._assigning.close()
+            self._assigning = None
 
     def send_again(self) -> None:
-        """The next step is a JoinGroup that isn't sent yet."""
-        self._sent_ms = None
+        """The next step is a JoinGroup that isn't sent yet; on another connection if an answer is due on this one."""
+        if self._sent_ms is not None or self._assigning is not None:
+            self.give_up()
+
+    def waited_ms(self, now_ms: int) -> int | None:
+        """For how long an answer has been due; None: nothing is waited for."""
+        return None if self._sent_ms is None else now_ms - self._sent_ms
+
+    def busy_ms(self, now_ms: int) -> int | None:
+        """The same, or for how long the leader has worked."""
+        return self.waited_ms(now_ms) if self._assigning is None else now_ms - self._assigns_from_ms
 
     def join(self, subscription: Subscription, owned: Iterable[TopicPartition], reason: str, now_ms: int) -> bool:
-        """Send JoinGroup, or look for its answer; once that is there, SyncGroup is sent. Whether it is."""
+        """Send JoinGroup, or look for its answer; once that is there, SyncGroup is sent, but by the leader, who has to
+        assign first. Whether the answer is there."""
         if self._sent_ms is None:
             request = protocol.join_request(self._settings, self.member_id, subscription, owned, reason)
-            self._coordinator.start(request)
-            self._sent_ms = now_ms
+            self._send(request, now_ms)
         answer = self._await(JoinGroupResponse, now_ms)
         if answer is None:
+            self._say_that_it_waits(self.waited_ms(now_ms) or 0)
             return False
+        self._waits = False
         if answer.error_code is not ErrorCode.none:
             raise CoordinatorError("JoinGroup", answer.error_code, answer.member_id)
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self.leads = answer.leader == answer.member_id
         self._note_protocol(answer.protocol_name)
-        assigns = self.leads and not answer.skip_assignment
-        result = lead(self._leader, self._settings.group_id, answer) if assigns else {}
-        self._coordinator.start(
-            protocol.sync_request(self._settings, self.generation, self.member_id, answer.protocol_name, result)
-        )
-        self._sent_ms = now_ms
+        if self.leads and not answer.skip_assignment:
+            self._assigning, self._assigns_from_ms = lead(self._leader, self._settings.group_id, answer), now_ms
+        else:
+            self._send_sync({}, now_ms)
         return True
+
+    def _send_sync(self, result: Mapping[str, Assignment], now_ms: int) -> None:
+        request = protocol.sync_request(self._settings, self.generation, self.member_id, self._protocol, result)
+        self._send(request, now_ms)
+
+    def _send(self, request: RequestPayload, now_ms: int) -> None:
+        self._sent_in_session_ms = self._pulse.in_session_ms(now_ms)
+        self._coordinator.start(request)
+        self._sent_ms = now_ms
+
+    def _say_that_it_waits(self, ms: int) -> None:
+        """Once per join, and only where it is long: a start after a crash would look as if it stood still."""
+        if ms >= LONG_JOIN_MS and not self._waits:
+            self._waits = True
+            log.info(
+                "group %s: waits for the other members to join; one that doesn't answer, such as one that was killed, "
+                "is waited for until its session is over (session_timeout_ms, %d here)",
+                self._settings.group_id, self._settings.session_timeout_ms,
+            )  # fmt: skip
 
     def _note_protocol(self, name: str | None) -> None:
         """Which one the broker chose: the members' metadata that the leader gets is that of this version."""
@@ -86,14 +126,22 @@ class Handshake:
             log.info("group %s: protocol %s, of %s", self._settings.group_id, name, ", ".join(self._settings.protocols))
 
     def sync(self, now_ms: int) -> Assignment | None:
-        """What SyncGroup's answer gives this member; None when it isn't there yet."""
+        """What SyncGroup's answer gives this member; None when it isn't there yet. The leader's next step comes
+        first."""
+        if self._assigning is not None:
+            try:
+                next(self._assigning)
+            except StopIteration as done:
+                self._assigning = None
+                self._send_sync(done.value, now_ms)
+            else:
+                return None
         answer = self._await(SyncGroupResponse, now_ms)
         if answer is None:
             return None
         if answer.error_code is not ErrorCode.none:
             raise CoordinatorError("SyncGroup", answer.error_code)
         self.give_up()
-        self._pulse.confirmed(now_ms)
         try:
             return protocol.read_assignment(answer.assignment)
         except UserDataError as error:
@@ -103,8 +151,10 @@ class Handshake:
         """The answer to what was sent by `start`, when it is there."""
         answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
         assert self._sent_ms is not None
-        # The broker holds the answer back, so it is there; that is as good as a heartbeat.
-        self._pulse.contact_ms = now_ms
-        if answer is None and now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
+        if answer is not None:
+            self._sent_ms = None
+            if answer.error_code is ErrorCode.none:
+                self._pulse.heard(self._sent_in_session_ms)
+        elif now_ms - self._sent_ms > self._settings.max_poll_interval_ms + JOIN_GRACE_MS:
             raise ConnectionLostError(f"no {kind.__name__} for longer than max_poll_interval_ms")
         return answer

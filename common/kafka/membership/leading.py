@@ -1,7 +1,7 @@
 """What the elected member does between JoinGroup and SyncGroup, and whether a member can live with what it got.
 
 *Guarantees*: every member of the generation gets an assignment: the leader's, an empty one, or the reason why not.
-*Assumes*: a `Leader` that returns in time.
+*Assumes*: a `Leader` whose steps return in time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from kio.schema.join_group.v9 import JoinGroupResponse
 
 from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError, profile_of, refused
 from milestones.common.clock import SystemClock
-from milestones.common.kafka.membership.events import Leader
+from milestones.common.kafka.membership.events import Assigning, Leader
 from milestones.common.kafka.membership.protocol import read_subscription
 
 log = logging.getLogger(__name__)
 
 
-def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> dict[str, Assignment]:
-    """Assignments by member id. A member that can't be understood is told so; the others go on without it."""
+def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
+    """Assignments by member id, in the leader's steps. A member that can't be understood is told so; the others go on
+    without it."""
     members: dict[str, Subscription] = {}
     result: dict[str, Assignment] = {}
     for member in answer.members:
@@ -30,17 +31,26 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> dict[str, Ass
         except UserDataError as error:
             log.warning("group %s: member %s is left out: %s", group, member.member_id, error)
             result[member.member_id] = refused(f"the group's leader can't understand this member: {error}")
-    assigned = leader.assign(members, Origin(answer.generation_id, answer.leader, SystemClock().wall_ms()))
+    assigned = yield from leader.assign(members, Origin(answer.generation_id, answer.leader, SystemClock().wall_ms()))
     return result | {name: assigned.get(name, Assignment()) for name in members}
+
+
+def topics_of(assignment: Assignment) -> frozenset[str]:
+    """The input topics of its active tasks: those that patterns match, too."""
+    return frozenset(at.topic for task in assignment.active for at in assignment.partitions.get(task, ()))
 
 
 def outdated(assignment: Assignment, subscription: Subscription, *, returns: bool) -> str | None:
     """Why this assignment calls for another rebalance, if it does. `returns`: to a static member without a generation.
 
     A static member that was restarted gets its old assignment without a rebalance, whatever it says of itself now.
+    A topic that no member's subscription names isn't the group's for the coordinator, which lets committed offsets of
+    it expire `offsets.retention.minutes` after their commit, under a running group (KIP-211).
     """
     if assignment.profile is not None and assignment.profile != profile_of(subscription):
         return "this static member has another configuration than before"
+    if unnamed := topics_of(assignment) - set(subscription.topics):
+        return f"the subscription doesn't name {', '.join(sorted(unnamed))} yet"
     if returns and assignment.followup:
         # It would have asked for the follow-up after its release, had it lived.
         return "this static member has returned, and others may wait for what it had"

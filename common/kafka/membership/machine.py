@@ -2,7 +2,7 @@
 
 *Guarantees*: a step sends at most one heartbeat and waits for one answer at most. `Notices` and replies are all that
 leaves the machine. During a rebalance the old generation stays the published one: the broker accepts it until the join
-completes.
+completes. Only an answer says that the group knows us still; a group that is left is left once the owner can see it.
 *Assumes*: one thread drives it; `now_ms` is monotonic and doesn't go back.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
-from kio.schema.heartbeat.v4 import HeartbeatResponse
 from kio.schema.leave_group.v5 import LeaveGroupResponse
 
 from milestones.common.assignment.model import Assignment, Subscription
@@ -25,6 +24,7 @@ from milestones.common.kafka.membership.events import (
     Close,
     Command,
     Commit,
+    Committed,
     FetchOffsets,
     Join,
     Leader,
@@ -32,10 +32,13 @@ from milestones.common.kafka.membership.events import (
     Membership,
     Rejoin,
 )
+from milestones.common.kafka.membership.fetches import REQUEST as FETCH
 from milestones.common.kafka.membership.fetches import PendingFetches
 from milestones.common.kafka.membership.handshake import Handshake
-from milestones.common.kafka.membership.leading import outdated
+from milestones.common.kafka.membership.leading import outdated, topics_of
 from milestones.common.kafka.membership.notices import Notices
+from milestones.common.kafka.membership.outage import Outage
+from milestones.common.kafka.membership.probe import HEARTBEAT, Probe
 from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
@@ -46,7 +49,7 @@ from milestones.common.kafka.membership.reactions import (
     reaction_to,
 )
 from milestones.common.kafka.membership.settings import MemberSettings
-from milestones.common.kafka.membership.states import ENDS, State, check_move
+from milestones.common.kafka.membership.states import ENDS, WAITING, State, check_move
 from milestones.common.kafka.wire import ConnectionLostError
 
 log = logging.getLogger(__name__)
@@ -64,18 +67,23 @@ class MemberMachine:
         post: Callable[[MemberEvent, int], None],
         publish: Callable[[Membership], None],
         now_ms: int,
+        stood_still_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`stood_still_ms`: for how long the machine has stood still so far, by `Standstill`."""
         self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
         """When the owner polled last. *Concurrency*: written by the owner, read here; an int, swapped whole."""
         self.state = State.UNJOINED
-        self._pulse = Pulse(settings, now_ms)
+        self._pulse = Pulse(settings, now_ms, stood_still_ms)
         self._notices = Notices(post, publish)
+        self._outage = Outage(settings.group_id)
         self._handshake = Handshake(settings, leader, coordinator, self._pulse)
+        self._probe = Probe(settings, coordinator, self._handshake, self._pulse)
         self._commits = PendingCommits(settings, now_ms)
-        self._fetches = PendingFetches(settings.group_id, settings.retry_backoff_ms)
+        self._fetches = PendingFetches(settings)
         self._assignment = Assignment()
         self._subscription: Subscription | None = None
+        self._topics: frozenset[str] = frozenset()
         self._reason = ""
         self._started = False
 
@@ -91,19 +99,20 @@ class MemberMachine:
             case Commit():
                 self._take_commit(command)
             case FetchOffsets():
-                self._fetches.add(command)
-                self._pulse.hasten()
+                self._take_question(command)
             case Close(leave):
                 self._close(leave)
 
     def run_once(self, now_ms: int) -> bool:
-        """1. The owner's sign of life. 2. The rebalance. 3. The heartbeat. 4. Committed offsets. 5. Commits."""
+        """1. The owner's sign of life. 2. The heartbeat, or the probe in its place. 3. The rebalance. 4. Committed
+        offsets. 5. Commits."""
         if not self._started:
             self._started = True
             self._notices.ask("the member starts")
         if self.state in ENDS:
             return False
-        if self.state is not State.UNJOINED and now_ms - self.polled_ms > self._settings.max_poll_interval_ms:
+        self._pulse.step()
+        if self.state is not State.UNJOINED and self._owner_is_late(now_ms):
             self._poll_timeout()
             return True
         try:
@@ -118,8 +127,17 @@ class MemberMachine:
         return did
 
     def session_over(self, now_ms: int) -> bool:
-        """See `GroupMember.session_over`. *Concurrency*: the owner asks; it reads one int, swapped whole."""
-        return self._pulse.session_over(now_ms)
+        """See `GroupMember.session_over`. *Concurrency*: the owner asks; each of the values is swapped whole."""
+        without = self.state in ENDS or not self._notices.has_generation
+        return without or self._owner_is_late(now_ms) or self._pulse.session_over(now_ms)
+
+    def _owner_is_late(self, now_ms: int) -> bool:
+        """The group is left for it, so the owner counts as gone from this moment on."""
+        return now_ms - self.polled_ms > self._settings.max_poll_interval_ms
+
+    def silent_ms(self, now_ms: int) -> int:
+        """How long ago that was sent to which the coordinator last answered as to a member."""
+        return max(0, self._pulse.in_session_ms(now_ms) - self._pulse.contact_ms)
 
     def die(self, error: MilestonesError) -> None:
         """The end by a bug: say so to whom it may concern."""
@@ -134,11 +152,11 @@ class MemberMachine:
         due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._pulse.retry_ms
         if self.state is State.STABLE:
             due.append(max(self._pulse.beat_ms, retry_ms))
-        if self.state in {State.JOINING, State.SYNCING}:
+        if self.state in WAITING:
             due.append(retry_ms)
         if self._commits:
             due.append(max(self._commits.next_ms(), retry_ms))
-        if self._fetches:
+        if self._fetches and self.state is not State.UNJOINED:
             due.append(max(self._fetches.next_ms(), retry_ms))
         if self.state is not State.UNJOINED:
             due.append(self.polled_ms + self._settings.max_poll_interval_ms + 1)
@@ -151,7 +169,9 @@ class MemberMachine:
             # It describes what the owner had before a loss that it hasn't seen yet: another JoinNeeded is on its way.
             self._notices.stale(command)
             return
-        self._subscription, self._reason = command.subscription, self._notices.taken(command)
+        told = command.subscription
+        self._subscription = replace(told, topics=tuple(sorted(self._topics.union(told.topics))))
+        self._reason = self._notices.taken(command)
         if self.state is not State.JOINING:
             self._handshake.give_up()
             self._move(State.JOINING)
@@ -159,7 +179,7 @@ class MemberMachine:
     def _want_rejoin(self, reason: str) -> None:
         if self.state is State.STABLE:
             self._notices.ask(reason)
-        elif self.state in {State.JOINING, State.SYNCING}:
+        elif self.state in WAITING:
             self._notices.ask_once_assigned(reason)
 
     def _take_commit(self, command: Commit) -> None:
@@ -168,17 +188,26 @@ class MemberMachine:
         else:
             self._commits.add(command)
 
+    def _take_question(self, question: FetchOffsets) -> None:
+        if self.state in ENDS:
+            question.reply_to.try_put(Committed(question.number, {}, StaleGenerationError("this member has ended")))
+            return
+        self._fetches.add(question)
+        self._pulse.hasten()
+
     def _close(self, leave: bool) -> None:
         if self.state in ENDS:
             return
+        self._move(State.CLOSED)
         if leave:
             self._leave("the member closes")
-        self._move(State.CLOSED)
         self._end(CommitRetriableError("the member was closed before the commit"))
 
     # ---- steps ----
 
     def _step(self, now_ms: int) -> bool:
+        if self.state in WAITING and self._probe.is_due(now_ms, to_lose=self._notices.has_generation):
+            self._probe_the_group(now_ms)
         if self.state is State.JOINING:
             did = self._step_join(now_ms)
         elif self.state is State.SYNCING:
@@ -187,11 +216,18 @@ class MemberMachine:
             did = self.state is State.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
         fetched = self.state is not State.UNJOINED and self._fetches.step(self._coordinator, now_ms)
         # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
-        commits = self.state in {State.JOINING, State.STABLE}
-        committed = commits and self._commits.step(self._coordinator, self._notices.published, now_ms)
-        if committed:
+        if self.state not in {State.JOINING, State.STABLE}:
+            return fetched or did
+        committed = self._commits.step(self._coordinator, self._notices.published, now_ms)
+        if committed is ErrorCode.none:
+            # One that is refused may be so before anybody looks whose it is.
             self._pulse.confirmed(now_ms)
-        return committed or fetched or did
+        return committed is not None or fetched or did
+
+    def _probe_the_group(self, now_ms: int) -> None:
+        if not self._probe.send(now_ms, joining=self.state is State.JOINING):
+            log.info("group %s: %s takes long; JoinGroup is sent again", self._settings.group_id, self.state.name)
+            self._join_again()
 
     def _step_join(self, now_ms: int) -> bool:
         assert self._subscription is not None
@@ -207,8 +243,9 @@ class MemberMachine:
         if assignment is None:
             return False
         assert self._subscription is not None
-        self._assignment = assignment
+        self._assignment, self._topics = assignment, topics_of(assignment)
         self._move(State.STABLE)
+        self._outage.over(now_ms)
         self._pulse.assigned(now_ms, followup=assignment.followup)
         returns = self._settings.instance_id is not None and not self._notices.has_generation
         if wish := outdated(assignment, self._subscription, returns=returns):
@@ -219,12 +256,12 @@ class MemberMachine:
 
     def _heartbeat(self, now_ms: int) -> bool:
         # Times are those of the sending: what took long on the way can't make the session look younger than it is.
-        request = protocol.heartbeat_request(self._settings, self._handshake.generation, self._handshake.member_id)
-        answer = self._coordinator.call(request, HeartbeatResponse)
+        code = self._probe.ask()
         self._pulse.beaten(now_ms)
-        if answer.error_code is not ErrorCode.none:
-            raise CoordinatorError("Heartbeat", answer.error_code)
+        if code is not ErrorCode.none:
+            raise CoordinatorError(HEARTBEAT, code)
         self._pulse.confirmed(now_ms)
+        self._outage.over(now_ms)
         return True
 
     def _poll_timeout(self) -> None:
@@ -233,20 +270,27 @@ class MemberMachine:
             f"the owner hasn't polled for more than max_poll_interval_ms ({limit}): a record takes too long, or the "
             "thread is stuck; process less at once, or raise it"
         )
-        static = self._settings.instance_id is not None
-        if not static:
+        # First the owner can see it, then the group may give its tasks away.
+        self._lose(reason, keep_id=True)
+        if self._settings.instance_id is None:
             self._leave("max_poll_interval_ms exceeded")
-        self._lose(reason, keep_id=static)
+            self._handshake.member_id = ""
 
     # ---- answers other than yes: see the table in `reactions` ----
 
     def _trouble(self, error: ConnectionLostError | CoordinatorError, now_ms: int) -> None:
-        log.info("group %s: %s", self._settings.group_id, error)
         if isinstance(error, ConnectionLostError):
+            self._outage.lost(error, now_ms)
             self._look_up_again(error, now_ms)
             return
+        self._outage.over(now_ms)
         code, commits = error.code, error.request == COMMIT
+        # What a start and a coordinator that moves bring is no news.
+        calm = reaction_to(code) in (Reaction.RETRY, Reaction.FIND, Reaction.TAKE_ID)
+        log.log(logging.DEBUG if calm else logging.INFO, "group %s: %s", self._settings.group_id, error)
         match reaction_to(code):
+            case Reaction.RETRY if error.request == FETCH:
+                self._fetches.pause(now_ms + self._pulse.pause_ms())
             case Reaction.RETRY | Reaction.REFUSE:
                 self._retry(error, now_ms, commits=commits)
             case Reaction.FIND:
@@ -272,12 +316,15 @@ class MemberMachine:
         if commits:
             self._commits.pause(now_ms + self._pulse.pause_ms())
             return
+        self._join_again()
+        self._pulse.failed(now_ms)
+        self._check_patience(error, now_ms)
+
+    def _join_again(self) -> None:
         if self.state is State.SYNCING:
             # The broker answers a repeated JoinGroup of the same generation at once.
             self._move(State.JOINING)
         self._handshake.send_again()
-        self._pulse.failed(now_ms)
-        self._check_patience(error, now_ms)
 
     def _check_patience(self, error: MilestonesError, now_ms: int) -> None:
         if self._coordinator.contacts == 0:
@@ -325,11 +372,12 @@ class MemberMachine:
         self._notices.lost(reason)
 
     def _fail(self, error: MilestonesError) -> None:
+        self._move(State.FAILED)
+        self._reject(error)
+        self._notices.failed(error)
         if self._coordinator.connected and self._settings.instance_id is None:
             self._leave("the member failed")
-        self._move(State.FAILED)
-        self._end(error)
-        self._notices.failed(error)
+        self._coordinator.forget()
 
     def _end(self, error: MilestonesError) -> None:
         self._reject(error)

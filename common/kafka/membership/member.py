@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
 
 from milestones.common.assignment.model import Subscription
-from milestones.common.clock import Clock
+from milestones.common.clock import Clock, Standstill
 from milestones.common.errors import MembershipError, MilestonesError
 from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import (
@@ -61,8 +62,16 @@ class GroupMember:
     so is `blocked_ns`, the time that its calls have waited.
     """
 
-    def __init__(self, settings: MemberSettings, leader: Leader, clock: Clock, connect: Connect | None = None) -> None:
-        """`ConfigError` for settings that can't work. `connect` replaces the real network."""
+    def __init__(
+        self,
+        settings: MemberSettings,
+        leader: Leader,
+        clock: Clock,
+        connect: Connect | None = None,
+        tell: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """`ConfigError` for settings that can't work. `connect` replaces the real network. `tell` is called in each
+        turn of the thread: what time it is, and for how many ms the coordinator hasn't answered it as a member."""
         wire = WireSettings.of(settings.client)
         timeout_ms = min(settings.request_timeout_ms, wire.socket_timeout_ms)
         connector = connect or Connector(replace(wire, connect_timeout_ms=min(timeout_ms, wire.connect_timeout_ms)))
@@ -72,8 +81,10 @@ class GroupMember:
         self._commands: Mailbox[Command] = Mailbox(MAX_COMMANDS, f"membership of {wire.client_id}")
         self._membership = Membership()
         self._machine = MemberMachine(
-            settings, leader, coordinator, self._take_event, self._take_membership, clock.monotonic_ms()
+            settings, leader, coordinator, self._take_event, self._take_membership, clock.monotonic_ms(),
+            Standstill(clock).ms,
         )
+        self._tell = tell
         self._joins = 0
         self._losses = 0
         self._stale_below = 0
@@ -112,8 +123,9 @@ class GroupMember:
         return self._joins > current.joins and current.error is None
 
     def session_over(self) -> bool:
-        """Whether the group may have given this member up by now: it hasn't answered for longer than the session. A
-        process that stood still knows it by the clock before anybody tells it."""
+        """Whether the group may have given this member's tasks to others by now: it has no generation, hasn't answered
+        for longer than the session, or this owner hasn't polled for longer than `max_poll_interval_ms`. A process or
+        machine that stood still knows it by the clocks before anybody tells it."""
         return self._machine.session_over(self._clock.monotonic_ms())
 
     def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
@@ -180,6 +192,8 @@ class GroupMember:
                 for command in self._commands.drain():
                     machine.receive(command)
                 machine.run_once(self._clock.monotonic_ms())
+                now_ms = self._clock.monotonic_ms()
+                self._tell(now_ms, machine.silent_ms(now_ms))
                 self._commands.wait(machine.wait_ms(self._clock.monotonic_ms()))
         except Exception as bug:
             log.exception("the membership thread died")

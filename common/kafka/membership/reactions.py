@@ -29,7 +29,7 @@ class Reaction(Enum):
     LOSE_MEMBER = auto()
     """The group doesn't know us any more: everything active is lost."""
     REFUSE = auto()
-    """This commit can never succeed; the membership isn't touched."""
+    """This commit or question can never succeed; the membership isn't touched."""
     FAIL = auto()
     """The end of this member."""
 
@@ -68,7 +68,7 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
     ErrorCode.unknown_member_id: (Reaction.LOSE_MEMBER, "the group has removed this member (session or poll timeout)"),
     ErrorCode.offset_metadata_too_large: (Reaction.REFUSE, "longer than the broker's offset.metadata.max.bytes"),
     ErrorCode.invalid_commit_offset_size: (Reaction.REFUSE, "more offsets than the broker stores in one batch"),
-    ErrorCode.topic_authorization_failed: (Reaction.REFUSE, f"the user may not commit offsets of this topic: {_ACL}"),
+    ErrorCode.topic_authorization_failed: (Reaction.REFUSE, f"the user may not use offsets of this topic: {_ACL}"),
     ErrorCode.group_authorization_failed: (Reaction.FAIL, f"the user may not use this group: {_ACL}"),
     ErrorCode.inconsistent_group_protocol: (Reaction.FAIL, _PROTOCOL),
     ErrorCode.fenced_instance_id: (Reaction.FAIL, _FENCED),

@@ -25,6 +25,8 @@ class State(Enum):
 
 
 ENDS = frozenset({State.CLOSED, State.FAILED})
+WAITING = frozenset({State.JOINING, State.SYNCING})
+"""The broker may hold its answer back."""
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.UNJOINED: frozenset({State.JOINING}) | ENDS,
     State.JOINING: frozenset({State.SYNCING, State.UNJOINED}) | ENDS,

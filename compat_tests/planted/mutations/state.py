@@ -14,7 +14,8 @@ from compat_tests.planted.mutations import Once, around, mutation
 from milestones.baseline.state import TaskOwnedState
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.local import TaskState
-from milestones.common.task.task import Task
+from milestones.common.state.rocksdict_engine import _Cursor
+from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import OpenedStore, TaskStores
 
 SHORT = 5
@@ -106,6 +107,38 @@ def restoration_reads_what_was_aborted() -> None:
     @around(StreamsConfig, "restore_consumer_settings")
     def settings(original: Any, *arguments: Any) -> Any:
         return {**original(*arguments), "isolation.level": "read_uncommitted"}
+
+
+@mutation
+def a_program_is_kept_over_a_roll_back() -> None:
+    """A task that was rolled back goes on with the processors that it had."""
+
+    @around(Task, "initialise")
+    def initialise(original: Any, task: Any) -> None:
+        if task.initialised or not task._program.made:
+            original(task)
+        else:
+            task._initialised = True
+            task.lifecycle.move(State.READY)
+
+
+@mutation
+def a_roll_back_leaves_its_changelog_records() -> None:
+    """What was logged before a roll-back isn't taken back."""
+
+    @around(TaskStores, "log_again")
+    def log_again(original: Any, *_: Any) -> None:
+        """Nothing is logged."""
+
+
+@mutation
+def scans_end_somewhere() -> None:
+    """The memory of a scan's upper bound is given back while the scan goes on."""
+
+    @around(_Cursor, "__init__")
+    def opened(original: Any, cursor: Any, *arguments: Any) -> None:
+        original(cursor, *arguments)
+        del cursor._options
 
 
 @mutation

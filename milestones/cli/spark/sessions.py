@@ -16,7 +16,7 @@ import rich_click as click
 
 from milestones.cli.console import is_verbose, log_to_stderr, verbose_option
 from milestones.cli.loading import load_streams
-from milestones.cli.settings import config_options, settings
+from milestones.cli.settings import config_options, no_pair, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> d
     for text in values:
         key, equals, value = text.partition("=")
         if not equals or not key.startswith("spark."):
-            raise click.BadParameter(f"{text!r} isn't spark.KEY=VALUE")
+            raise no_pair(text, "spark.KEY=VALUE")
         found[key] = value
     return found
 

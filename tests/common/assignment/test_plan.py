@@ -21,6 +21,7 @@ class Sub:
     stores: tuple[object, ...] = ()
     changelogs: dict[str, str] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
+    shared_stores: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 def chain(*counts: int | None) -> list[Sub]:
@@ -142,3 +143,27 @@ def test_the_fingerprint_changes_with_what_makes_tasks_and_only_with_that():
 def test_kafkas_own_topics_are_nobodys_source_whatever_a_pattern_says():
     plan = plan_tasks([Sub(0, source_patterns=(".*",))], {"in": 1, "__consumer_offsets": 50})
     assert plan.tasks == {TaskId(0, 0): (TopicPartition("in", 0),)}
+
+
+def test_topics_that_reach_one_store_need_equal_partition_counts_and_the_error_says_what_to_do():
+    """A table of 1 partition that a stream of 3 looks up by hand: two of three tasks would find nothing in it."""
+    sub = Sub(0, ("orders", "products"), shared_stores={"table": frozenset({"orders", "products"})})
+    error = plan_tasks([sub], {"orders": 3, "products": 1}).error
+    assert error is not None
+    assert "(table)" in error
+    assert "orders (3), products (1)" in error
+    assert "repartition" in error
+    assert plan_tasks([sub], {"orders": 3, "products": 3}).error is None
+
+
+def test_topics_without_a_store_in_common_and_those_of_patterns_may_differ():
+    assert plan_tasks([Sub(0, ("a", "b"))], {"a": 3, "b": 1}).error is None
+    assert plan_tasks([Sub(0, source_patterns=("in-.*",))], {"in-a": 3, "in-b": 1}).error is None
+
+
+def test_a_repartition_topic_counts_with_what_it_gets():
+    sub = Sub(
+        0, ("r1", "products"), repartition_topics={"r1": Repartition(4)},
+        shared_stores={"table": frozenset({"r1", "products"})},
+    )  # fmt: skip
+    assert "products (1), r1 (4)" in str(plan_tasks([sub], {"products": 1}).error)

@@ -26,7 +26,7 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i32Timedelta
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.groups import GroupReader, committed_offsets
+from milestones.common.kafka.groups import GroupReader, committed_offsets, the_address
 from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -207,3 +207,8 @@ def test_a_group_is_described_with_the_bytes_of_its_members() -> None:
 def test_a_group_that_may_not_be_described_is_an_error_at_once() -> None:
     with pytest.raises(MilestonesError, match=r"group g can't be described: .*group_authorization_failed"):
         Describing(described(code=ErrorCode.group_authorization_failed)).reader().describe()
+
+
+def test_a_default_address_that_does_not_answer_is_called_the_default() -> None:
+    assert "is the default, where bootstrap_servers isn't given" in the_address("localhost:9092")
+    assert the_address("kafka:9092") == "the address"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -12,32 +15,56 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.assignment.model import Origin, Subscription
 from milestones.common.assignment.rules import Placement
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
-from milestones.common.kafka.leader import TopologyLeader
+from milestones.common.kafka.creation import STEP_MS
+from milestones.common.kafka.leader import SECOND_LOOK_MS, TopologyLeader
 from milestones.common.kafka.topics import InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
-from tests.milestones.fakes import World, counting
+from tests.milestones.fakes import World, counting, passing
 
 ORIGIN = Origin(7, "one", 1_000)
 
 
 class FakeCluster:
+    """`looks`: what the next looks at topics find, before `counts` is."""
+
     def __init__(self) -> None:
         self.counts: dict[str, int] = {"in": 3}
+        self.looks: list[dict[str, int]] = []
         self.created: dict[str, InternalTopic] = {}
         self.error: Exception | None = None
+        self.refusals: list[int] = []
         self.ends: dict[TopicPartition, int] = {}
         self.asked: list[TopicPartition] = []
+        self.renewed = 0
 
-    def partition_counts(self) -> dict[str, int]:
+    def renew(self) -> None:
+        self.renewed += 1
+
+    def renew_after(self, exception: Exception) -> None:
+        self.renew()
+
+    def partition_counts(self, topics: Any = None) -> dict[str, int]:
         if self.error is not None:
             raise self.error
-        return self.counts
+        if self.looks:
+            return self.looks.pop(0)
+        existing = {**self.counts, **{name: topic.partitions for name, topic in self.created.items()}}
+        return {name: count for name, count in existing.items() if topics is None or name in topics}
 
-    def create(self, topics: Any, replication_factor: int) -> frozenset[str]:
-        new = {topic.name: topic for topic in topics if topic.name not in self.created}
-        self.created.update(new)
-        return frozenset(new)
+    def start_creating(self, topics: Any, replication_factor: int) -> dict[str, Future[None]]:
+        futures: dict[str, Future[None]] = {topic.name: Future() for topic in topics}
+        code = self.refusals.pop(0) if self.refusals else None
+        for topic in topics:
+            if code is None:
+                self.created[topic.name] = topic
+                futures[topic.name].set_result(None)
+            else:
+                futures[topic.name].set_exception(KafkaException(KafkaError(code)))
+        return futures
+
+    def topic_settings(self, topics: Any) -> dict[str, dict[str, str]]:
+        return {name: dict(self.created[name].settings) for name in topics if name in self.created}
 
     def known_ends(self, partitions: Any, *, timeout_ms: int) -> dict[TopicPartition, int]:
         self.asked = list(partitions)
@@ -45,10 +72,12 @@ class FakeCluster:
 
 
 class Leading:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-        self.world, self.cluster = World(counting(), settings), FakeCluster()
-        monkeypatch.setattr("milestones.common.kafka.leader.Cluster", lambda _: self.cluster)
-        self.leader = TopologyLeader(self.world.config, self.world.context.application.subtopologies, "leader")
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, topology: Any = None, **settings: Any) -> None:
+        self.world, self.cluster = World(topology or counting(), settings), FakeCluster()
+        monkeypatch.setattr("milestones.common.kafka.leader.Cluster", lambda _, **__: self.cluster)
+        self.leader = TopologyLeader(
+            self.world.config, self.world.context.application.subtopologies, "leader", self.world.clock
+        )
 
     def member(self, **fields: Any) -> Subscription:
         application = self.world.context.application
@@ -58,7 +87,17 @@ class Leading:
         )  # fmt: skip
 
     def assign(self, **members: Subscription) -> Any:
-        return self.leader.assign(members or {"one": self.member()}, ORIGIN)
+        return self.assign_to(members or {"one": self.member()})
+
+    def assign_to(self, members: Mapping[str, Subscription]) -> Any:
+        """All steps at once."""
+        steps = self.leader.assign(members, ORIGIN)
+        while True:
+            try:
+                next(steps)
+                self.world.clock.advance(STEP_MS)
+            except StopIteration as done:
+                return done.value
 
 
 @pytest.fixture
@@ -136,7 +175,7 @@ def taking_over(leading: Leading, **settings: Any) -> dict[str, Subscription]:
 def test_positions_become_lags_by_the_ends_of_all_changelogs_asked_at_once(leading: Leading) -> None:
     members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign(members, ORIGIN)
+    given = leading.assign_to(members)
     assert sorted(leading.cluster.asked) == CHANGELOG
     assert given["new"].promised == {FIRST}, "5,000 records behind are caught up"
     assert not given["new"].warmup
@@ -146,14 +185,14 @@ def test_a_lag_above_the_configured_one_makes_a_warm_up(monkeypatch: pytest.Monk
     leading = Leading(monkeypatch, acceptable_recovery_lag=4_999)
     members = taking_over(leading, standby=frozenset({FIRST}), positions={FIRST: 95_000})
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign(members, ORIGIN)
+    given = leading.assign_to(members)
     assert given["new"].warmup == {FIRST}
     assert len(given["old"].active) == 3
 
 
 def test_tasks_stay_where_they_are_when_it_is_not_known_where_changelogs_end(leading: Leading) -> None:
     members = taking_over(leading)
-    given = leading.leader.assign(members, ORIGIN)
+    given = leading.assign_to(members)
     assert given["old"].active == members["old"].active
     assert not given["old"].followup
 
@@ -173,7 +212,7 @@ def test_standbys_follow_the_configuration(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_group_that_speaks_version_1_is_assigned_without_warm_ups(leading: Leading) -> None:
     members = taking_over(leading)
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    given = leading.leader.assign({name: replace(m, version=1) for name, m in members.items()}, ORIGIN)
+    given = leading.assign_to({name: replace(m, version=1) for name, m in members.items()})
     assert len(given["new"].promised) == 1
     assert not given["new"].warmup
 
@@ -192,7 +231,7 @@ def test_each_rebalance_is_one_line_of_json_in_the_log(leading: Leading, caplog:
     members = taking_over(leading, reason="warm-up 0_0 has caught up", positions={FIRST: 95_000})
     caplog.set_level("INFO", "milestones.common.kafka.leader")
     leading.cluster.ends = dict.fromkeys(CHANGELOG, 100_000)
-    leading.leader.assign(members, ORIGIN)
+    leading.assign_to(members)
     (line,) = [text for text in caplog.messages if text.startswith("rebalance: ")]
     told = orjson.loads(line.removeprefix("rebalance: "))
     assert (told["group"], told["generation"], told["followup"]) == ("app", 7, True)
@@ -203,3 +242,48 @@ def test_each_rebalance_is_one_line_of_json_in_the_log(leading: Leading, caplog:
 def test_assignments_say_who_made_them_and_when_but_not_to_members_of_version_1(leading: Leading) -> None:
     assert leading.assign()["one"].origin == ORIGIN
     assert leading.assign(one=replace(leading.member(), version=1))["one"].origin is None
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER])
+def test_a_request_for_internal_topics_that_fails_in_passing_is_made_again(leading: Leading, code: int) -> None:
+    """While the controller moves no member may end: the next one that is elected would meet the same."""
+    leading.cluster.refusals = [code] * 3
+    assert len(leading.assign()["one"].active) == 3
+    assert set(leading.cluster.created) == {"app-counts-changelog"}
+
+
+def test_internal_topics_that_cannot_be_made_for_long_make_the_member_join_again(leading: Leading) -> None:
+    leading.cluster.refusals = [KafkaError.NOT_CONTROLLER] * 1_000
+    with pytest.raises(ConnectionLostError, match="NOT_CONTROLLER"):
+        leading.assign()
+
+
+def test_internal_topics_that_may_not_be_made_are_an_error_that_says_what_to_check(leading: Leading) -> None:
+    leading.cluster.refusals = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(MilestonesError, match=r"can't create internal topic app-counts-changelog.*rights") as raised:
+        leading.assign()
+    assert not isinstance(raised.value, ConnectionLostError)
+
+
+def test_a_topic_that_one_look_misses_is_looked_for_again(leading: Leading) -> None:
+    """A broker that has just started may not know it yet."""
+    leading.cluster.looks = [{}]
+    began_ms = leading.world.clock.monotonic_ms()
+    assert len(leading.assign()["one"].active) == 3
+    assert leading.world.clock.monotonic_ms() - began_ms >= SECOND_LOOK_MS
+    assert leading.cluster.renewed == 1, "perhaps another broker knows it"
+
+
+def test_a_topic_of_a_pattern_that_a_member_has_seen_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member asked for this rebalance because of it, and won't again."""
+    leading = Leading(monkeypatch, passing((re.compile("in.*"),)))
+    leading.cluster.looks = [{"in": 1}]
+    leading.cluster.counts = {"in": 1, "in-2": 3}
+    given = leading.assign(one=replace(leading.member(), topics=("in", "in-2")))
+    assert len(given["one"].active) == 3
+
+
+def test_tasks_that_somebody_has_are_taken_from_him_after_a_second_look_only(leading: Leading) -> None:
+    leading.cluster.looks = [{"in": 2}]
+    given = leading.assign(one=leading.member(active=frozenset(TaskId(0, partition) for partition in range(3))))
+    assert len(given["one"].active) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from uuid import uuid4
@@ -72,7 +73,26 @@ def test_who_waits_for_room_is_asked_each_time_whether_to_go_on() -> None:
             raise StaleGenerationError("enough")
 
     with pytest.raises(StaleGenerationError, match="enough"):
-        p.send(TASK, outputs("out", 1, 2, 3), check=check)
+        p.send(TASK, outputs("out", 1, 2, 3), wait_ms=60_000, check=check)
+    p.close()
+
+
+def test_what_finds_no_room_within_the_time_given_comes_back_in_order() -> None:
+    nobody = StreamsConfig(
+        application_id="app", bootstrap_servers="127.0.0.1:1", producer_queue_buffering_max_messages=2, variables={}
+    )
+    p, sent = OutputProducer(nobody.producer_settings("test")), outputs("out", 1, 2, 3, 4)
+    assert p.send(TASK, sent, wait_ms=200) == sent[2:]
+    assert p.send(TASK, sent[2:]) == sent[2:]
+    assert "the brokers are up" in p.why_full({"out"})
+    p.close()
+
+
+def test_a_topic_whose_partitions_have_leaders_is_not_what_outputs_wait_for(kafka: str) -> None:
+    out = topic(kafka)
+    p = producer(kafka)
+    assert re.search(rf"{out} have a leader; check .*min.insync.replicas", p.why_full({out}))
+    assert "without a leader: none-of-ours (no such topic)" in p.why_full({out, "none-of-ours"})
     p.close()
 
 

@@ -23,6 +23,7 @@ from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.testing import StepClock
+from tests.common.clocks import Machine
 from tests.common.kafka.reading import read
 from tests.topics import made
 
@@ -104,6 +105,24 @@ def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_
     producer.flush(TIMEOUT_MS)  # of a record that is on its way the broker doesn't know yet, and may refuse its end
     producer.abort(TIMEOUT_MS)
     assert producer.age_ms() is None
+    producer.close()
+
+
+@pytest.mark.kafka
+def test_a_transaction_ages_while_its_machine_is_suspended_and_does_not_get_younger_when_the_clock_is_put_back(
+    kafka: str,
+) -> None:
+    t, machine = Transacting(kafka), Machine()
+    producer = t.producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": t.id}, machine)
+    producer.init_transactions(TIMEOUT_MS)
+    t.send()
+    machine.put(60_000)
+    machine.advance(70)
+    assert producer.age_ms() == 60_070
+    machine.put(-3_600_000)
+    assert producer.age_ms() == 60_070
+    producer.flush(TIMEOUT_MS)
+    producer.abort(TIMEOUT_MS)
     producer.close()
 
 

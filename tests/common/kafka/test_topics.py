@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
+from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.topics import (
@@ -72,8 +73,8 @@ def named(prefix: str) -> str:
 def test_missing_topics_are_created_and_existing_ones_are_left_alone(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     topic = InternalTopic(named("changelog"), 3, CHANGELOG_SETTINGS)
-    cluster.create([topic], -1)
-    cluster.create([topic, InternalTopic(named("second"), 1, {})], -1)
+    create_topics(cluster, [topic], -1)
+    create_topics(cluster, [topic, InternalTopic(named("second"), 1, {})], -1)
     assert cluster.partition_counts()[topic.name] == 3
 
 
@@ -81,25 +82,25 @@ def test_missing_topics_are_created_and_existing_ones_are_left_alone(kafka: str)
 def test_an_internal_topic_with_another_partition_count_is_an_error_that_says_what_to_do(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     name = named("changelog")
-    cluster.create([InternalTopic(name, 3, {})], -1)
+    create_topics(cluster, [InternalTopic(name, 3, {})], -1)
     with pytest.raises(SourceTopicError, match=rf"{name} has 3 partitions, the topology needs 4.*reset"):
-        cluster.create([InternalTopic(name, 4, {})], -1)
+        create_topics(cluster, [InternalTopic(name, 4, {})], -1)
 
 
 def late(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker that answers first hasn't heard of any topic yet."""
-    answers = iter([{}])
+    answers: Iterator[dict[str, int]] = iter([{}])
     now = cluster.partition_counts
-    monkeypatch.setattr(cluster, "partition_counts", lambda: next(answers, None) or now())
+    monkeypatch.setattr(cluster, "partition_counts", lambda topics: next(answers, None) or now(topics))
 
 
 @pytest.mark.kafka
 def test_two_leaders_may_create_the_same_topic(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
     topic = InternalTopic(named("changelog"), 1, {})
-    assert cluster.create([topic], -1) == {topic.name}
+    assert create_topics(cluster, [topic], -1) == {topic.name}
     late(cluster, monkeypatch)
-    assert cluster.create([topic], -1) == frozenset()
+    assert create_topics(cluster, [topic], -1) == frozenset()
 
 
 @pytest.mark.kafka
@@ -107,10 +108,10 @@ def test_two_leaders_that_want_different_partition_counts_of_a_topic_do_not_both
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("changelog")
-    cluster.create([InternalTopic(name, 3, {})], -1)
+    create_topics(cluster, [InternalTopic(name, 3, {})], -1)
     late(cluster, monkeypatch)
     with pytest.raises(SourceTopicError, match=f"{name} has 3 partitions, the topology needs 4"):
-        cluster.create([InternalTopic(name, 4, {})], -1)
+        create_topics(cluster, [InternalTopic(name, 4, {})], -1)
 
 
 def first_bounds(cluster: Cluster, at: TopicPartition) -> object:
@@ -121,8 +122,8 @@ def first_bounds(cluster: Cluster, at: TopicPartition) -> object:
 @pytest.mark.kafka
 def test_ends_that_are_not_known_are_left_out_and_the_others_told(kafka: str) -> None:
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
-    assert cluster.create([InternalTopic(name, 1, {})], -1) == {name}
-    assert cluster.create([InternalTopic(name, 1, {})], -1) == frozenset()
+    assert create_topics(cluster, [InternalTopic(name, 1, {})], -1) == {name}
+    assert create_topics(cluster, [InternalTopic(name, 1, {})], -1) == frozenset()
     here, nowhere = TopicPartition(name, 0), TopicPartition(named("nowhere"), 0)
     first_bounds(cluster, here)
     assert cluster.known_ends([here, nowhere], timeout_ms=10_000) == {here: 0}
@@ -133,7 +134,7 @@ def test_the_end_of_a_partition_includes_control_records_and_open_transactions_u
     kafka: str,
 ) -> None:
     cluster, name = Cluster({"bootstrap.servers": kafka}), named("in")
-    cluster.create([InternalTopic(name, 1, {})], -1)
+    create_topics(cluster, [InternalTopic(name, 1, {})], -1)
     at = TopicPartition(name, 0)
     assert first_bounds(cluster, at) == {at: (0, 0)}
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
@@ -195,7 +196,7 @@ def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> No
     cluster, topic = Cluster({"bootstrap.servers": kafka}), InternalTopic(named("log"), 1, {})
     ids = []
     for _ in range(2):
-        cluster.create([topic], -1)
+        create_topics(cluster, [topic], -1)
         wait_until(cluster, topic.name, there=True)
         ids += [id_once_known(cluster, topic.name) for _ in range(2)]
         cluster._admin.delete_topics([topic.name], operation_timeout=20)[topic.name].result()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from kio.static.primitive import i32Timedelta
 
 from milestones.common.errors import ConfigError, MembershipError
 from milestones.common.kafka.sasl import SaslError
-from milestones.common.kafka.wire import Connection, ConnectionLostError, Connector
+from milestones.common.kafka.wire import DEAD_AFTER, Connection, ConnectionLostError, Connector
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
 ZERO = i32Timedelta.parse(timedelta())
@@ -155,6 +156,17 @@ def test_ipv6_servers_are_reached():
         assert connection.call(BEAT, HeartbeatResponse, 5_000) == GOOD
 
 
+def test_the_system_notices_a_broker_that_has_vanished_within_half_a_minute():
+    """What Linux calls these is what it has; where nothing is sent it would look after two hours."""
+    with serving({}) as server, connected(server) as connection:
+        sock = connection._sock
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for option in {"TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"} & set(dir(socket)):
+            assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) == DEAD_AFTER[option]
+        idle_s, every_s, times = (DEAD_AFTER[name] for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"))
+        assert idle_s + every_s * times <= 30
+
+
 def test_a_broker_that_hangs_up_is_a_lost_connection():
     raised = pytest.raises(ConnectionLostError, match="closed")
     with serving({"Heartbeat": None}) as server, connected(server) as connection, raised:
@@ -255,6 +267,24 @@ def test_tls_trusts_the_authority_that_was_given(authority, ca_file):
     with serving({}, server_context(authority)) as server, connected(server, **tls) as connection:
         assert connection.receive(HeartbeatResponse, 1) is None
         assert connection.call(BEAT, HeartbeatResponse, 5_000) == GOOD
+
+
+@pytest.mark.parametrize("last", [b"", b"\x15\x03\x03\0\x02\x01\0"], ids=["without-a-word", "close-notify"])
+def test_a_broker_that_ends_in_the_middle_of_a_tls_handshake_is_a_lost_connection(last):
+    """A member for which it were a refusal would end for good when a broker is restarted."""
+
+    def end() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(last)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ending = threading.Thread(target=end)
+        ending.start()
+        with pytest.raises(ConnectionLostError):
+            connect(SimpleNamespace(address=Address("127.0.0.1", listener.getsockname()[1])), security_protocol="SSL")
+        ending.join(10)
 
 
 def test_tls_refuses_a_broker_of_another_authority_or_name(authority, ca_file):

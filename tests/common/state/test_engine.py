@@ -80,6 +80,19 @@ def test_a_scan_gives_the_range_in_byte_order_and_its_reverse_backwards(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_keeps_its_bounds_though_nothing_else_holds_them(engine: Engine, reverse: bool) -> None:
+    counts = engine.open("counts")
+    engine.apply({"counts": {b"user-%06d" % number: b"" for number in range(2000)}}, {})
+    for first in range(0, 1800, 200):
+        last = first + 100
+        scan = counts.scan(b"user-%06d" % first, b"user-%06d" % last, reverse=reverse)
+        reused = [b"user-9%05d" % number for number in range(50)]  # of the bounds' size: takes memory that they free
+        found = [key for key, _ in scan]
+        assert found == sorted((b"user-%06d" % number for number in range(first, last)), reverse=reverse)
+        assert len(reused) == 50
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_shows_the_entries_of_its_call_whatever_is_written_later(engine: Engine, reverse: bool) -> None:
     counts = engine.open("counts")
     before = {b"%04d" % number: b"old" for number in range(0, 1000, 2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from milestones.common.errors import MilestonesError
 from milestones.common.state.layers import Layer, StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.read_cache import ReadCache, ReadCaches
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -22,7 +24,7 @@ class Opened:
         namespace = self.engine.open("store")
         self.engine.apply({"store": {key.encode(): value for key, value in rows.items()}}, {})
         self.touched: list[Any] = []
-        self.layers = StoreLayers(namespace, self.touched, max_remembered=4)
+        self.layers = StoreLayers(namespace, self.touched, ReadCache(ReadCaches()))
 
     def all(self, **options: Any) -> Rows:
         return list(self.layers.scan(**options))
@@ -95,10 +97,10 @@ def test_keys_put_after_a_scan_are_in_later_scans_in_order() -> None:
 def test_a_dropped_scope_has_never_been() -> None:
     o = Opened(a=b"1")
     o.layers.put(b"a", b"2")
-    o.layers.remembered[b"a"] = "two"
-    o.layers.remembered[b"z"] = "read"
+    o.layers.remembered.keep(b"a", "two", 3)
+    o.layers.remembered.keep(b"z", "read", 4)
     o.layers.drop_scope()
-    assert (o.layers.get(b"a"), o.layers.remembered) == (b"1", {b"z": "read"})
+    assert (o.layers.get(b"a"), o.layers.remembered.values) == (b"1", {b"z": "read"})
 
 
 def test_layers_tell_once_per_record_that_they_were_written_to() -> None:
@@ -147,9 +149,9 @@ def test_a_thawed_layer_lies_under_what_came_after_it() -> None:
 
 def test_an_abort_leaves_the_engines_content() -> None:
     layers = layered()
-    layers.remembered[b"d"] = 1
+    layers.remembered.keep(b"d", 1, 8)
     layers.abort()
-    assert (list(layers.scan()), layers.frozen(), layers.remembered) == ([(b"a", b"engine")], None, {})
+    assert (list(layers.scan()), layers.frozen(), layers.remembered.values) == ([(b"a", b"engine")], None, {})
 
 
 def test_uncommitted_bytes_count_keys_values_and_the_growth_of_hot_ones() -> None:
@@ -163,7 +165,54 @@ def test_uncommitted_bytes_count_keys_values_and_the_growth_of_hot_ones() -> Non
     o.layers.merge()
     assert o.layers.uncommitted_bytes() > 100_000
     o.layers.freeze()
+    assert o.layers.uncommitted_bytes() > 100_000
+    o.layers.applied()
     assert o.layers.uncommitted_bytes() == 0
+
+
+def test_uncommitted_bytes_count_what_pends_and_what_came_after_it_through_failed_commits() -> None:
+    o = Opened()
+
+    def add(first: int) -> None:
+        for index in range(first, first + 100):
+            o.layers.put(b"%04d" % index, b"v" * 100)
+            o.layers.merge()
+
+    add(0)
+    one = o.layers.uncommitted_bytes()
+    assert 100 * 104 < one < 100 * 500
+    o.layers.freeze()
+    for times in range(2, 6):
+        add(times * 100)
+        assert o.layers.uncommitted_bytes() == pytest.approx(times * one, rel=0.01)
+        o.layers.thaw()
+        assert o.layers.uncommitted_bytes() == pytest.approx(times * one, rel=0.01)
+        o.layers.freeze()
+    o.layers.applied()
+    assert o.layers.uncommitted_bytes() == 0
+
+
+def test_a_failed_commit_costs_what_is_new_whatever_failed_before_it() -> None:
+    o = Opened()
+    for index in range(200_000):
+        o.layers.put(b"%06d" % index, b"v")
+    o.layers.merge()
+
+    def fail(new: bytes) -> int:
+        """Bytes of memory that a commit which fails takes meanwhile."""
+        tracemalloc.start()
+        o.layers.freeze()
+        o.layers.put(new, b"v")
+        o.layers.merge()
+        o.layers.thaw()
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return taken
+
+    fail(b"first")  # its keys may make the dict grow
+    assert max(fail(b"new-%d" % number) for number in range(10)) < 100_000
+    o.layers.freeze()
+    assert len(o.layers.frozen() or ()) == 200_011
 
 
 def test_counting_costs_little_in_the_long_run() -> None:
@@ -176,18 +225,6 @@ def test_counting_costs_little_in_the_long_run() -> None:
         o.layers.put(b"%d" % index, b"v" * 10)
         o.layers.merge()
         assert exact < o.layers.uncommitted_bytes() < exact + 5_000 * 200
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    o = Opened()
-    for index in range(100):
-        o.layers.remember(b"%d" % index, index)
-    assert len(o.layers.remembered) <= 4
-    assert o.layers.remembered[b"99"] == 99
-    for index in range(100):
-        o.layers.remembered[b"%d" % index] = index
-    o.layers.freeze()
-    assert len(o.layers.remembered) <= 4
 
 
 def test_a_layer_lists_its_keys_in_order_between_bounds() -> None:

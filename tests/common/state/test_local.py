@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -274,3 +275,33 @@ def test_a_store_that_can_t_be_closed_doesn_t_keep_the_others_or_the_lock(
     assert "closing store 'counts'" in caplog.text
     engine.close()
     local.open(TASK, [COUNTS, SUMS]).close()
+
+
+def test_a_store_that_is_emptied_has_neither_content_nor_offset_and_the_others_keep_theirs(local: LocalState) -> None:
+    written(local, COUNTS, SUMS)
+    state = local.open(TASK, [COUNTS, SUMS])
+    assert state.empty("counts") is state.stores["counts"][1]
+    assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
+    state.close()
+    assert found(local.open(TASK, [COUNTS, SUMS])) == {"counts": (None, None), "sums": (b"5", 5)}
+
+
+def test_no_engine_is_asked_for_statistics_while_a_namespace_of_it_is_closed(
+    local: LocalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = local.open(TASK, [COUNTS])
+    assert set(local.statistics()) == {(TASK, "counts")}
+    engine, _ = state.stores["counts"]
+    asked: list[object] = []
+    drop = engine.drop
+
+    def drop_beside_a_reader(store: str) -> None:
+        reader = threading.Thread(target=lambda: asked.append(local.statistics()))
+        reader.start()
+        reader.join()
+        drop(store)
+
+    monkeypatch.setattr(engine, "drop", drop_beside_a_reader)
+    state.empty("counts")
+    assert asked == [{}]
+    assert set(local.statistics()) == {(TASK, "counts")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,6 +56,7 @@ def local(
     created_ms: int = 1_000,
     content: bytes = b"entries",
     usable_until_ms: int | None = None,
+    partition: int = MANIFEST.partition,
 ) -> LocalSnapshot:
     """A snapshot of two files that is still here only."""
     folder = directory / uuid4().hex
@@ -65,17 +67,17 @@ def local(
     files = tuple(described(path, 1) for path in paths)
     manifest = replace(
         MANIFEST, id=uuid4().hex[:12], offset=offset, created_ms=created_ms, usable_until_ms=usable_until_ms,
-        files=files,
+        files=files, partition=partition,
     )  # fmt: skip
     return LocalSnapshot(manifest, folder)
 
 
 def test_what_is_published_is_the_newest_and_comes_back_whole(repository: SnapshotRepository, tmp_path: Path) -> None:
-    assert repository.newest(CHANGELOG) is None
+    assert repository.newest(CHANGELOG, "counts") is None
     for offset in (100, 200):
         snapshot = local(tmp_path, offset, created_ms=offset, content=b"%d" % offset)
         repository.publish(snapshot)
-        assert repository.newest(CHANGELOG) == snapshot.manifest
+        assert repository.newest(CHANGELOG, "counts") == snapshot.manifest
         fetched = repository.fetch(snapshot.manifest, tmp_path / "fetched")
         assert [path.read_bytes() for path in fetched.files] == [b"%d-0" % offset, b"%d-1" % offset]
         fetched.remove()
@@ -86,8 +88,31 @@ def test_what_is_published_is_the_newest_and_comes_back_whole(repository: Snapsh
 def test_partitions_and_applications_are_apart(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/remote"
     SnapshotRepository(url, "app").publish(local(tmp_path))
-    assert SnapshotRepository(url, "other").newest(CHANGELOG) is None
-    assert SnapshotRepository(url, "app").newest(TopicPartition(MANIFEST.changelog, 0)) is None
+    assert SnapshotRepository(url, "other").newest(CHANGELOG, "counts") is None
+    assert SnapshotRepository(url, "app").newest(TopicPartition(MANIFEST.changelog, 0), "counts") is None
+
+
+@pytest.mark.parametrize(
+    ("application", "changelog", "store"),
+    [
+        ("app", TopicPartition(MANIFEST.changelog, 0), "counts"),
+        ("app", TopicPartition("app-sums-changelog", MANIFEST.partition), "counts"),
+        ("other", CHANGELOG, "counts"),
+        ("app", CHANGELOG, "sums"),
+    ],
+)
+def test_a_snapshot_that_was_copied_to_where_it_does_not_belong_is_an_error(
+    tmp_path: Path, application: str, changelog: TopicPartition, store: str
+) -> None:
+    url = f"file://{tmp_path}/remote"
+    repository = SnapshotRepository(url, application)
+    SnapshotRepository(url, "app").publish(local(tmp_path))
+    place = tmp_path / "remote" / application / changelog.topic / str(changelog.partition)
+    own = tmp_path / "remote" / "app" / CHANGELOG.topic / str(CHANGELOG.partition)
+    if place != own:
+        shutil.copytree(own, place)
+    with pytest.raises(SnapshotError, match=rf"it is of store 'counts' of application 'app', {CHANGELOG.topic}-3"):
+        repository.newest(changelog, store)
 
 
 def test_the_last_but_one_stays_for_whoever_reads_it_and_older_ones_go(tmp_path: Path) -> None:
@@ -108,7 +133,7 @@ def test_two_attempts_of_one_snapshot_do_not_disturb_each_other(
     one, other = local(tmp_path, content=b"one"), local(tmp_path, content=b"other")
     for snapshot in (one, other):
         repository.publish(snapshot)
-    newest = repository.newest(CHANGELOG)
+    newest = repository.newest(CHANGELOG, "counts")
     assert newest == other.manifest
     assert repository.fetch(newest, tmp_path / "fetched").files[0].read_bytes() == b"other-0"
     assert repository.fetch(one.manifest, tmp_path / "fetched").files[0].read_bytes() == b"one-0"
@@ -134,7 +159,7 @@ def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
     for latest in (tmp_path / "remote").rglob("latest.json"):
         latest.write_bytes(latest.read_bytes()[:40])
     with pytest.raises(StateFormatError, match=r"latest\.json"):
-        repository.newest(CHANGELOG)
+        repository.newest(CHANGELOG, "counts")
 
 
 def test_nobody_who_waits_any_more_ends_a_fetch(repository: SnapshotRepository, tmp_path: Path) -> None:
@@ -153,18 +178,18 @@ def test_snapshots_are_read_over_http(served: tuple[str, Path], tmp_path: Path) 
     snapshot = local(tmp_path)
     SnapshotRepository(f"file://{folder}/deep", "app").publish(snapshot)
     reader = SnapshotRepository(f"{url}/deep/", "app")
-    newest = reader.newest(CHANGELOG)
+    newest = reader.newest(CHANGELOG, "counts")
     assert newest == snapshot.manifest
     got: list[int] = []
     fetched = reader.fetch(newest, tmp_path / "fetched", got.append)
     assert [path.read_bytes() for path in fetched.files] == [b"entries-0", b"entries-1"]
     assert sum(got) == newest.size
-    assert SnapshotRepository(url, "app").newest(CHANGELOG) is None
+    assert SnapshotRepository(url, "app").newest(CHANGELOG, "counts") is None
 
 
 def test_a_server_that_is_away_is_an_error_that_names_the_url(served: tuple[str, Path]) -> None:
     with pytest.raises(SnapshotError, match=r"http://127\.0\.0\.1:1/"):
-        SnapshotRepository("http://127.0.0.1:1/x", "app").newest(CHANGELOG)
+        SnapshotRepository("http://127.0.0.1:1/x", "app").newest(CHANGELOG, "counts")
 
 
 @pytest.mark.parametrize("url", ["nonsense://bucket/x", "s3-but-wrong://x"])

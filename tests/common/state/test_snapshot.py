@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import StateFormatError
+from milestones.common.records import TopicPartition
 from milestones.common.state.snapshot import SnapshotFile, SnapshotManifest
 
 MANIFEST = SnapshotManifest(
@@ -45,6 +46,37 @@ def test_a_file_name_that_leads_elsewhere_is_refused() -> None:
         stray = replace(MANIFEST, files=(SnapshotFile(name, 1, 1, ""),))
         with pytest.raises(StateFormatError):
             SnapshotManifest.decode(stray.encode(), "here")
+
+
+@pytest.mark.parametrize("field", ["id", "changelog"])
+@pytest.mark.parametrize("value", ["../../elsewhere", "..", "", "a/b", 7, None, ["a"]])
+def test_what_cannot_be_a_part_of_its_folders_name_is_refused(field: str, value: object) -> None:
+    written = json.loads(MANIFEST.encode()) | {field: value}
+    with pytest.raises(StateFormatError):
+        SnapshotManifest.decode(json.dumps(written).encode(), "here")
+
+
+@pytest.mark.parametrize("field", ["application_id", "store", "kind", "changelog_id"])
+def test_what_is_no_text_is_refused_where_text_belongs(field: str) -> None:
+    written = json.loads(MANIFEST.encode()) | {field: 7}
+    with pytest.raises(StateFormatError):
+        SnapshotManifest.decode(json.dumps(written).encode(), "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        ({}, True),
+        ({"application_id": "other"}, False),
+        ({"store": "sums"}, False),
+        ({"changelog": "app-sums-changelog"}, False),
+        ({"partition": 0}, False),
+        ({"changelog_id": None, "offset": 7, "id": "b2"}, True),
+    ],
+)
+def test_a_snapshot_is_of_one_store_partition_of_one_application(change: dict[str, Any], own: bool) -> None:
+    found = replace(MANIFEST, **change)
+    assert (found.foreign("app", "counts", TopicPartition("app-counts-changelog", 3)) is None) is own
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 
 from milestones.common.errors import StateCorruptError, StateError
 from milestones.common.state.engine import Engine
-from milestones.common.state.sst import STEP, SstWriter, entries
+from milestones.common.state.sst import SstWriter, entries
+from milestones.common.state.steps import STEP_ENTRIES
 
-MANY = {b"key-%06d" % number: b"value-%d" % number for number in range(3 * STEP)}
+MANY = {b"key-%06d" % number: b"value-%d" % number for number in range(3 * STEP_ENTRIES)}
 
 
 def written(directory: Path, content: dict[bytes, bytes], **settings: int) -> list[Path]:

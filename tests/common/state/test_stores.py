@@ -12,8 +12,10 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import TaskId
 from milestones.common.serdes import Serde
+from milestones.common.state.engine import Engine
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.stores import (
     REMEMBERED_BYTES,
     KeyValueStore,
@@ -29,15 +31,22 @@ class Record:
 
 
 class Opened:
-    """A store over an engine in memory, and the changelog it writes."""
+    """A store over an engine, by default one in memory, and the changelog it writes."""
 
-    def __init__(self, kind: Any = KeyValueStore, key: Serde[Any] = TEXT, value: Serde[Any] = TEXT) -> None:
-        self.engine = MemoryEngines().open(Path(), "store")
+    def __init__(
+        self,
+        kind: Any = KeyValueStore,
+        key: Serde[Any] = TEXT,
+        value: Serde[Any] = TEXT,
+        engine: Engine | None = None,
+    ) -> None:
+        self.engine = engine or MemoryEngines().open(Path(), "store")
         self.touched: list[Any] = []
-        self.layers = StoreLayers(self.engine.open("store"), self.touched)
+        read_cache = ReadCache(ReadCaches())
+        self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)
         self.logged: list[tuple[bytes, bytes | None, int]] = []
         log = lambda *entry: self.logged.append(entry)  # noqa: E731
-        self.store = kind(TaskId(0, 1), self.layers, key, value, "log", log, Record())
+        self.store = kind(TaskId(0, 1), self.layers, read_cache, key, value, "log", log, Record())
         self.store.open()
 
     def merge(self) -> None:
@@ -138,7 +147,7 @@ def test_large_values_arent_remembered() -> None:
         o = Opened(value=serde)
         o.store.put("k", value)
         o.store.get("k")
-        assert o.layers.remembered == {}
+        assert o.layers.remembered.values == {}
         o.store.put("k", type(value)())
         assert o.store.get("k") == type(value)()
 
@@ -146,7 +155,7 @@ def test_large_values_arent_remembered() -> None:
 def test_a_key_that_isnt_there_is_looked_for_once() -> None:
     o = Opened()
     assert o.store.get("k") is None
-    assert o.layers.remembered == {b"k": None}
+    assert o.layers.remembered.values == {b"k": None}
     o.store.put("k", "v")
     assert o.store.get("k") == "v"
 
@@ -162,6 +171,20 @@ def test_ranges_include_both_ends_and_are_in_the_order_of_bytes() -> None:
     assert [key for key, _ in store.range(None, "a")] == ["B", "a"]
     assert [key for key, _ in store.all()] == ["B", "a", "ab", "b", "c"]
     assert [key for key, _ in store.reverse_all()] == ["c", "b", "ab", "a", "B"]
+
+
+def test_committed_entries_are_found_by_ranges_and_prefixes_on_every_engine(engine: Engine) -> None:
+    o = Opened(engine=engine)
+    names = [f"{user}-{number:04}" for user in ("ann", "bob", "eve") for number in range(500)]
+    o.store.put_all((name, "v") for name in names)
+    o.commit()
+    for number in range(0, 400, 40):
+        expected = [f"bob-{each:04}" for each in range(number, number + 21)]
+        start, end = f"bob-{number:04}", f"bob-{number + 20:04}"
+        assert [key for key, _ in o.store.range(start, end)] == expected
+        assert [key for key, _ in o.store.reverse_range(start, end)] == expected[::-1]
+    for user in ("ann", "bob", "eve"):
+        assert [key for key, _ in o.store.prefix_scan(user + "-")] == [name for name in names if name.startswith(user)]
 
 
 def test_a_range_from_a_greater_to_a_smaller_key_is_empty_and_warned_about(caplog: pytest.LogCaptureFixture) -> None:

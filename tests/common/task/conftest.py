@@ -13,8 +13,10 @@ from milestones.common import serdes
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.state.engine import Batch, Engine, Namespace
 from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
+from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import Staged, Task, TaskSettings
+from milestones.common.task.task import Staged, State, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 
@@ -44,6 +46,12 @@ class OpenedInMemory:
         self.closed = 0
         for spec in specs:
             self.rebuild(spec.name, "it is opened")
+
+    def empty(self, store: str) -> Namespace:
+        engine, _ = self.stores[store]
+        engine.drop(store)
+        self.stores[store] = engine, engine.open(store)
+        return self.stores[store][1]
 
     def rebuild(self, store: str, reason: object) -> tuple[Any, Namespace]:
         engine = MemoryEngines().open(Path(), store)
@@ -77,11 +85,20 @@ def message(
 class Harness:
     """A task, its engines, and what Kafka would have of it: committed offsets and changelogs."""
 
-    def __init__(self, topology: Topology, **settings: Any) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        cache_max_bytes: int = 0,
+        read_cache_max_bytes: int = DEFAULT_BYTES,
+        **settings: Any,
+    ) -> None:
         (sub,) = topology.resolve("app")
         self.clock = StepClock(1_000_000)
         self.state = OpenedInMemory(sub.stores)
-        defaults = {"application_id": "app", "clock": self.clock, "partitions_of": lambda topic: 3}
+        defaults = {
+            "application_id": "app", "clock": self.clock, "partitions_of": lambda topic: 3,
+            "record_caches": RecordCaches(cache_max_bytes), "read_caches": ReadCaches(read_cache_max_bytes),
+        }  # fmt: skip
         self.task = Task(
             TaskId(sub.id, 0),
             sub,
@@ -108,7 +125,8 @@ class Harness:
         self.task.input.add(TopicPartition(topic, 0), messages)
 
     def run(self, limit: int = 1000) -> int:
-        return self.task.process(limit, self.clock.wall_ms())
+        self.go_on()
+        return self.task.process(limit, self.clock.monotonic_ms())
 
     def outputs(self) -> list[tuple[Any, ...]]:
         """(topic, key, value, timestamp) of what was taken now."""
@@ -116,7 +134,13 @@ class Harness:
         self.sent += taken
         return [(output.topic, output.key, output.value, output.timestamp) for output in taken]
 
+    def go_on(self) -> None:
+        """After a roll-back: what the processing thread does first."""
+        if self.task.state is State.RESTORING:
+            self.task.initialise()
+
     def commit(self) -> Staged:
+        self.go_on()
         staged = self.task.freeze()
         self.sent += named(staged.outputs)
         self.task.applied(staged, self.changelog_ends())

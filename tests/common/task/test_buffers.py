@@ -13,6 +13,7 @@ from milestones.common.errors import ProcessingError
 from milestones.common.records import TopicPartition
 from milestones.common.task.buffers import InputBuffer
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.conftest import message
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -129,6 +130,18 @@ def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> 
     assert (h.task.input.position(A), h.task.input.waiting(), h.task.commit_needed()) == (2, 0, True)
 
 
+@pytest.mark.parametrize("record", [(b"bad", 1), (bytes(8), -1)], ids=["unreadable", "without a time"])
+def test_a_record_that_is_skipped_before_the_order_is_decided_takes_no_room_any_more(kit: Any, record: Any) -> None:
+    topology = kit.processing(
+        kit.forward, topics=("a", "b"), value=serdes.LONG, timestamp_extractor=lambda record, _: record.timestamp
+    )
+    h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
+    for _ in range(3):
+        h.feed(*[("k", *record)] * 10, topic="a")
+        h.run()
+        assert (h.task.input.waiting(), h.task.input.bytes()) == (0, 0)
+
+
 def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -> None:
     h = both(kit, max_task_idle_ms=-1)
     h.feed(("k", "fail", 5), topic="a")
@@ -185,10 +198,23 @@ def test_the_order_doesnt_depend_on_batches_when_all_is_buffered(
 def test_bytes_of_a_buffer_are_those_of_its_records() -> None:
     buffer = InputBuffer(A)
     assert buffer.bytes() == 0
-    buffer.add([b"x" * 1000, b"y" * 1000])  # type: ignore[list-item]  # anything with a length
+    buffer.add([message(0, None, b"x" * 1000, 1), message(1, None, b"y" * 1000, 1)])
     assert 2000 < buffer.bytes() < 3000
     buffer.messages.popleft()
     buffer.taken(1)
     assert 1000 < buffer.bytes() < 1500
     buffer.clear()
     assert buffer.bytes() == 0
+
+
+def test_a_batch_that_ends_while_its_buffer_is_shed_makes_no_bytes_of_it_unknown_for_long() -> None:
+    """The batch has read how much was taken, and writes it when the buffer has been counted anew."""
+    buffer = InputBuffer(A)
+    buffer.add([message(offset, None, b"x" * 1000, 1) for offset in range(100)])
+    buffer.messages.popleft()
+    buffer.taken(1)
+    taken_by_a_batch = buffer._taken + buffer.bytes() // 2
+    assert buffer.shed() == 2
+    buffer._taken = taken_by_a_batch
+    assert buffer.shed() is None
+    assert 1000 < buffer.bytes() < 1500

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from milestones.common import serdes
-from milestones.common.errors import ProcessingError
+from milestones.common.errors import ProcessingError, StateCorruptError
 from milestones.common.records import RecordMetadata, TopicPartition
-from milestones.common.topology import StreamsBuilder
+from milestones.common.state.stores import ValueAndTimestamp
+from milestones.common.task.task import State
+from milestones.common.topology import Processor, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.conftest import named
 
@@ -146,6 +150,18 @@ def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated(kit: Any) -> No
     assert [key for topic, key, _ in written(h.commit()) if topic == OUT] == [b"a", b"b"]
 
 
+def test_damage_that_a_flush_meets_is_known_as_the_tasks(kit: Any) -> None:
+    def damaged(_: Any) -> Any:
+        raise StateCorruptError("a block's checksum is wrong", "store")
+
+    h = last_value(kit, after=lambda stream: stream.map_values(damaged))
+    h.feed(("a", "1", 1))
+    h.run()
+    with pytest.raises(StateCorruptError) as raised:
+        h.task.freeze()
+    assert (raised.value.task, h.task.state) == (h.task.id, State.READY)
+
+
 def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
     h = last_value(kit, after=failing([True]), processing_handler=LogAndContinue("dead"))
     h.feed(("a", "1", 1), ("b", "1", 2))
@@ -166,7 +182,7 @@ def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out(kit: Any) -> 
 
 
 def test_a_roll_back_empties_the_cache(kit: Any) -> None:
-    h = last_value(kit)
+    h = last_value(kit, transactional_id="tx")
     h.feed(("a", "1", 1))
     h.run()
     h.task.roll_back()
@@ -182,6 +198,98 @@ def test_one_cached_store_may_feed_another(kit: Any) -> None:
     h.run()
     outputs = [(topic, key) for topic, key, _ in written(h.commit())]
     assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]
+
+
+class Capping(Processor):
+    """Below a table: caps its rows at "5" in the table's own store, also where they are that already."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self._store = context.get_state_store("store")
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record)
+        if record.value is not None:
+            self._store.put(record.key, ValueAndTimestamp(min(record.value, "5"), record.timestamp))
+
+
+def capped(stream: Any) -> Any:
+    return stream.process(Capping, "store")
+
+
+def folded(h: Any) -> dict[bytes, Any]:
+    """What a restoration would give."""
+    rows = {output.key: output.value for output in h.sent if output.topic == LOG}
+    return {key: value for key, value in rows.items() if value is not None}
+
+
+@pytest.mark.parametrize("cache", [0, LARGE])
+def test_what_is_written_back_to_a_row_that_is_flushed_is_logged_too(kit: Any, cache: int) -> None:
+    h = last_value(kit, cache=cache, after=capped)
+    h.feed(("a", "7", 1))
+    h.run()
+    h.outputs()
+    h.commit()
+    assert [o.value for o in h.sent if o.topic == LOG] == [b"7", b"5"]
+    assert [o.value for o in h.sent if o.topic == OUT] == [b"7"]
+    assert folded(h) == {b"a": b"5"}
+    assert h.task.store("store").get("a").value == "5"
+
+
+class Handing(Processor):
+    """Below a table: writes each row's value into the row of the next key, in the table's own store."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self._store = context.get_state_store("store")
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record)
+        if record.value is not None:
+            following = {"a": "b", "b": "c", "c": "a"}[record.key]
+            self._store.put(following, ValueAndTimestamp(record.value, record.timestamp))
+
+
+@given(records=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12")), max_size=9), commit=st.integers(0, 9))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
+    kit: Any, records: list[tuple[str, str]], commit: int
+) -> None:
+    h = last_value(kit, after=lambda stream: stream.process(Handing, "store"))
+    for number, (key, value) in enumerate(records):
+        h.feed((key, value, number))
+        h.run()
+        if number == commit:
+            h.commit()
+    h.commit()
+    assert {key: row[8:] for key, row in h.engine("store").items()} == folded(h)
+    assert [o.topic for o in h.sent].count(OUT) <= len(records)
+
+
+RECORDS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "6", "7", "drop"]), st.sampled_from(["", "commit"])),
+    max_size=25,
+)
+
+
+@given(records=RECORDS, cache=st.sampled_from([0, 400, 1_000, LARGE]))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+def test_whatever_is_cached_and_written_back_the_changelog_ends_as_the_store(
+    kit: Any, records: list[tuple[str, str, str]], cache: int
+) -> None:
+    h, rows = last_value(kit, cache=cache, after=capped), dict[bytes, bytes]()
+    for number, (key, value, then) in enumerate(records):
+        h.feed((key, value, number))
+        h.run()
+        if value != "drop" or key.encode() not in rows:  # a reduction begins with whatever comes first
+            rows[key.encode()] = min(value, "5").encode()
+        else:
+            del rows[key.encode()]
+        if then:
+            h.outputs()
+            h.commit()
+            engine = {key: row[8:] for key, row in h.engine("store").items()}
+            assert engine == folded(h) == rows
 
 
 def test_a_store_with_caching_switched_off_emits_every_update(kit: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milestones.common.task.metadata import COMMIT_PREFIX, MAX_BYTES, OffsetMetadata
+from milestones.common.task.metadata import COMMIT_PREFIX, OffsetMetadata, OffsetMetadataError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -45,8 +45,34 @@ def test_no_bytes_can_make_decoding_fail(data: bytes) -> None:
     OffsetMetadata.decode(base64.b64encode(b"\x02" + data).decode())
 
 
-def test_it_stays_under_its_limit_by_leaving_out_foreign_entries_first() -> None:
-    data = OffsetMetadata(5, 3, "app-1", {f"processor-{index}": index for index in range(100)})
-    assert len(data.encode()) <= MAX_BYTES
-    assert OffsetMetadata.decode(data.encode()) == OffsetMetadata(5, 3, "app-1")
-    assert OffsetMetadata.decode(OffsetMetadata(5, 3, "x" * 2000).encode()) == OffsetMetadata(5)
+def processors(count: int) -> dict[str, int]:
+    """Entries as Kafka Streams' windowed aggregations leave them, by their generated names."""
+    return {f"KSTREAM-AGGREGATE-{index:010d}": index for index in range(count)}
+
+
+LONGEST_ID = f"{'a' * 249}-{'b' * 36}-StreamThread-9999"
+
+
+def test_the_entries_of_fifty_processors_fit_beside_our_own() -> None:
+    data = OffsetMetadata(5, 3, LONGEST_ID, processors(50))
+    data.check()
+    assert OffsetMetadata.decode(data.encode()) == data
+
+
+def test_what_doesnt_fit_is_an_error_that_says_so_and_nothing_is_left_out() -> None:
+    data = OffsetMetadata(5, 3, "app-1", processors(100))
+    with pytest.raises(OffsetMetadataError, match=r"100 entries .*KSTREAM-AGGREGATE-0000000000.* Kafka takes 4096"):
+        data.check()
+    assert OffsetMetadata.decode(data.encode()) == data
+
+
+def test_our_own_entry_always_fits() -> None:
+    data = OffsetMetadata(2**62, 2**62, LONGEST_ID)
+    data.check()
+    assert len(data.encode()) < 600
+
+
+@given(INT64, INT64, st.dictionaries(st.text(max_size=9), INT64, max_size=5))
+def test_the_length_depends_on_the_names_only(time: int, other: int, entries: dict[str, int]) -> None:
+    changed = dict.fromkeys(entries, other)
+    assert len(OffsetMetadata(time, 1, "id", entries).encode()) == len(OffsetMetadata(other, 9, "id", changed).encode())

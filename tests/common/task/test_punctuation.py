@@ -84,6 +84,49 @@ def test_a_task_that_takes_anothers_place_goes_on_in_its_rhythm(kit: Any) -> Non
     assert fourth.task.next_punctuation_ms() == START + 20
 
 
+def test_after_the_clock_was_put_back_all_are_due_one_interval_from_then_at_the_latest(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10)
+    h.task.punctuate(START + 10)
+    h.task.punctuate(START + 17)
+    assert h.task.punctuation_due(START - 3_600_000)
+    assert not h.task.punctuate(START - 3_600_000)
+    assert not h.task.punctuation_due(START - 3_600_000 + 9)
+    assert h.task.punctuate(START - 3_600_000 + 10)
+    assert calls == [START + 10, START - 3_600_000 + 10]
+
+
+def test_a_clock_that_goes_back_a_little_neither_doubles_nor_moves_a_call(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10)
+    for now in (START + 10, START + 9, START + 12, START + 11, START + 20):
+        h.task.punctuate(now)
+    assert calls == [START + 10, START + 20]
+
+
+def test_a_clock_that_jumps_ahead_calls_once_and_the_rhythm_stays(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10)
+    h.task.punctuate(START + 3_600_005)
+    assert (calls, h.task.next_punctuation_ms()) == ([START + 3_600_005], START + 3_600_010)
+
+
+def test_what_is_scheduled_by_a_clock_that_was_put_back_waits_its_interval(kit: Any) -> None:
+    calls: list[int] = []
+    h = kit.Harness(kit.processing(lambda context, record: context.schedule(10, "wall-clock-time", calls.append)))
+    h.start()
+    h.task.punctuate(START + 50)
+    h.clock.set_wall_ms(START - 1_000)
+    h.feed(("k", "v", 1))
+    h.run()
+    assert [h.task.punctuate(START - 1_000 + passed) for passed in (0, 9, 10)] == [False, False, True]
+
+
+def test_a_roll_back_after_the_clock_was_put_back_waits_one_interval_at_most(kit: Any) -> None:
+    h, _ = calling(kit, "wall-clock-time", 10)
+    h.clock.set_wall_ms(START - 3_600_000)
+    h.task.roll_back()
+    h.task.initialise()
+    assert h.task.next_punctuation_ms() == START - 3_600_000 + 10
+
+
 def test_without_a_punctuation_none_is_due(kit: Any) -> None:
     assert kit.forwarding().task.next_punctuation_ms() is None
 

@@ -131,6 +131,13 @@ def test_a_dead_letter_is_in_the_same_boundary_as_the_skipped_offset(kit: Any) -
     assert staged.offsets == {IN: 1}
 
 
+def test_a_dead_letter_of_a_record_without_a_time_has_that_of_now(kit: Any) -> None:
+    h = kit.Harness(kit.processing(kit.forward, value=serdes.LONG), deserialization_handler=DEAD_LETTERS).start()
+    h.feed(("a", b"\xff\xff", -1))
+    h.run()
+    assert h.outputs() == [("dead", b"a", b"\xff\xff", h.clock.wall_ms())]
+
+
 def test_a_record_that_cant_be_read_goes_to_the_deserialisation_handler_as_it_came(kit: Any) -> None:
     topology = kit.processing(kit.forward, value=serdes.LONG)
     h = kit.Harness(topology, deserialization_handler=DEAD_LETTERS).start()
@@ -215,7 +222,7 @@ def test_a_negative_timestamp_stops_the_task_by_default(kit: Any) -> None:
         (timestamps.use_partition_time_on_invalid_timestamp, [5, 5]),
         (timestamps.wallclock_timestamp_extractor, [1_000_000, 1_000_000]),
         (lambda record, partition_time: int(record.value), [7, 8]),
-        (lambda record, partition_time: partition_time + 1, [0, 1]),
+        (lambda record, partition_time: partition_time + 2, [1, 3]),
     ],
 )
 def test_extractors_give_records_their_time(kit: Any, extractor: Any, stamps: list[int]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import OwnershipError, StateError
+from milestones.common.errors import OwnershipError, StateCorruptError, StateError
 from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
@@ -124,10 +124,24 @@ def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_of
     assert h.task.changelog_offsets() == {"store": 4500}
 
 
+def test_a_commit_of_large_values_is_applied_in_steps_of_a_mebibyte(kit: Any) -> None:
+    def many(context: Any, record: Any) -> None:
+        for index in range(200):
+            context.get_state_store("store").put(f"{index:03}", "v" * 32 * 1024)
+
+    h = kit.Harness(kit.processing(many, [kit.store()])).start()
+    h.feed(("a", "1", 1))
+    h.run()
+    h.commit()
+    calls = h.state.stores["store"][0].calls
+    assert [(len(batch), offset) for batch, offset in calls] == [*[(31, None)] * 6, (14, 200)]
+    assert len(h.engine("store")) == 200
+
+
 def test_a_store_without_changelog_is_applied_in_one_step(kit: Any) -> None:
     def many(context: Any, record: Any) -> None:
         for index in range(4_500):
-            context.get_state_store("store").put(f"{index}", "v")
+            context.get_state_store("store").put(f"{index}", "v" * 1000)
 
     h = kit.Harness(kit.processing(many, [kit.store(logged=False)])).start()
     h.feed(("a", "1", 1))
@@ -195,6 +209,33 @@ def test_a_roll_back_returns_to_the_last_commit_and_drops_the_rest(kit: Any) -> 
     assert (h.task.take_outputs(), h.task.commit_needed(), h.task.uncommitted_bytes()) == ([], False, 0)
 
 
+def test_what_couldnt_be_applied_is_restored_after_a_roll_back(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several tasks whose stores are damaged at once the recovery rebuilds one."""
+    h = keeping(kit, transactional_id="tx")
+    h.feed(("a", "1", 5))
+    h.run()
+    staged = h.task.freeze()
+    h.task.confirmed(staged, {"store": 1})
+    monkeypatch.setattr(h.state.stores["store"][0], "apply", damaged)
+    with pytest.raises(StateCorruptError):
+        h.task.apply()
+    monkeypatch.undo()
+    assert (h.task.applying, h.task.committable) == (False, False)
+    h.task.roll_back()
+    h.task.compare({IN: 1})
+    assert h.task.needs_restoration
+    h.task.restore("store", [kit.message(0, b"a", b"1", 5)], 1)
+    h.task.start({IN: 1}, staged.metadata)
+    assert (h.task.store("store").get("a"), h.task.committable) == ("1", True)
+    h.task.roll_back()
+    h.task.compare({IN: 1})
+    assert not h.task.needs_restoration
+
+
+def damaged(*_: Any, **__: Any) -> Any:
+    raise StateCorruptError("a block's checksum is wrong", "store")
+
+
 def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
     h = keeping(kit)
     staged = h.task.freeze()
@@ -205,7 +246,7 @@ def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
 
 
 def test_after_a_roll_back_the_records_are_processed_again_as_before(kit: Any) -> None:
-    h = keeping(kit)
+    h = keeping(kit, transactional_id="tx")
     h.feed(("a", "1", 5))
     h.run()
     first = h.outputs()
@@ -305,6 +346,14 @@ def test_a_processor_that_fails_to_close_doesnt_keep_stores_open(kit: Any) -> No
     with pytest.raises(RuntimeError, match=r"close"):
         h.task.close()
     assert (h.state.closed, h.task.state) == (1, State.CLOSED)
+
+
+def test_a_store_that_cant_be_given_away_is_closed(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    h = keeping(kit)
+    monkeypatch.setattr(h.state.stores["store"][1], "scan", damaged)
+    with pytest.raises(StateCorruptError):
+        h.task.recycle()
+    assert (h.task.state, h.state.closed) == (State.CLOSED, 1)
 
 
 def test_an_unopened_task_can_be_closed(kit: Any) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from milestones import Streams
 from milestones.common import serdes
 from milestones.common.errors import ConfigError, ProcessingError, StateError, TopologyError
 from milestones.common.records import Record
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.testing import TopologyTestDriver
 from milestones.common.topology import Processor, StreamsBuilder, Topology
+from milestones.common.topology.handlers import LogAndContinue
 
 START = 1_000_000
 TEXT, LONG = serdes.STRING, serdes.LONG
@@ -274,3 +276,49 @@ def test_a_topology_that_cant_be_compiled_leaves_nothing_open() -> None:
     builder.stream("in", key=TEXT, value=TEXT).process(Greedy)
     with pytest.raises((TopologyError, ProcessingError), match=r"no access to the store nobodys"):
         TopologyTestDriver(builder.build(), persistent=True)
+
+
+def test_a_builder_or_an_application_with_its_settings_may_be_tested_as_it_is() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    streams = Streams(builder, application_id="mine", default_key_serde="string", default_value_serde="string")
+    with TopologyTestDriver(builder, default_key_serde=TEXT, default_value_serde=TEXT) as driver:
+        driver.create_input_topic("in").pipe("a", "b")
+        assert driver.create_output_topic("out").read_key_values() == [("a", "b")]
+    with TopologyTestDriver(streams, max_task_idle_ms=5) as driver:
+        driver.create_input_topic("in").pipe("a", "b")
+        assert driver.create_output_topic("out").read_key_values() == [("a", "b")]
+        assert (driver.config.application_id, driver.config.max_task_idle_ms) == ("mine", 5)
+    with TopologyTestDriver(streams.topology, streams.config, poll_ms=5) as driver:
+        assert (driver.config.application_id, driver.config.poll_ms) == ("mine", 5)
+
+
+def test_what_cannot_be_tested_is_refused_with_what_can() -> None:
+    with pytest.raises(TopologyError, match="a StreamsBuilder or a Streams"):
+        TopologyTestDriver("words")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="call it"):
+        TopologyTestDriver(words)  # type: ignore[arg-type]
+
+
+def test_what_a_processor_forwards_when_it_begins_goes_all_the_way() -> None:
+    class Greeting(Processor):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.forward(Record("hello", "world", START))
+
+        def process(self, record: Record) -> None:
+            self.context.forward(record)
+
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).process(Greeting).group_by_key(key=TEXT, value=TEXT)
+    grouped.count("counts").to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        assert driver.create_output_topic("out", key=TEXT, value=LONG).read_key_values() == [("hello", 1)]
+
+
+def test_the_dead_letter_of_a_record_that_is_skipped_is_there_at_once_whatever_else_its_task_reads() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=LONG).merge(builder.stream("more", key=TEXT, value=LONG)).to("out")
+    with TopologyTestDriver(builder, deserialization_exception_handler=LogAndContinue("dead")) as driver:
+        driver.create_input_topic("in", key=TEXT, value=TEXT).pipe("a", "no number")
+        assert driver.create_output_topic("dead").read_value() == b"no number"

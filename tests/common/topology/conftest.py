@@ -119,7 +119,7 @@ class Run:
         return topics if sub.source_patterns else ()
 
     def pipe(
-        self, topic: str, key: Any, value: Any, timestamp: int = 0, headers: Headers | None = None
+        self, topic: str, key: Any, value: Any, timestamp: int = 1, headers: Headers | None = None
     ) -> list[Output]:
         """Process one record; gives what it wrote to topics that aren't repartition topics."""
         sub, node = self._reader(topic)

@@ -185,5 +185,5 @@ def test_threads_may_compile_and_run_one_topology_at_once(run: Any) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(work, range(8)))
-    assert results == [[(str(number), 10, 0) for number in range(5)]] * 8
+    assert results == [[(str(number), 10, 1) for number in range(5)]] * 8
     assert str(topology.describe()) == before

@@ -9,6 +9,7 @@ import pytest
 
 from milestones.common.errors import SerializationError
 from milestones.common.records import Output, TaskId
+from milestones.common.topology import handlers
 from milestones.common.topology.handlers import (
     Action,
     ErrorContext,
@@ -35,11 +36,9 @@ def raised() -> ValueError:
         (LogAndContinue(), Action.CONTINUE, 0),
         (LogAndContinue("dlq"), Action.CONTINUE, 1),
         (send_to_dead_letter_topic("dlq"), Action.CONTINUE, 1),
-        (LogAndFail(), Action.FAIL, 0),
-        (RetryOrFail(), Action.FAIL, 0),
     ],
 )
-def test_a_handler_logs_decides_and_writes_a_dead_letter_when_it_skips_and_has_a_topic(
+def test_a_handler_that_skips_logs_and_writes_a_dead_letter_when_it_skips_and_has_a_topic(
     handler: Any, action: Action, letters: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -47,6 +46,30 @@ def test_a_handler_logs_decides_and_writes_a_dead_letter_when_it_skips_and_has_a
     assert response.action is action
     assert [letter.topic for letter in response.dead_letters] == ["dlq"] * letters
     assert "task 0_3, node KSTREAM-MAP-0000000001, record in-3@42: ValueError: bad räcord" in caplog.text
+
+
+@pytest.mark.parametrize("handler", [LogAndFail(), RetryOrFail()])
+def test_a_handler_that_fails_leaves_the_log_to_the_thread_that_dies(
+    handler: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert handler(CONTEXT, raised()) == (Action.FAIL, ())
+    assert not caplog.records
+
+
+def test_records_that_fail_one_after_the_other_are_told_of_seldom(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = LogAndContinue()
+    for _ in range(1_000):
+        assert handler(CONTEXT, raised()).action is Action.CONTINUE
+    assert len(caplog.records) == handlers.MOST_LINES
+    handler(CONTEXT._replace(processor_node_id="another"), raised())
+    assert "node another" in caplog.messages[-1]
+    handler(CONTEXT, KeyError("another kind of error"))
+    assert "another kind of error" in caplog.messages[-1]
+    monkeypatch.setattr(handlers, "PAUSE_S", 0)
+    handler(CONTEXT, raised())
+    assert f"; {1_000 - handlers.MOST_LINES} others were" in caplog.messages[-1]
 
 
 def test_the_default_of_production_retries_what_kafka_calls_retriable() -> None:

@@ -72,6 +72,35 @@ def test_a_negative_timestamp_isn_t_forwarded(run: Any) -> None:
         run(with_processor(Wrong, "first")).pipe("in", "k", "v")
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"timestamp": 1.5}, "timestamp 1.5"), ({"headers": [("a\0", b"")]}, "NUL"), ({"headers": [("a", "x")]}, "bytes")],
+    ids=str,
+)
+def test_what_kafkas_client_would_not_write_as_it_is_isn_t_forwarded(run: Any, change: Any, says: str) -> None:
+    class Wrong(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record._replace(**change))
+
+    with pytest.raises(ValueError, match=f"work forwards a record with .*{says}"):
+        run(with_processor(Wrong, "first")).pipe("in", "k", "v")
+
+
+def test_a_record_of_time_0_is_seen_as_it_is_and_written_with_the_first_time_that_can_be(run: Any) -> None:
+    seen: list[int] = []
+
+    class Seeing(Processor):
+        def process(self, record: Record) -> None:
+            seen.append(record.timestamp)
+            self.context.forward(record)
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).process(Seeing).to("out", key=TEXT, value=TEXT)
+    task = run(builder)
+    task.pipe("in", "k", "v", 0)
+    assert (seen, task.rows("out")) == ([0], [("k", "v", 1)])
+
+
 def test_a_store_logs_with_the_time_of_the_record_that_its_processor_has(run: Any) -> None:
     seen: list[int] = []
 
@@ -132,9 +161,36 @@ def test_processors_are_initialised_in_order_and_closed_in_reverse_even_if_one_f
 def test_each_task_has_processors_of_its_own(run: Any) -> None:
     made: list[Any] = []
     topology = with_processor(lambda: made.append(Processor()) or made[-1])
+    tried = len(made)
     run(topology)
     run(topology)
-    assert len(made) == len(set(map(id, made))) == 2
+    assert len(made) == len(set(map(id, made))) == tried + 2
+
+
+def test_a_supplier_that_gives_one_object_to_all_is_refused_when_the_topology_is_built() -> None:
+    processor = Processor()
+    with pytest.raises(TopologyError, match=r"returns the same object each time: each task needs one of its own"):
+        with_processor(lambda: processor)
+
+
+def test_a_context_that_is_kept_beyond_close_refuses_everything(run: Any) -> None:
+    kept: list[Any] = []
+
+    class Keeping(Processor):
+        def init(self, context: Any) -> None:
+            kept.append(context)
+
+    run(with_processor(Keeping)).programs[0].close()
+    (context,) = kept
+    for use in (
+        lambda: context.forward(Record("k", "v", 1)),
+        lambda: context.schedule(10, "stream-time", print),
+        lambda: context.get_state_store("store"),
+        context.commit,
+        context.record_metadata,
+    ):
+        with pytest.raises(TopologyError, match=r"is used after its close: the task has moved, or was rolled back"):
+            use()
 
 
 def test_only_connected_stores_can_be_used(run: Any) -> None:
@@ -229,7 +285,7 @@ def test_a_dsl_processor_uses_the_stores_it_names(run: Any) -> None:
     task = run(builder)
     task.pipe("in", "a", "x")
     task.pipe("in", "a", "y")
-    assert task.rows("out") == [("a", 1, 0), ("a", 2, 0)]
+    assert task.rows("out") == [("a", 1, 1), ("a", 2, 1)]
 
 
 def test_a_processor_without_process_says_so(run: Any) -> None:

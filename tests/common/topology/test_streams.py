@@ -10,7 +10,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import TopologyError
-from milestones.common.topology import KStream, StreamsBuilder
+from milestones.common.topology import FixedKeyProcessor, KStream, Processor, StreamsBuilder
 from milestones.common.topology.nodes import SinkRecord
 
 TEXT = serdes.STRING
@@ -184,7 +184,7 @@ def test_a_repartition_writes_through_the_application_s_own_topic(run: Any) -> N
     assert second.repartition_topics["app-by-value-repartition"].partitions == 5
     task = run(builder)
     task.pipe("in", "k", "v")
-    assert task.rows("out") == [("v", "v", 0)]
+    assert task.rows("out") == [("v", "v", 1)]
 
 
 def test_a_key_is_repartitioned_only_when_it_may_have_changed() -> None:
@@ -194,10 +194,11 @@ def test_a_key_is_repartitioned_only_when_it_may_have_changed() -> None:
         return len(builder.build().resolve("app"))
 
     same = [lambda s: s, lambda s: s.filter(bool), lambda s: s.map_values(str), lambda s: s.flat_map_values(list)]
-    same += [lambda s: s.peek(print), lambda s: s.process_values(object), lambda s: s.select_key(max).repartition()]
+    same += [lambda s: s.peek(print), lambda s: s.process_values(FixedKeyProcessor)]
+    same += [lambda s: s.select_key(max).repartition()]
     assert [topics(use) for use in same] == [1, 1, 1, 1, 1, 1, 2]
     changed = [lambda s: s.map(max), lambda s: s.flat_map(max), lambda s: s.select_key(max)]
-    changed += [lambda s: s.process(object), lambda s: s.merge(s.select_key(max))]
+    changed += [lambda s: s.process(Processor), lambda s: s.merge(s.select_key(max))]
     assert [topics(use) for use in changed] == [2] * 5
 
 

@@ -91,9 +91,9 @@ def test_old_values_are_sent_only_when_something_needs_them(run: Any) -> None:
     task = run(builder)
     task.pipe("in", "a", "x")
     task.pipe("in", "a", "y")
-    assert plain == [("a", (1, None), 0), ("a", (2, None), 0)]
-    assert counted == [("a", (1, 0), 0), ("a", (2, 1), 0)]  # Kafka Streams sends the initializer's 0, too
-    assert reduced == [("a", ("x", None), 0), ("a", ("y", "x"), 0)]
+    assert plain == [("a", (1, None), 1), ("a", (2, None), 1)]
+    assert counted == [("a", (1, 0), 1), ("a", (2, 1), 1)]  # Kafka Streams sends the initializer's 0, too
+    assert reduced == [("a", ("x", None), 1), ("a", ("y", "x"), 1)]
 
 
 def test_a_table_source_without_a_name_keeps_nothing(run: Any) -> None:
@@ -128,8 +128,8 @@ def test_a_table_filter_deletes_downstream_what_no_longer_passes(run: Any) -> No
     task = run(builder)
     for value in (5, 20, None):
         task.pipe("in", "a", value)
-    assert big == [("a", (None, None), 0), ("a", (20, None), 0), ("a", (None, None), 0)]
-    assert small == [("a", (5, None), 0), ("a", (None, None), 0), ("a", (None, None), 0)]
+    assert big == [("a", (None, None), 1), ("a", (20, None), 1), ("a", (None, None), 1)]
+    assert small == [("a", (5, None), 1), ("a", (None, None), 1), ("a", (None, None), 1)]
 
 
 @pytest.mark.parametrize("store", [None, "filtered"])
@@ -139,7 +139,7 @@ def test_a_filter_on_a_kept_table_sends_no_tombstone_for_rows_that_never_passed(
     task = run(builder)
     for value in (5, 6, 20, 30, 7, None):
         task.pipe("in", "a", value)
-    assert seen == [("a", (20, None), 0), ("a", (30, 20), 0), ("a", (None, 30), 0)]
+    assert seen == [("a", (20, None), 1), ("a", (30, 20), 1), ("a", (None, 30), 1)]
     assert task.stores["rows"].rows == {}
 
 
@@ -152,9 +152,9 @@ def test_table_map_values_maps_new_and_old_values_and_passes_deletions(run: Any)
     task = run(builder)
     for value in (1, 2, None):
         task.pipe("in", "a", value)
-    assert plain == [("a", (2, None), 0), ("a", (4, None), 0), ("a", (None, None), 0)]
-    assert old == [("a", ("a1", None), 0), ("a", ("a2", "a1"), 0), ("a", (None, "a2"), 0)]
-    assert kept == [("a", (-1, None), 0), ("a", (-2, -1), 0), ("a", (None, -2), 0)]
+    assert plain == [("a", (2, None), 1), ("a", (4, None), 1), ("a", (None, None), 1)]
+    assert old == [("a", ("a1", None), 1), ("a", ("a2", "a1"), 1), ("a", (None, "a2"), 1)]
+    assert kept == [("a", (-1, None), 1), ("a", (-2, -1), 1), ("a", (None, -2), 1)]
 
 
 def test_a_table_that_is_grouped_gets_a_store_for_its_old_values(run: Any) -> None:
@@ -165,8 +165,8 @@ def test_a_table_that_is_grouped_gets_a_store_for_its_old_values(run: Any) -> No
     task = run(builder)
     for user, city in [("ann", "rome"), ("bob", "rome"), ("ann", "oslo"), ("bob", None), (None, "rome")]:
         task.pipe("users", user, city)
-    assert task.stores["per-city"].rows == {"OSLO": (1, 0), "ROME": (0, 0)}
-    assert task.rows("out") == [("ROME", 1, 0), ("ROME", 2, 0), ("ROME", 1, 0), ("OSLO", 1, 0), ("ROME", 0, 0)]
+    assert task.stores["per-city"].rows == {"OSLO": (1, 1), "ROME": (0, 1)}
+    assert task.rows("out") == [("ROME", 1, 1), ("ROME", 2, 1), ("ROME", 1, 1), ("OSLO", 1, 1), ("ROME", 0, 1)]
     assert "users-STATE-STORE-0000000000" in task.stores
 
 
@@ -238,7 +238,7 @@ def test_to_table_keeps_the_latest_value_and_to_stream_forgets_the_old(run: Any)
     task = run(builder)
     for value in ("x", "y", None):
         task.pipe("in", "a", value)
-    assert task.rows("out") == [("a/x", "x", 0), ("a/y", "y", 0), ("a/None", None, 0)]
+    assert task.rows("out") == [("a/x", "x", 1), ("a/y", "y", 1), ("a/None", None, 1)]
     assert task.stores["rows"].rows == {}
 
 
@@ -266,8 +266,8 @@ def test_two_aggregations_of_a_named_group_share_its_repartition_topic(run: Any)
     task = run(builder)
     task.pipe("in", "a", "x")
     assert [sub.source_topics for sub in task.subs] == [("in",), ("app-by-value-repartition",)]
-    assert task.stores["counts"].rows == {"x": (1, 0)}
-    assert task.stores["highest"].rows == {"x": ("x", 0)}
+    assert task.stores["counts"].rows == {"x": (1, 1)}
+    assert task.stores["highest"].rows == {"x": ("x", 1)}
 
 
 def test_store_options_reach_the_store_s_spec() -> None:
@@ -285,3 +285,29 @@ def test_store_options_reach_the_store_s_spec() -> None:
 def test_an_unknown_store_option_is_an_error_that_names_it() -> None:
     with pytest.raises(TypeError, match="cachng"):
         StreamsBuilder().stream("in").group_by_key().count("n", cachng=False)  # type: ignore[call-arg]
+
+
+def test_a_row_for_which_the_selector_of_group_by_gives_none_is_in_no_group(run: Any) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", "rows", key=TEXT, value=TEXT)
+    grouped = table.group_by(lambda key, value: None if value == "-" else (value, key), key=TEXT, value=TEXT)
+    grouped.count("counts").to_stream().to("out", key=TEXT, value=LONG)
+    task = run(builder)
+    for key, value in [("a", "-"), ("a", "x"), ("b", "x"), ("a", "-"), ("b", None), ("b", "-")]:
+        task.pipe("in", key, value)
+    assert [(key, count) for key, count, _ in task.rows("out")] == [("x", 1), ("x", 2), ("x", 1), ("x", 0)]
+
+
+def test_updates_out_of_order_are_applied_and_logged_with_where_they_are(
+    run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = StreamsBuilder()
+    builder.table("in", "rows", key=TEXT, value=TEXT).to_stream().to("out", key=TEXT, value=TEXT)
+    task = run(builder)
+    task.pipe("in", "a", "new", 100)
+    for number in range(20):
+        task.pipe("in", "a", f"old {number}", 99 - number)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.rpartition("; ")[2] for text in warnings] == [f"{n} so far" for n in (1, 2, 4, 8, 16)]
+    assert warnings[0].startswith("table rows: the update at in-0 offset 5 is out of order, its timestamp is 99 and")
+    assert task.stores["rows"].rows == {"a": ("old 19", 80)}

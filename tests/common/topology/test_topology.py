@@ -180,3 +180,14 @@ def test_joined_repartition_topics_of_different_sizes_are_refused() -> None:
     topology.copartition_sources(["a", "b"])
     with pytest.raises(TopologyError, match="equal partition counts"):
         topology.resolve("app")
+
+
+def test_a_store_knows_the_topics_whose_records_reach_it_where_they_are_several() -> None:
+    builder = StreamsBuilder()
+    orders, products = builder.stream("orders"), builder.stream("products")
+    builder.add_state_store(StoreSpec("table"))
+    products.process(Processor, "table")
+    orders.map_values(str).process(Processor, "table")
+    builder.stream("lonely").group_by_key().count("counts")
+    by_store = {store: topics for sub in builder.build().resolve("app") for store, topics in sub.shared_stores.items()}
+    assert by_store == {"table": frozenset({"orders", "products"})}

@@ -34,9 +34,9 @@ def writing(world: World) -> World:
     send, commit, abort = world.producer.send, world.producer.commit, world.producer.abort
     pending: list[tuple[TopicPartition, int]] = []
 
-    def written(task: TaskId, outputs: Any, changelogs: Any = (), **rest: Any) -> None:
+    def written(task: TaskId, outputs: Any, changelogs: Any = (), **rest: Any) -> Any:
         outputs = [Output(*output) for output in outputs]
-        send(task, outputs, changelogs, **rest)
+        left = send(task, outputs, changelogs, **rest)
         for output in outputs:
             at = TopicPartition(output.topic, output.partition)
             log = world.logs[at]
@@ -46,6 +46,7 @@ def writing(world: World) -> World:
             )  # fmt: skip
             pending.append((at, len(log.entries)))
             log.entries.append(message)
+        return left
 
     def committed(timeout_ms: int) -> None:
         commit(timeout_ms)

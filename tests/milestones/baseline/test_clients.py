@@ -43,7 +43,7 @@ class Making:
         if self.producer_errors:
             raise self.producer_errors.pop(0)
 
-    def member(self, *_: Any) -> FakeMember:
+    def member(self, *_: Any, tell: Any) -> FakeMember:
         if self.member_error is not None:
             raise self.member_error
         self.members.append(FakeMember())

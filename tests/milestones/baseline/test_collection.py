@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from milestones.baseline.collection import DirectCollection
-from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import Output, TaskId
-from tests.milestones.fakes import World
+from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
 
 
 class Task:
@@ -41,7 +41,7 @@ def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_tran
     with pytest.raises(StaleGenerationError, match="the session is over"):
         collecting.collect([task])  # type: ignore[list-item]
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        collecting.send(task, boundary)  # type: ignore[arg-type]
+        collecting.send({task: boundary}, 1_000)  # type: ignore[dict-item]
     assert world.producer.sent == []
 
 
@@ -51,7 +51,7 @@ def test_a_thread_that_stood_still_while_it_waited_for_room_sends_nothing_more()
     member.silent, producer.room = False, 0
     producer.while_full = lambda: setattr(member, "silent", True)
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        collecting.send(Task(), Boundary())  # type: ignore[arg-type]
+        collecting.send({Task(): Boundary()}, 1_000)  # type: ignore[dict-item]
     assert producer.sent == []
 
 
@@ -64,3 +64,35 @@ def test_under_exactly_once_kafka_itself_fences_what_is_late() -> None:
     world, collecting = collection("exactly_once_v2")
     assert collecting.collect([Task()])  # type: ignore[list-item]
     assert len(world.producer.sent) == 1
+
+
+def test_a_commit_waits_for_a_slow_kafka_as_long_as_it_takes_anything() -> None:
+    """Else a commit that needs more time than one try would never be made."""
+    world = World(settings={"processing_guarantee": "at_least_once"})
+    collecting = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
+    world.producer.while_full = lambda: setattr(world.producer, "room", len(world.producer.sent) + 1)
+    world.producer.room, boundary = 0, Boundary()
+    boundary.outputs = Boundary.outputs * 20
+    assert collecting.send({Task(): boundary}, 1_000)  # type: ignore[dict-item]
+    assert (len(world.producer.sent), world.clock.monotonic_ms()) == (20, 20_000)
+
+
+def test_a_flush_waits_for_a_slow_kafka_as_long_as_it_acknowledges_anything() -> None:
+    world = World(settings={"processing_guarantee": "at_least_once"})
+    collecting, left = DirectCollection(world.context, world.clients), [10]  # type: ignore[arg-type]
+
+    def flush(timeout_ms: int) -> None:
+        world.clock.advance(timeout_ms)
+        left[0] -= 1
+        world.producer.unacknowledged = max(0, left[0])
+        if left[0] > 0:
+            raise TIMED_OUT
+
+    world.producer.unacknowledged, world.producer.flush = 10, flush  # type: ignore[method-assign]
+    collecting.flush()
+    left[0] = 0
+    world.producer.unacknowledged = 5
+    world.producer.flush = FakeProducer.flush.__get__(world.producer)  # type: ignore[method-assign]
+    world.producer.fail("flush", *[TIMED_OUT] * 100)
+    with pytest.raises(CommitRetriableError, match="without a leader"):
+        collecting.flush()

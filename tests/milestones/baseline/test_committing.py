@@ -11,7 +11,7 @@ from milestones import wiring
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.processing import InlineProcessing
 from milestones.common import serdes
-from milestones.common.errors import OwnershipError, TaskMigratedError
+from milestones.common.errors import KafkaUnreachableError, OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
@@ -67,7 +67,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_exactly_once_sends_flushes_sends_offsets_commits_and_applies_in_this_order(points: list[str]) -> None:
     c = Committing(0, 1)
     offsets = c.commit()
-    assert c.world.producer.calls == ["send", "begin", "send", "flush", "send_offsets", "commit"]
+    assert c.world.producer.calls == ["send", "begin", "send", "flush", "send_offsets", "commit", "poll"]
     assert points == POINTS_OF_TWO_TASKS
     assert {p: at.offset for p, at in offsets.items()} == {IN: 2, TopicPartition("in", 1): 2}
     assert c.world.producer.committed == offsets
@@ -88,7 +88,7 @@ def test_a_task_that_has_produced_nothing_commits_its_offsets_too_so_that_the_co
     c.commit()
     c.world.producer.calls.clear()
     c.commit()
-    assert c.world.producer.calls == ["flush", "begin", "send_offsets", "commit"]
+    assert c.world.producer.calls == ["flush", "begin", "send_offsets", "commit", "poll"]
     assert c.world.producer.offsets[IN].offset == 2
 
 
@@ -113,6 +113,7 @@ def test_after_a_roll_back_the_same_records_give_the_same_commit() -> None:
     c.world.producer.abort(0)
     (task,) = c.tasks
     task.roll_back()
+    task.initialise()
     c.world.logs[IN].entries.clear()
     c.feed(task, "a", "b")
     c.commit()
@@ -162,8 +163,34 @@ def test_under_exactly_once_a_passing_error_is_answered_by_the_same_call_again()
     c.world.producer.fail("send_offsets", TIMED_OUT, TIMED_OUT)
     c.world.producer.fail("commit", kafka_error(KafkaError.COORDINATOR_NOT_AVAILABLE, retriable=True))
     c.commit()
-    assert c.world.producer.calls[-5:] == ["send_offsets"] * 3 + ["commit"] * 2
+    assert c.world.producer.calls[-6:] == ["send_offsets"] * 3 + ["commit"] * 2 + ["poll"]
     assert c.world.clock.monotonic_ms() > 0, "retries must not spin"
+
+
+def test_after_a_broken_connection_the_next_transaction_has_a_producer_of_its_own() -> None:
+    """The end of this one may have been sent twice, and what comes late would end the next one of the same producer."""
+    c = Committing()
+    first = c.world.producer
+    first.disconnected = True
+    c.commit()
+    assert (first.closed, c.world.clients.renewed) == (True, 1)
+    assert c.world.state.offset(A) == 2, "what Kafka has acknowledged passes on to the new one"
+
+
+def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready() -> None:
+    c = Committing()
+    c.world.producer.disconnected = True
+    c.world.clients.renewal_error = KafkaUnreachableError("no broker")
+    c.commit()
+    assert c.world.state.offset(A) == 2
+
+
+def test_a_thread_that_is_to_stop_waits_for_a_next_producer_no_longer_than_it_was_left() -> None:
+    c = Committing()
+    c.world.producer.disconnected = True
+    c.world.context.patience.hurry(500)
+    c.commit()
+    assert c.world.clients.within_ms == 500
 
 
 def test_an_outcome_that_stays_unknown_for_task_timeout_gives_the_tasks_up() -> None:

@@ -1,4 +1,4 @@
-"""From the consumer into input buffers: where a task starts, what happens to lost offsets, back-pressure."""
+"""From the consumer into input buffers: where a task starts, what happens to lost offsets."""
 
 from __future__ import annotations
 
@@ -6,37 +6,31 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.inputs import Inputs
-from milestones.common import serdes
+from milestones.baseline.inputs import COMMIT_AGAIN_MS
+from milestones.baseline.processing import InlineProcessing
+from milestones.baseline.restoration import LATEST_MS, SOONEST_MS
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-from milestones.common.task.task import Task
-from milestones.common.topology import Topology
 from milestones.housekeeper import Bounds
-from tests.milestones.fakes import World, passing, put
+from tests.milestones.baseline.feeding import Fed
+from tests.milestones.fakes import passing, put
 
 A = TaskId(0, 0)
 IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
 
 
-class Fed:
-    """Inputs with task 0_0."""
+def count_puts(f: Fed) -> list[object]:
+    """The questions from now on."""
+    asked: list[object] = []
+    put_one = f.world.requests.put
 
-    def __init__(self, *topics: str, topology: Any = None, **settings: Any) -> None:
-        self.world = World(topology or passing(topics or ("in",)), settings)
-        self.inputs = Inputs(self.world.context, self.world.clients)  # type: ignore[arg-type]
-        self.task = self.world.task()
+    def noted(question: Any, timeout_ms: int) -> None:
+        asked.append(question)
+        put_one(question, timeout_ms)
 
-    def start(self, *committed: int) -> list[Task]:
-        """At these committed offsets, partition by partition; what has started is initialised."""
-        offsets = {p: OffsetAndMetadata(at) for p, at in zip(self.task.partitions, committed, strict=False)}
-        self.inputs.start(self.task, offsets)
-        self.inputs.run_once()
-        started = self.inputs.take_started()
-        for task in started:
-            task.initialise()
-        return started
+    f.world.requests.put = noted  # type: ignore[method-assign]
+    return asked
 
 
 def test_a_task_starts_at_its_committed_offsets() -> None:
@@ -53,7 +47,79 @@ def test_a_partition_without_a_committed_offset_starts_where_the_reset_policy_sa
     put(f.world, 0, *"abcdef")
     f.world.logs[IN].cut_to(2)
     assert f.start() == [f.task]
+    f.commit()
     assert f.world.consumer.positions == {IN: position}
+
+
+def test_where_a_partition_began_is_committed_before_its_first_record_is_read() -> None:
+    """Else a crash, or a move, before the first commit would begin at the end again: what came meanwhile is skipped."""
+    f = Fed(auto_offset_reset="latest")
+    put(f.world, 0, *"abc")
+    assert f.start() == [f.task]
+    put(f.world, 0, *"de")
+    assert f.inputs.holds
+    assert not f.inputs.fetch(0)
+    assert f.task.commit_requested()
+    f.commit()
+    assert not f.inputs.holds
+    assert not f.task.commit_needed()
+    f.inputs.fetch(0)
+    assert f.task.input.waiting() == 2
+
+
+def test_a_roll_back_before_that_commit_changes_nothing_of_it() -> None:
+    f = Fed(auto_offset_reset="latest")
+    put(f.world, 0, *"abc")
+    f.start()
+    f.inputs.stop(f.task)
+    f.task.roll_back()
+    put(f.world, 0, *"de")
+    f.start(3)
+    assert f.inputs.holds
+    assert f.task.commit_needed()
+    f.commit()
+    assert f.world.consumer.positions == {IN: 3}
+
+
+def test_a_commit_that_failed_is_asked_for_again_after_a_pause() -> None:
+    f = Fed(auto_offset_reset="latest")
+    f.start()
+    f.task.thaw(f.task.freeze())
+    f.inputs.run_once()
+    assert not f.task.commit_requested()
+    f.world.clock.advance(COMMIT_AGAIN_MS)
+    f.inputs.run_once()
+    assert f.task.commit_requested()
+    assert f.inputs.holds
+
+
+@pytest.mark.parametrize("settings", [{"auto_offset_reset": "earliest"}, {"auto_offset_reset": "latest"}])
+def test_a_task_that_begins_where_it_would_begin_again_waits_for_no_commit(settings: Any) -> None:
+    f = Fed(**settings)
+    put(f.world, 0, *"abc")
+    f.start(*([1] if settings["auto_offset_reset"] == "latest" else []))
+    assert not f.inputs.holds
+    assert not f.task.commit_needed()
+    assert f.world.consumer.assigned == {IN}
+
+
+def test_a_task_that_is_stopped_before_that_commit_is_fed_no_more() -> None:
+    f = Fed(auto_offset_reset="latest")
+    f.start()
+    f.inputs.stop(f.task)
+    f.commit()
+    assert not f.inputs.holds
+    assert f.world.consumer.assigned == frozenset()
+
+
+def test_records_that_were_lost_are_not_counted_as_lost_again_after_a_crash() -> None:
+    f = Fed(auto_offset_reset="latest")
+    put(f.world, 0, *"abcdef")
+    f.world.logs[IN].cut_to(4)
+    f.start(1)
+    f.inputs.fetch(0)
+    f.inputs.run_once()
+    assert f.task.commit_requested()
 
 
 def test_the_reset_policy_none_ends_the_thread_with_what_to_do() -> None:
@@ -66,6 +132,7 @@ def test_a_source_of_the_topology_may_have_its_own_reset_policy() -> None:
     f = Fed(topology=passing(offset_reset="latest"), auto_offset_reset="none")
     put(f.world, 0, "a")
     f.start()
+    f.commit()
     assert f.world.consumer.positions == {IN: 1}
 
 
@@ -74,6 +141,7 @@ def test_only_the_partitions_without_a_committed_offset_are_reset() -> None:
     f.world.logs[LEFT].add(*"abc")
     f.world.logs[RIGHT].add(*"abcde")
     f.start(1)
+    f.commit()
     assert f.world.consumer.positions == {LEFT: 1, RIGHT: 5}
 
 
@@ -97,6 +165,7 @@ def test_bounds_that_cannot_be_learned_now_are_asked_for_again() -> None:
     f.world.requests.error = KafkaUnreachableError("no broker")
     assert f.start() == []
     f.world.requests.error = None
+    f.world.clock.advance(SOONEST_MS)
     f.inputs.run_once()
     f.inputs.run_once()
     assert f.inputs.take_started() == [f.task]
@@ -108,6 +177,7 @@ def test_bounds_that_cannot_be_learned_within_task_timeout_end_the_thread() -> N
     f.start()
     f.inputs.run_once()
     f.world.clock.advance(1_001)
+    f.inputs.run_once()
     with pytest.raises(TimeoutExceededError, match=r"0_0.*task_timeout_ms: no broker"):
         f.inputs.run_once()
 
@@ -202,82 +272,50 @@ def test_a_lost_offsets_bounds_are_asked_for_again_after_an_error() -> None:
     f.inputs.fetch(0)
     f.inputs.run_once()
     f.world.requests.error = None
+    f.world.clock.advance(SOONEST_MS)
     f.inputs.run_once()
     f.inputs.run_once()
     assert f.world.consumer.positions == {IN: 3}
 
 
-def test_a_deleted_source_topic_ends_the_thread_by_its_name() -> None:
+def test_a_partition_that_one_broker_does_not_know_is_looked_for_again_after_a_pause() -> None:
+    """A broker that has just started may not know a topic; whether it was deleted is the housekeeper's to say."""
     f = Fed()
+    put(f.world, 0, "a", "b")
     f.start(0)
+    f.inputs.fetch(0)
     f.world.consumer.next.append(Fetched(gone=[IN]))
-    with pytest.raises(SourceTopicError, match="in-0 is gone"):
-        f.inputs.fetch(0)
-
-
-def test_a_partition_pauses_at_twice_its_buffer_and_resumes_at_half() -> None:
-    f = Fed(buffered_records_per_partition=10)
-    put(f.world, 0, *["x"] * 20)
-    f.start(0)
     f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(14, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(1, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    f.inputs.run_once()
+    assert f.world.consumer.assigned == frozenset()
+    f.world.clock.advance(LATEST_MS)
+    f.inputs.run_once()
+    assert f.world.consumer.positions == {IN: 2}
 
 
-def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
-    f = Fed(buffered_records_per_partition=5)
-    put(f.world, 0, *["x"] * 20)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle(stock=11)
-    assert f.world.consumer.paused == set()
-    f.inputs.throttle(stock=10)
-    assert f.world.consumer.paused == {IN}
+def test_bounds_that_are_not_known_are_asked_for_after_pauses_that_get_longer() -> None:
+    """All tasks of all instances ask: at once, and again at once, would be a storm on a cluster in trouble."""
+    f = Fed()
+    f.world.requests.error = KafkaUnreachableError("no broker")
+    f.start()
+    asked = count_puts(f)
+    for _ in range(10_000):
+        f.world.clock.advance(1)
+        f.inputs.run_once()
+    assert 5 <= len(asked) <= 12
 
 
-def test_all_partitions_with_records_pause_when_the_bytes_of_the_thread_are_used_up() -> None:
-    f = Fed(input_buffer_max_bytes=2_000)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(6, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(1, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
-
-
-def test_the_bytes_of_the_instance_are_shared_by_its_threads() -> None:
-    f = Fed(input_buffer_max_bytes=8_000, num_stream_threads=4)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-
-
-def test_an_empty_partition_that_its_task_waits_for_is_fetched_although_the_bytes_are_used_up() -> None:
-    f = Fed("left", "right", input_buffer_max_bytes=2_000, max_poll_records=1)
-    f.world.logs[LEFT].add("x" * 5_000, timestamp=2_000)
-    f.world.logs[RIGHT].add("y", "z")
+def test_a_wall_clock_that_is_put_back_keeps_no_task_from_what_its_other_inputs_have() -> None:
+    f = Fed("left", "right", max_task_idle_ms=50)
+    processing = InlineProcessing(f.world.context)
     f.start(0, 0)
+    processing.add(f.task)
     f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {LEFT, RIGHT}
-    assert f.task.process(10, 0) == 1
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {LEFT}
+    f.world.clock.set_wall_ms(0)
+    f.world.clock.advance(50)
+    f.world.logs[LEFT].add("a")
     f.inputs.fetch(0)
-    assert f.task.process(10, 0) == 2
+    assert processing.run_once(f.world.clock.monotonic_ms())
 
 
 def test_lags_count_what_is_not_processed_yet_buffered_records_included() -> None:
@@ -288,47 +326,3 @@ def test_lags_count_what_is_not_processed_yet_buffered_records_included() -> Non
     assert f.inputs.lags() == {IN: 5}
     f.task.process(2, 0)
     assert f.inputs.lags() == {IN: 3}
-
-
-def two() -> Topology:
-    """Two sub-topologies: in -> out, other -> copies."""
-    topology = passing()
-    topology.add_source("others", "other", key=serdes.STRING, value=serdes.STRING)
-    topology.add_sink("copies", "copies", "others", key=serdes.STRING, value=serdes.STRING)
-    return topology
-
-
-def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room() -> None:
-    f = Fed(topology=two(), input_buffer_max_bytes=2_000)
-    other, source = f.world.task(subtopology=1), TopicPartition("other", 0)
-    f.inputs.start(other, {source: OffsetAndMetadata(0)})
-    put(f.world, 0, *["x"] * 10, topic="other")
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.pause(frozenset({1}))
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source}
-    put(f.world, 0, "y")
-    put(f.world, 0, *["x"] * 100, topic="other")
-    for _ in range(3):
-        f.inputs.fetch(0)
-        f.inputs.throttle()
-    assert (other.input.waiting(), f.task.input.waiting()) == (10, 1)
-    assert f.world.consumer.paused == {source}
-    f.inputs.pause(frozenset())
-    other.process(10, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
-
-
-def test_the_bytes_are_shared_by_as_many_threads_as_there_are_now() -> None:
-    f = Fed(input_buffer_max_bytes=8_000)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
-    for _ in range(3):
-        f.world.context.live.add()
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}

@@ -7,8 +7,9 @@ from typing import Any
 
 from milestones.baseline.stream_thread import StreamThread
 from milestones.common.kafka.membership import Assigned, JoinNeeded
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.live import Live
+from tests.milestones.baseline.feeding import Fed, two
 from tests.milestones.fakes import Running, World, assignment, put
 
 IN = TopicPartition("in", 0)
@@ -78,3 +79,20 @@ def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_
     world.member.poll = poll  # type: ignore[method-assign]
     thread.run()
     assert outputs(world) == 1
+
+
+def test_what_a_paused_task_keeps_leaves_no_partition_of_another_one_paused() -> None:
+    f = Fed(topology=two(), input_buffer_max_bytes=6_000)
+    other, source = f.world.task(subtopology=1), TopicPartition("other", 0)
+    f.inputs.start(other, {source: OffsetAndMetadata(0)})
+    put(f.world, 0, "x" * 4_000, topic="other")
+    put(f.world, 0, *["y" * 500] * 10)
+    f.start(0)
+    f.inputs.fetch(0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {source, IN}
+    f.inputs.pause(frozenset({1}))
+    f.task.process(10, 0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {source}
+    assert f.inputs.buffered_bytes > 4_000

@@ -63,6 +63,14 @@ def test_a_thread_joins_with_what_it_has_and_the_generation_it_has_it_from() -> 
     assert (subscription.process_id, subscription.stage, subscription.topics) == ("process", "baseline", ("in",))
 
 
+def test_a_thread_that_joins_names_the_topics_that_patterns_match_for_the_broker_forgets_offsets_of_others() -> None:
+    r = busy(0)
+    r.world.context.live.sources = frozenset({"sensor-1", "sensor-2"})
+    r.world.member.events.append(JoinNeeded("a test"))
+    r.step()
+    assert r.world.member.joins[-1].topics == ("in", "sensor-1", "sensor-2")
+
+
 def test_tasks_that_stay_go_on_processing_through_a_rebalance() -> None:
     r = busy(0)
     r.world.member.events.append(JoinNeeded("a test"))
@@ -139,7 +147,7 @@ def test_a_lost_membership_drops_all_tasks_without_committing_and_aborts() -> No
     r.world.member.events.append(Lost("session timeout"))
     r.step()
     assert "commit" not in r.world.producer.calls
-    assert r.world.producer.calls[-1] == "abort"
+    assert "abort" in r.world.producer.calls
     assert r.world.state.held == set()
     assert r.tasks.owned == frozenset()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from milestones.baseline.collection import DirectCollection
 from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError, TaskCorruptedError
 from milestones.common.kafka.producer import Refused
-from milestones.common.records import Output, TaskId
+from milestones.common.records import Emitted, Output, TaskId
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from tests.milestones.fakes import CHANGELOG, FakeProducer, World
 
@@ -28,7 +28,7 @@ class Refusing(FakeProducer):
 
     def send(
         self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **how: Any
-    ) -> None:
+    ) -> Sequence[Emitted]:
         for output in outputs:
             code = self.refusals.get(output.topic)
             if code is None and len(output.value or b"") > self.longest:
@@ -37,6 +37,7 @@ class Refusing(FakeProducer):
                 super().send(task, [output], changelogs)
             else:
                 self.refused.append(Refused(task, KafkaError(code), output, how.get("dead_letters", False)))
+        return ()
 
     def topics(self) -> list[str]:
         return [output.topic for _, output in self.sent]

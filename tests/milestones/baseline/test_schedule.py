@@ -22,7 +22,7 @@ IN = TopicPartition("in", 0)
 class FakeTask:
     def __init__(self) -> None:
         self.needed, self.requested, self.bytes = True, False, 0
-        self.committable = True
+        self.committable, self.applying = True, False
 
     def commit_needed(self) -> bool:
         return self.needed
@@ -149,6 +149,14 @@ def test_the_limit_of_uncommitted_bytes_is_shared_by_the_threads() -> None:
     assert s.after(1) == 1
 
 
+def test_what_is_being_applied_asks_for_no_other_commit() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
+    s.task.bytes, s.task.applying = 1_000, True
+    assert s.after(1) == 0
+    s.task.applying = False
+    assert s.after(1) == 1
+
+
 def test_uncommitted_bytes_may_be_without_a_limit() -> None:
     s = Scheduled(statestore_uncommitted_max_bytes=-1)
     s.task.bytes = 10**12
@@ -210,8 +218,20 @@ def test_a_commit_that_succeeds_in_between_begins_the_count_anew() -> None:
         for _ in range(8):
             s.after(100)
         s.error = None
-        s.after(100)
+        s.after(1_000)
     assert len(s.commits) == 3
+
+
+def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_come() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.error = CommitRetriableError("no answer")
+    s.after(100)
+    s.task.needed = False
+    s.after(2_000)
+    assert not s.schedule.failing
+    s.task.needed = True
+    s.after(100)
+    assert s.schedule.failing
 
 
 def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_topics() -> None:
@@ -265,7 +285,7 @@ def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
     s.error = CommitRetriableError("no answer")
     assert s.after(1) == 0
     s.error = None
-    assert [s.after(1), s.after(1)] == [1, 1]
+    assert [s.after(100), s.after(1)] == [1, 1]
 
 
 def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old() -> None:

@@ -16,7 +16,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.repository import LocalSnapshot, described
 from milestones.common.state.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
-from milestones.common.state.sst import STEP, SstWriter
+from milestones.common.state.sst import SstWriter
+from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
@@ -229,10 +230,10 @@ def test_a_task_that_leaves_before_its_snapshot_was_taken_in_leaves_no_files(r: 
 
 def test_a_task_that_changes_its_role_with_half_a_snapshot_gives_an_empty_store_away(r: Restoring) -> None:
     r.world.logs[LOG].add("1", key="a").add("2", key="b")
-    snapshot = r.snapshot({b"%06d" % number: b"x" for number in range(3 * STEP)}, 1)
+    snapshot = r.snapshot({b"%06d" % number: b"x" for number in range(3 * STEP_ENTRIES)}, 1)
     task = r.add()
     r.step()
-    assert 0 < len(r.content()) < 3 * STEP
+    assert 0 < len(r.content()) < 3 * STEP_ENTRIES
     r.restoration.remove(A, recycled=True)
     assert r.restoration.take_removed() == [task]
     opened = task.recycle()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from milestones.common.errors import KafkaUnreachableError, MembershipError, StateCorruptError
 from milestones.common.kafka.consumers import Fetched
+from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.task.task import State
 from milestones.housekeeper import Bounds
 from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
@@ -271,7 +274,16 @@ def test_a_lost_membership_delays_what_a_standby_may_read_and_no_more() -> None:
     world.commit(IN, 1)
     world.member.holds = True
     r = standby(world)
-    world.member.answer(error=MembershipError("lost"))
+    world.member.answer(error=StaleGenerationError("lost"))
     world.member.holds = False
     r.step(4, ms=1_000)
     assert content(r, store="table") == {"a": "1"}
+
+
+def test_a_coordinator_that_refuses_to_say_what_a_standby_may_read_ends_the_thread_with_the_reason() -> None:
+    world = World(source_table())
+    world.member.holds = True
+    r = standby(world)
+    world.member.answer(error=MembershipError("OffsetFetch of in: TOPIC_AUTHORIZATION_FAILED"))
+    with pytest.raises(MembershipError, match="TOPIC_AUTHORIZATION_FAILED"):
+        r.step(4, ms=1_000)

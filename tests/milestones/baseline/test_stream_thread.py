@@ -118,6 +118,15 @@ def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everyth
     assert world.clients.closed is True
 
 
+def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    put(world, 0, "fail")
+    t = Thread(world, rounds=100).run()
+    (told,) = [record for record in caplog.records if record.exc_info]
+    assert str(t.failure.error) in told.getMessage()
+    assert t.failure.error.__cause__ is not None
+
+
 @pytest.mark.parametrize(("static", "leaves"), [(None, True), ("me", False)])
 def test_a_static_member_that_dies_stays_in_the_group_as_it_is_expected_back(static: str | None, leaves: bool) -> None:
     world = World(settings={"group_instance_id": static})

@@ -7,7 +7,7 @@ import pytest
 from milestones.baseline.tasks import ThreadTasks
 from milestones.common.errors import MembershipError, ProcessingError, StateError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import Assigned, Committed
+from milestones.common.kafka.membership import Assigned, Committed, StaleGenerationError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.task import State
 from tests.milestones.disturber import Disturber
@@ -118,10 +118,20 @@ def test_a_question_that_a_lost_membership_left_unanswered_is_asked_again() -> N
     world.member.holds = True
     r = Running(world)
     r.rebalance(0)
-    world.member.answer(error=MembershipError("lost"))
+    world.member.answer(error=StaleGenerationError("lost"))
     world.member.holds = False
     r.step(5)
     assert places(r.tasks) == {A: "processing"}
+
+
+def test_a_question_that_the_coordinator_refuses_ends_the_thread_with_the_reason() -> None:
+    world = World()
+    world.member.holds = True
+    r = Running(world)
+    r.rebalance(0)
+    world.member.answer(error=MembershipError("OffsetFetch of in: TOPIC_AUTHORIZATION_FAILED"))
+    with pytest.raises(MembershipError, match="TOPIC_AUTHORIZATION_FAILED"):
+        r.step()
 
 
 def test_an_answer_to_the_question_of_a_task_that_was_closed_since_is_not_taken() -> None:

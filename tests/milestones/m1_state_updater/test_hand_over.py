@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from milestones.baseline.stream_loop import LAST_WAIT_MS
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Lost
@@ -159,7 +158,7 @@ def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(
     r.loop.shut_down(leave_group=True)
     assert r.world.updaters.newest.joined == []
     r.loop.close()
-    assert r.world.updaters.newest.joined == [LAST_WAIT_MS / 1000]
+    assert r.world.updaters.newest.joined == [r.world.config.close_timeout_ms / 1000]
     assert "ends without tasks 0_0" in caplog.text
     assert r.world.state.held == {A}
     r.world.updaters.newest.hangs = False

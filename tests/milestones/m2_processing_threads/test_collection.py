@@ -40,6 +40,7 @@ def test_what_the_client_has_no_room_for_waits_in_its_order() -> None:
     c.process("a", "b", "c")
     everything = [output[:4] for output in c.tasks[0].take_outputs()]
     c.tasks[0].roll_back()
+    c.tasks[0].initialise()
     c.process("a", "b", "c")
     c.producer.room = 3
     assert c.collect()
@@ -57,7 +58,8 @@ def test_what_waits_is_part_of_the_commit() -> None:
     c.producer.room = 1
     c.collect()
     staged = c.tasks[0].freeze()
-    c.collection.send(c.tasks[0], staged)
+    c.producer.room = None
+    assert c.collection.send({c.tasks[0]: staged}, 1_000)
     assert len(c.producer.sent) == 4
 
 
@@ -65,7 +67,7 @@ def test_under_exactly_once_outputs_of_a_task_that_cant_be_committed_yet_are_in_
     c = Collecting()
     c.process("a")
     staged = c.tasks[0].freeze()
-    c.collection.send(c.tasks[0], staged)
+    assert c.collection.send({c.tasks[0]: staged}, 1_000)
     c.tasks[0].confirmed(staged, {"counts": 1})
     before = len(c.producer.sent)
     c.process("b")

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from milestones.cli.observing import read_metrics
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProcessingError
+from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS, share_of_threads
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
@@ -84,6 +88,76 @@ def test_a_call_that_was_overtaken_by_a_roll_back_leaves_nothing_and_its_record_
     r.loop._commit()
     assert r.world.user_code.seen == ["a", "a"]
     assert r.world.written() == [("k", 1)]
+
+
+def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by_processing_threads_only() -> None:
+    calls: list[tuple[str, bool]] = []
+
+    class Seen(Counting):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            calls.append(("init", r.inside))
+
+        def close(self) -> None:
+            calls.append(("close", r.inside))
+
+    r = RunningProcessing(ProcessingWorld(topology=counting(processor=Seen)))
+    r.run(0)
+    put(r.world, 0, "a")
+    r.step(10, ms=20)
+    with r.turn():
+        r.loop._recover(ILLEGAL_GENERATION)
+    r.step(20, ms=20)
+    r.loop._commit()
+    assert calls == [("init", False), ("close", False), ("init", False)]
+    assert r.world.written() == [("k", 1)]
+
+
+def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_when_its_tasks_are_rolled_back() -> None:
+    r = running(0, processing_guarantee="at_least_once")
+    put(r.world, 0, "a")
+    r.step(10, ms=5)
+    member, commit = r.world.member, r.world.member.commit_offsets
+
+    def without_an_answer(offsets: Any, timeout_ms: int) -> None:
+        commit(offsets, timeout_ms)
+        raise StaleGenerationError("the answer was lost, then the generation was over")
+
+    member.commit_offsets = without_an_answer  # type: ignore[method-assign]
+    with r.turn():
+        r.loop._commit_or_recover()
+    member.commit_offsets = commit  # type: ignore[method-assign]
+    r.step(30, ms=20)
+    put(r.world, 0, "b")
+    r.step(30, ms=20)
+    assert r.world.written() == [("k", 1), ("k", 2)]
+
+
+def test_a_wall_clock_that_is_put_back_holds_no_task_with_several_inputs_up() -> None:
+    r = RunningProcessing(ProcessingWorld(topology=counting(("in", "other")))).run(0)
+    put(r.world, 0, "a")
+    r.step(3, ms=1)
+    r.world.clock.set_wall_ms(0)
+    put(r.world, 0, "b")
+    r.step(20, ms=20)
+    r.loop._commit()
+    assert r.world.written() == [("k", 1), ("k", 2)]
+
+
+def test_wall_clock_punctuations_go_on_when_the_clock_is_put_back() -> None:
+    calls: list[int] = []
+
+    class Punctuating(Counting):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.schedule(1_000, "wall-clock-time", calls.append)
+
+    r = RunningProcessing(ProcessingWorld(topology=counting(processor=Punctuating))).run(0)
+    r.step(20, ms=100)
+    before = len(calls)
+    r.world.clock.set_wall_ms(5_000)
+    r.step(30, ms=100)
+    assert (before > 0, len(calls) >= before + 2) == (True, True)
 
 
 def test_a_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locked_until_it_returns() -> None:
@@ -262,3 +336,26 @@ def test_metrics_tell_how_the_scheduler_stands() -> None:
     (thread,) = r.world.context.metrics.snapshot()["stream-processing-thread-metrics"]
     assert thread["tags"] == {"thread-id": "app-ProcessingThread-1-1"}
     assert thread["metrics"]["process-total"] == 10
+
+
+def test_metrics_name_the_error_of_a_task_in_quarantine_as_long_as_it_is_there() -> None:
+    r = running(0, 1)
+    r.world.user_code.refused = {"poison"}
+    put(r.world, 0, "poison")
+
+    def failing() -> list[tuple[str, str]]:
+        r.world.clock.advance(2_000)
+        r.step(3)
+        found = read_metrics(generate_latest(registry).decode())
+        return [(str(task), error) for task, error in found.errors.items() if 0 < found.seconds_left[task] <= 300]
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(PrometheusCollector(r.world.context.metrics))
+    r.step(3)
+    ((task, error),) = failing()
+    assert task == "0_0"
+    assert "poison" in error
+    r.world.user_code.refused = set()
+    r.world.clock.advance(10_000)
+    r.step(3)
+    assert failing() == []

@@ -45,10 +45,10 @@ class Work:
         if self.error is not None:
             raise self.error
 
-    def ready(self, wall_ms: int) -> bool:
+    def ready(self, now_ms: int) -> bool:
         return self.waiting > 0
 
-    def process(self, limit: int, wall_ms: int) -> int:
+    def process(self, limit: int, now_ms: int) -> int:
         self.limits.append(limit)
         self.limit, done, epoch = limit, 0, self.epoch
         while done < self.limit and self.waiting and self.epoch == epoch:
@@ -61,11 +61,14 @@ class Work:
             self.unflushed = self.cached
         return done
 
+    def punctuation_due(self, wall_ms: int) -> bool:
+        return self.punctuation_ms is not None and self.punctuation_ms <= wall_ms
+
     def next_punctuation_ms(self) -> int | None:
         return self.punctuation_ms
 
     def punctuate(self, wall_ms: int) -> bool:
-        if self.punctuation_ms is None or self.punctuation_ms > wall_ms:
+        if self.punctuation_ms is None or not self.punctuation_due(wall_ms):
             return False
         self._do("punctuate")
         self.punctuation_ms += 1_000

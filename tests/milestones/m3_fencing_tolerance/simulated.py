@@ -7,7 +7,7 @@ what is open; the end of a transaction counts for whatever is open under the sam
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, Message
@@ -116,9 +116,12 @@ class SimulatedProducer(FakeProducer):
             self._live()
         super().begin()
 
-    def send(self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **_: Any) -> None:
+    def send(
+        self, task: TaskId, outputs: Iterable[Emitted], changelogs: Collection[str] = (), **_: Any
+    ) -> Sequence[Emitted]:
         self.begin()
         self._reach(lambda: self._add(list(map(Output._make, outputs)), changelogs))
+        return ()
 
     def _add(self, outputs: list[Output], changelogs: Collection[str]) -> None:
         ends = self._coordinator.add(self._epoch, outputs)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milestones.common.task.task import State, Task
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from tests.milestones.m3_fencing_tolerance.scenario import Scenario
 
@@ -31,13 +32,36 @@ def _goes_wrong(seed: int) -> bool:
 
 
 def test_the_simulation_sees_a_producer_that_goes_on_over_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResolvedTransaction, "_go_on", lambda *_: None)
+    monkeypatch.setattr("milestones.m3_fencing_tolerance.transaction.ready_for_the_next", lambda *_: None)
     assert any(_goes_wrong(seed) for seed in SEEDS)
 
 
-def test_the_simulation_sees_an_outcome_that_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def guess(self: Any, error: Exception, offsets: Any, budget: Any) -> None:
-        raise error
+def _guess(self: Any, error: Exception, offsets: Any, budget: Any) -> None:
+    raise error
 
-    monkeypatch.setattr(ResolvedTransaction, "_resolve", guess)
+
+def test_the_simulation_sees_an_outcome_that_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ResolvedTransaction, "_resolve", _guess)
+    monkeypatch.setattr(Task, "compare", lambda *_: None)
+    assert any(_goes_wrong(seed) for seed in SEEDS)
+
+
+def test_a_wrong_guess_would_be_mended_where_the_committed_offsets_contradict_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ResolvedTransaction, "_resolve", _guess)
+    assert not any(_goes_wrong(seed) for seed in SEEDS)
+
+
+def test_the_simulation_sees_a_program_that_is_kept_over_a_roll_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    initialise = Task.initialise
+
+    def keep(task: Task) -> None:
+        if not task._program.made:
+            initialise(task)
+        elif not task.initialised:
+            task._initialised = True
+            task.lifecycle.move(State.READY)
+
+    monkeypatch.setattr(Task, "initialise", keep)
     assert any(_goes_wrong(seed) for seed in SEEDS)

@@ -103,7 +103,7 @@ class App:
         from milestones.common.state.sst import entries
 
         repository = SnapshotRepository(self.url, self.name)
-        newest = repository.newest(Partition(self.changelog, partition))
+        newest = repository.newest(Partition(self.changelog, partition), "counts")
         assert newest is not None
         return dict(entries(repository.fetch(newest, self.directory / "fetched").files))
 

@@ -20,7 +20,12 @@ from kio.schema.offset_commit.v8.response import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kio.schema.offset_fetch.v8.response import OffsetFetchResponse, OffsetFetchResponseGroup
+from kio.schema.offset_fetch.v8.response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.primitive import i32Timedelta
 
@@ -30,6 +35,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import GroupMember, MemberSettings
 from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import (
+    Assigning,
     Commit,
     Committed,
     FetchOffsets,
@@ -53,12 +59,18 @@ _ZERO = i32Timedelta.parse(timedelta())
 
 
 class FakeBroker:
-    """Answers every request well, unless told otherwise by `codes`, `down` or `held`."""
+    """Answers every request well, unless told otherwise by `codes`, `down`, `held` or `holds`. While it holds a
+    JoinGroup back its group rebalances. What `swallows` names gets lost: no answer comes, no connection breaks."""
 
     def __init__(self) -> None:
         self.codes: dict[str, list[ErrorCode]] = defaultdict(list)
         self.down = False
         self.held = False
+        self.refused: dict[str, ErrorCode] = {}
+        self.holds: set[str] = set()
+        self.swallows: set[str] = set()
+        self.wires: list[FakeWire] = []
+        self.looks = 0
         self.hosts: list[Address] = []
         self.requests: list[Any] = []
         self.coordinator = Address("coord", 9092)
@@ -74,7 +86,16 @@ class FakeBroker:
     def connect(self, address: Address) -> FakeWire:
         self.hosts.append(address)
         self.check()
-        return FakeWire(self)
+        self.wires.append(FakeWire(self))
+        return self.wires[-1]
+
+    def swallowed(self, request: Any) -> bool:
+        return name_of(request) in self.swallows
+
+    def rebalances(self) -> bool:
+        wires = [wire for wire in self.wires if not (wire.closed or wire.dead)]
+        waiting = [one for wire in wires for one in wire.sent if not self.swallowed(one)]
+        return "JoinGroup" in map(name_of, waiting)
 
     def check(self) -> None:
         if self.down:
@@ -134,6 +155,8 @@ class FakeBroker:
         )
 
     def _Heartbeat(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
+        if code is NONE and self.rebalances():
+            code = ErrorCode.rebalance_in_progress
         return HeartbeatResponse(throttle_time=_ZERO, error_code=code)
 
     def _LeaveGroup(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
@@ -153,7 +176,21 @@ class FakeBroker:
         return OffsetCommitResponse(throttle_time=_ZERO, topics=topics)
 
     def _OffsetFetch(self, request: Any, code: ErrorCode) -> Any:  # noqa: N802
-        group = OffsetFetchResponseGroup(group_id="g", topics=(), error_code=code)  # type: ignore[arg-type]
+        topics: Any = tuple(
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartitions(
+                        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="",  # type: ignore[arg-type]
+                        error_code=self.refused[topic.name],
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in request.groups[0].topics
+            if topic.name in self.refused
+        )  # fmt: skip
+        group = OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=code)  # type: ignore[arg-type]
         return OffsetFetchResponse(throttle_time=_ZERO, groups=(group,))
 
 
@@ -161,20 +198,27 @@ class FakeWire:
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.sent: list[Any] = []
-        self.closed = False
+        self.closed = self.dead = False
 
     def send(self, request: Any) -> None:
         self.broker.check()
         assert not self.closed
+        assert not self.sent, "the answer to the first would be taken for that of the second"
         self.sent.append(request)
 
     def receive(self, answer: Any, timeout_ms: int) -> Any:
         self.broker.check()
+        self.broker.looks += 1
         assert not self.closed
-        return None if self.broker.held else self.broker.handle(self.sent.pop(0))
+        one = self.sent[0]
+        if self.dead or self.broker.held or name_of(one) in self.broker.holds or self.broker.swallowed(one):
+            return None
+        return self.broker.handle(self.sent.pop(0))
 
     def call(self, request: Any, answer: Any, timeout_ms: int) -> Any:
         assert not self.closed
+        if self.dead or self.broker.swallowed(request):
+            raise ConnectionLostError("no answer in time")
         return self.broker.handle(request)
 
     def close(self) -> None:
@@ -185,12 +229,20 @@ class FixedLeader:
     def __init__(self) -> None:
         self.seen: list[Mapping[str, Subscription]] = []
         self.error: MilestonesError | None = None
+        self.steps = self.done = 0
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Mapping[str, Assignment]:
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
         self.seen.append(members)
         if self.error is not None:
             raise self.error
+        for _ in range(self.steps):
+            self.done += 1
+            yield
         return dict.fromkeys(members, ASSIGNED)
+
+
+def name_of(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")
 
 
 def subscription(**changes: Any) -> Subscription:
@@ -205,7 +257,7 @@ def subscription(**changes: Any) -> Subscription:
 
 
 class Bench:
-    """One member's machine, its broker, its owner; `now` in ms."""
+    """One member's machine, its broker, its owner; `now` in ms. `still_ms`: for how long the computer stood still."""
 
     TASK = TASK
     ASSIGNED = ASSIGNED
@@ -219,7 +271,10 @@ class Bench:
         self.events: list[MemberEvent] = []
         self.membership = Membership()
         self.coordinator = Coordinator("g", BOOT, self.broker.connect, 1000)
-        self.machine = MemberMachine(self.settings, self.leader, self.coordinator, self._post, self._publish, 0)
+        self.still_ms = 0
+        self.machine = MemberMachine(
+            self.settings, self.leader, self.coordinator, self._post, self._publish, 0, lambda: self.still_ms
+        )
         self.joins = 0
 
     def _post(self, event: MemberEvent, joins: int) -> None:

@@ -18,10 +18,12 @@ from kio.static.primitive import i32Timedelta
 
 from milestones.common.kafka.membership.events import Committed, FetchOffsets
 from milestones.common.kafka.membership.fetches import LONG_MS, PendingFetches
+from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TopicPartition
 
 PAUSE_MS = 100
+SETTINGS = MemberSettings("g", {}, retry_backoff_ms=PAUSE_MS)
 STABLE, PENDING = TopicPartition("stable", 0), TopicPartition("pending", 0)
 
 
@@ -60,7 +62,7 @@ def asking(fetches: PendingFetches, *partitions: TopicPartition) -> Mailbox[Comm
 
 
 def test_a_question_that_has_to_wait_for_a_transaction_keeps_no_other_back() -> None:
-    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
+    fetches, coordinator = PendingFetches(SETTINGS), Coordinator()
     first, second = asking(fetches, PENDING), asking(fetches, STABLE)
     while fetches.step(coordinator, 0):  # type: ignore[arg-type]
         pass
@@ -71,7 +73,7 @@ def test_a_question_that_has_to_wait_for_a_transaction_keeps_no_other_back() -> 
 
 
 def test_it_is_asked_again_after_a_pause_until_the_transaction_has_ended() -> None:
-    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
+    fetches, coordinator = PendingFetches(SETTINGS), Coordinator()
     reply = asking(fetches, PENDING, STABLE)
     assert fetches.step(coordinator, 0)  # type: ignore[arg-type]
     assert not fetches.step(coordinator, PAUSE_MS - 1)  # type: ignore[arg-type]
@@ -85,7 +87,7 @@ def test_it_is_asked_again_after_a_pause_until_the_transaction_has_ended() -> No
 
 
 def test_a_transaction_that_stays_open_for_long_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    fetches, coordinator = PendingFetches("g", PAUSE_MS), Coordinator()
+    fetches, coordinator = PendingFetches(SETTINGS), Coordinator()
     asking(fetches, PENDING)
     for now_ms in range(0, LONG_MS + 1, PAUSE_MS):
         assert fetches.step(coordinator, now_ms)  # type: ignore[arg-type]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership.coordinator import CoordinatorError
-from milestones.common.kafka.membership.handshake import JOIN_GRACE_MS, Handshake
+from milestones.common.kafka.membership.handshake import JOIN_GRACE_MS, LONG_JOIN_MS, Handshake
 from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.wire import ConnectionLostError
 
@@ -35,10 +37,22 @@ def test_an_answer_that_is_held_back_is_awaited_without_sending_again(bench):
     bench.broker.held = True
     assert not join(bench)
     assert not join(bench, now_ms=1_000)
-    assert bench.pulse.contact_ms == 1_000
+    assert bench.pulse.contact_ms == 0, "that there is no answer tells nothing"
+    assert bench.handshake.waited_ms(1_000) == 1_000
     bench.broker.held = False
     assert join(bench, now_ms=2_000)
     assert len(bench.broker.of("JoinGroup")) == 1
+
+
+def test_a_join_that_waits_for_others_for_long_says_so_once(bench, caplog):
+    caplog.set_level(logging.INFO)
+    bench.broker.held = True
+    join(bench)
+    assert not [line for line in caplog.messages if "waits for the other members" in line]
+    for now_ms in range(LONG_JOIN_MS, 3 * LONG_JOIN_MS, 1_000):
+        join(bench, now_ms=now_ms)
+    (line,) = [line for line in caplog.messages if "waits for the other members" in line]
+    assert f"session_timeout_ms, {bench.settings.session_timeout_ms} here" in line
 
 
 def test_an_answer_that_never_comes_is_a_lost_connection(bench):

@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.assignment.model import Assignment
-from milestones.common.kafka.membership.protocol import assignment_bytes
+from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
 from milestones.common.kafka.membership.pulse import FOLLOWUP_HEARTBEAT_MS
 from milestones.common.kafka.membership.settings import PROTOCOLS
 
@@ -80,3 +80,26 @@ def test_a_member_that_nobody_understands_is_told_what_it_offers_and_what_to_do(
     (failed,) = bench.take()
     assert "set upgrade_from" in str(failed.error)
     assert "offers milestones-v9" in str(failed.error)
+
+
+def test_what_a_member_reads_is_in_its_subscription_so_that_the_broker_keeps_the_offsets(member_bench):
+    """The leader knows what a pattern matches; the coordinator knows what subscriptions name."""
+    bench = member_bench()
+    bench.run()
+    bench.take()
+    bench.join(topics=())
+    bench.run()
+    assert bench.kinds() == ["Assigned", "JoinNeeded"], "its first subscription doesn't name the topic"
+    bench.join(topics=())
+    bench.run()
+    assert read_subscription(bench.broker.metadata).topics == ("in",)
+    assert bench.kinds() == ["Assigned"], "once is enough"
+
+
+def test_a_member_that_was_lost_still_names_what_it_read(member_bench):
+    bench = member_bench().stable()
+    bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
+    bench.run(3_000)
+    bench.join(topics=())
+    bench.run()
+    assert read_subscription(bench.broker.metadata).topics == ("in",)

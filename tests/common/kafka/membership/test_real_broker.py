@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from milestones.common.assignment.handover import assign
-from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.model import Origin, Subscription
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MembershipError
@@ -36,6 +36,7 @@ from milestones.common.kafka.membership import (
     MemberSettings,
     StaleGenerationError,
 )
+from milestones.common.kafka.membership.events import Assigning
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 pytestmark = pytest.mark.kafka
@@ -50,8 +51,9 @@ class PlanLeader:
         self.plan = TaskPlan(tasks, {}, {}, {}, frozenset(), (), "f")
         self.versions: set[int] = set()
 
-    def assign(self, members: dict[str, Subscription], origin: Origin) -> dict[str, Assignment]:
+    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
         self.versions = {member.version for member in members.values()}
+        yield
         return assign(members, self.plan)
 
 

@@ -1,0 +1,37 @@
+"""Which functions of a user can't be called per record.
+
+*Guarantees*: pure. A coroutine function is told whether it is plain, a method, wrapped in `functools.partial`, or an
+object's `__call__`.
+*Assumes*: a plain function that returns a coroutine can't be told before it is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+
+AWAITED_BY_NOBODY = (
+    "is a coroutine function, and nothing awaits it: give a plain function. Calls that take their time belong into a "
+    "processing thread (docs/blocking.md), or into asyncio.run inside of the function"
+)
+"""What to say of a function for which `is_coroutine_function` holds."""
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Whether a call of `function` does nothing until it is awaited."""
+    return _holds(inspect.iscoroutinefunction, function) or _holds(inspect.isasyncgenfunction, function)
+
+
+def is_generator_function(function: object) -> bool:
+    """Whether a call of `function` does nothing until its result is iterated over."""
+    return _holds(inspect.isgeneratorfunction, function)
+
+
+def _holds(test: Callable[[object], bool], function: object) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    if test(function):
+        return True
+    # An object's own call; a class's call makes an object, whatever that is called with later.
+    return callable(function) and not isinstance(function, type) and test(type(function).__call__)

@@ -1,0 +1,92 @@
+"""One login to Kafka, before librdkafka's clients make many: each of them tries again and again what was refused.
+
+*Guarantees*: a refusal is told as what it is, after one login. Says nothing about brokers that can't be reached.
+*Assumes*: one owner thread. The settings are a client's, under confluent-kafka's names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from kio.schema.metadata.v9 import MetadataRequest, MetadataResponse
+
+from milestones.common.errors import ConfigError
+from milestones.common.kafka.wire import ConnectionLostError, Connector
+from milestones.common.kafka.wire_security import is_about_security
+from milestones.common.kafka.wire_settings import Address, WireSettings
+
+WITHIN_MS = 2_000
+"""How long a login is tried, over all bootstrap servers."""
+
+_ANY_ANSWER = MetadataRequest(
+    topics=(),
+    allow_auto_topic_creation=False,
+    include_cluster_authorized_operations=False,
+    include_topic_authorized_operations=False,
+)
+
+
+def log_in(*clients: Mapping[str, Any]) -> None:
+    """Log in as each of `clients` whose credentials are others than the first one's, which has logged in already.
+    `SecurityError` when Kafka refuses."""
+    known: list[dict[str, Any]] = []
+    for settings in clients:
+        credentials = {name: value for name, value in settings.items() if is_about_security(name)}
+        if known and credentials not in known:
+            Login(settings).look()
+        known.append(credentials)
+
+
+class Login:
+    """Logs in once; without settings never. `problem`: what is wrong with a server that was reached and isn't ready,
+    None when nothing is."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.problem: str | None = None
+        self._settings: WireSettings | None = None
+        with suppress(ConfigError):  # of a setting that librdkafka can honour, and our own connections can't
+            self._settings = WireSettings.of(settings) if settings else None
+
+    @property
+    def can_be_refused(self) -> bool:
+        """Whether there are credentials or TLS, so that librdkafka mustn't be the first to try them."""
+        settings = self._settings
+        return settings is not None and (settings.tls is not None or settings.sasl is not None)
+
+    def look(self) -> None:
+        """Log in, unless that has succeeded before. `SecurityError` when Kafka refuses."""
+        settings = self._settings
+        if settings is None:
+            return
+        deadline = time.monotonic() + WITHIN_MS / 1000
+        for tried, address in enumerate(settings.bootstrap):
+            left_ms = int((deadline - time.monotonic()) * 1000)
+            share_ms = left_ms // (len(settings.bootstrap) - tried)  # a silent server leaves time for the others
+            if share_ms > 0 and self._at(address, settings, share_ms):
+                self._settings, self.problem = None, None
+                return
+
+    def _at(self, address: Address, settings: WireSettings, timeout_ms: int) -> bool:
+        within = replace(settings, connect_timeout_ms=min(timeout_ms, settings.connect_timeout_ms))
+        try:
+            connection = Connector(within)(address)
+        except ConnectionLostError as error:
+            if error.connected:
+                self._note(error, settings)
+            return False
+        try:
+            # A listener that wants a login closes the connection only now.
+            connection.call(_ANY_ANSWER, MetadataResponse, timeout_ms)
+        except ConnectionLostError as error:
+            self._note(error, settings)
+            return False
+        finally:
+            connection.close()
+        return True
+
+    def _note(self, error: ConnectionLostError, settings: WireSettings) -> None:
+        self.problem = f"{error}; is security_protocol={settings.protocol} right for this listener?"

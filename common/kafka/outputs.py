@@ -1,0 +1,80 @@
+"""What an `OutputProducer` says and knows of single outputs.
+
+*Guarantees*: nothing here is kept.
+*Assumes*: called by the thread that owns the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from confluent_kafka import KafkaException, Message, Producer
+
+from milestones.common.errors import ProductionError
+from milestones.common.kafka.clients import text_of
+from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
+
+WHY_S = 1.0
+"""How long Kafka is asked why outputs wait."""
+
+NAMED = 10
+"""So many partitions are named, at most."""
+
+
+def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionError:
+    """The error for an output that the client can't take at all."""
+    return ProductionError(
+        f"task {task}: Kafka's client can't take a record for {output.topic!r} of {output.node}, with timestamp "
+        f"{output.timestamp!r}, partition {output.partition!r}, headers {output.headers!r:.200}, a key of "
+        f"{type(output.key).__qualname__} and a value of {type(output.value).__qualname__}: {error}; mend the serde, "
+        "the partitioner or the handler that made it",
+        task,
+    )
+
+
+def reported(message: Message) -> Output:
+    """What a delivery report still knows of an output."""
+    partition: int | None = message.partition()
+    return Output(
+        topic=message.topic() or "",
+        partition=-1 if partition is None else partition,
+        key=message.key(),
+        value=message.value(),
+        timestamp=UNKNOWN_TIMESTAMP,
+        headers=message.headers(),  # type: ignore[arg-type]  # bytes, as we sent them
+        node="",
+    )
+
+
+def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) -> set[int]:
+    """Indices of the last output to each of `changelogs` (all of one task, so one partition each)."""
+    missing, last = set(changelogs), set()
+    for index in range(len(outputs) - 1, -1, -1):
+        if not missing:
+            break
+        topic = outputs[index][0]
+        if topic in missing:
+            missing.discard(topic)
+            last.add(index)
+    return last
+
+
+def why_full(producer: Producer, topics: Collection[str]) -> str:
+    """What keeps outputs for these topics waiting: which partitions have no leader, as far as Kafka says."""
+    lacking: list[str] = []
+    try:
+        found = producer.list_topics(timeout=WHY_S).topics
+    except KafkaException as error:
+        return f"Kafka can't be asked why: {text_of(error)}; check that the brokers are up"
+    for topic in sorted(topics):
+        if topic not in found:
+            lacking.append(f"{topic} (no such topic)")
+        else:
+            lacking += [f"{topic}-{one.id}" for one in found[topic].partitions.values() if one.leader < 0]
+    if lacking:
+        more = "" if len(lacking) <= NAMED else f" and {len(lacking) - NAMED} more"
+        return f"without a leader: {', '.join(lacking[:NAMED])}{more}; check the brokers that have their replicas"
+    return (
+        f"all partitions of {', '.join(sorted(topics))} have a leader; check that enough of their replicas are in sync "
+        "(min.insync.replicas), and how loaded the brokers are"
+    )

@@ -1,0 +1,82 @@
+"""What of a setting may be printed.
+
+*Guarantees*: a setting of TLS or SASL that isn't known to be public is hidden, a misspelt one too; so are the
+credentials and the query of a URL, in any value and in any text.
+*Assumes*: names are Kafka's or ours, with dots or underscores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HIDDEN = "***"
+
+SECRETS = frozenset({"password", "passphrase", "passwd", "pem", "secret", "token", "jaas", "credential", "credentials"})
+"""A setting with one of these words in its name holds a secret."""
+
+PUBLIC = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.method",
+        "sasl.username",
+        "ssl.ca.certificate.stores",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.certificate.verification",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.id",
+        "ssl.engine.location",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.providers",
+        "ssl.sigalgs.list",
+    }
+)
+"""The settings of TLS and SASL that hold no secret."""
+
+_SECURITY = re.compile(r"(?:^|\.)((?:ssl|sasl|https)\..*)")
+_IN_URL = re.compile(r"(?<=://)(?:[^\s'\"]*:[^\s'\"]*|[^/\s'\"]*)@|(?<=\?)[^\s'\"?]*=[^\s'\"]*")
+"""User and password, which may have a slash in it, although it mustn't; the query."""
+_LONG_ENOUGH = 4
+"""A shorter secret may well be a part of another word."""
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this setting is to be hidden."""
+    dotted = name.replace("_", ".").lower()
+    security = _SECURITY.search(dotted)
+    return not SECRETS.isdisjoint(dotted.split(".")) or (security is not None and security[1] not in PUBLIC)
+
+
+def shown(name: str, value: object) -> object:
+    """`value` as it may be printed."""
+    if value is None or value == "":
+        return value
+    if is_secret(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: shown(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [shown(name, item) for item in value]
+    return without_credentials(value) if isinstance(value, str) else value
+
+
+def without_credentials(text: str) -> str:
+    """`text` without user, password and query of the URLs in it."""
+    return _IN_URL.sub(lambda found: f"{HIDDEN}@" if found[0].endswith("@") else HIDDEN, text)
+
+
+def scrubbed(text: str, settings: Mapping[str, object]) -> str:
+    """`text`, such as another library's error, without the secrets among `settings`."""
+    secrets = {str(value) for name, value in settings.items() if value is not None and is_secret(name)}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
+        if len(secret) >= _LONG_ENOUGH:
+            text = text.replace(secret, HIDDEN)
+        else:
+            text = re.sub(rf"(['\"]){re.escape(secret)}\1", rf"\1{HIDDEN}\1", text)
+    return without_credentials(text)

@@ -1,0 +1,52 @@
+"""The program of a task: made when its processors are initialised, ended by a roll-back or with the task.
+
+*Guarantees*: a program is closed once, and never goes on after a roll-back; what its processors do at their close is
+dropped.
+*Assumes*: the thread that calls user code calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from milestones.common.records import TaskId
+from milestones.common.task.scope import RecordScope
+from milestones.common.topology.compiled import Program
+
+log = logging.getLogger(__name__)
+
+
+class TaskProgram:
+    """*Owns*: the program. `scope`: of the task's record in work."""
+
+    def __init__(self, task: TaskId, scope: RecordScope, compiled: Callable[[], Program]) -> None:
+        """`compiled` makes a program, with processors of its own."""
+        self._task, self._scope, self._compiled = task, scope, compiled
+        self._program: Program | None = None
+
+    @property
+    def made(self) -> bool:
+        """There is one, be it rolled back."""
+        return self._program is not None
+
+    def make(self) -> Program:
+        """Another one, once the former has ended. `TopologyError`; errors of suppliers as they come."""
+        self._program = self._compiled()
+        return self._program
+
+    def end_former(self) -> None:
+        """End what was rolled back. What processors raise is logged: nothing of theirs counts any more."""
+        try:
+            self.end()
+        except Exception:
+            log.warning("task %s: a processor that was rolled back didn't close cleanly", self._task, exc_info=True)
+
+    def end(self) -> None:
+        """Close the processors, unless they are. Their errors as they come."""
+        program, self._program = self._program, None
+        try:
+            if program is not None:
+                program.close()
+        finally:
+            self._scope.drop()

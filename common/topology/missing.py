@@ -1,0 +1,66 @@
+"""What there isn't, and what to do instead: the words of Kafka Streams that this version doesn't have.
+
+*Guarantees*: an unknown attribute is an `AttributeError`, as ever; its message helps.
+*Assumes*: nothing. Type checkers see no attribute that isn't there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+_LOOK_UP = (
+    "joins aren't there yet; to look a table up for each record, give its store's name to process_values: "
+    "stream.process_values(Lookup, 'store'), with self.context.get_state_store('store').get(key)"
+)
+_WINDOWS = "windows aren't there yet; a Processor with a store and a punctuation can close them (process)"
+_QUERIES = "interactive queries aren't there yet; write what is asked for to a topic: table.to_stream().to('topic')"
+_GLOBAL = "global tables and stores aren't there yet; repartition the stream by the table's key and look that up"
+
+INSTEAD: Mapping[str, str] = {
+    "join": _LOOK_UP,
+    "left_join": _LOOK_UP,
+    "outer_join": _LOOK_UP,
+    "windowed_by": _WINDOWS,
+    "suppress": "suppress isn't there yet; a Processor with a store and a punctuation can hold updates back (process)",
+    "cogroup": "cogroup isn't there yet; merge the streams, then aggregate: a.merge(b).group_by_key().aggregate(...)",
+    "global_table": _GLOBAL,
+    "add_global_store": _GLOBAL,
+    "store": _QUERIES,
+    "query": _QUERIES,
+    "query_metadata_for_key": _QUERIES,
+    "streams_metadata_for_store": _QUERIES,
+    "metadata_for_all_streams_clients": _QUERIES,
+    "all_local_store_partition_lags": "see status().lags",
+    "foreach": "its name is for_each",
+    "through": "it is gone from Kafka Streams: use repartition, or to and builder.stream",
+    "branch": "it is gone from Kafka Streams: use split().branch(...)",
+    "transform": "it is gone from Kafka Streams: use process",
+    "flat_transform": "it is gone from Kafka Streams: use process",
+    "transform_values": "it is gone from Kafka Streams: use process_values",
+    "flat_transform_values": "it is gone from Kafka Streams: use process_values",
+    "to": "a table is written by way of its stream: table.to_stream().to('topic')",
+    "for_each": "a table is read by way of its stream: table.to_stream().for_each(...)",
+    "peek": "a table is read by way of its stream: table.to_stream().peek(...)",
+    "clean_up": "delete the application's folder in state_dir, or use `milestones reset`",
+}
+"""By Kafka Streams' name in snake case."""
+
+
+def why_missing(kind: type, name: str) -> str:
+    """The message for an attribute that objects of a class haven't got."""
+    snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
+    said = f"{kind.__name__!r} object has no attribute {name!r}"
+    if snake != name and hasattr(kind, snake):
+        return f"{said}: its name is {snake}"
+    return f"{said}: {INSTEAD[snake]}" if snake in INSTEAD else said
+
+
+class Explained:
+    """Base of what a user writes a topology with: an attribute that isn't there says what to do instead."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(why_missing(type(self), name), name=name, obj=self)

@@ -1,0 +1,111 @@
+"""The check of the functions that a topology was given, when it is built.
+
+Operators are immutable descriptions, so that their fields name every function of the user: what an operator of later
+days takes is looked at as well.
+
+*Guarantees*: a coroutine function anywhere in a node is a `TopologyError` that names node and function; so is a
+generator function whose result is only a truth, or nothing (it would let every record pass, or never begin); so is a
+function that can't be called with as many arguments as its operator has for it.
+*Assumes*: nodes are those of `nodes.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from milestones.common.errors import TopologyError
+from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function, is_generator_function
+from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
+
+_NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
+"""Fields of operators whose functions' results nothing iterates over."""
+
+_METHODS: Final = ("init", "process", "close")
+
+
+def check_functions(node: Node) -> None:
+    """Check all functions of `node`; `TopologyError` for one that would never do its work."""
+    for field, function in _functions(node):
+        if isinstance(function, type):
+            if field == "supplier":
+                check_methods(function, node.name)
+                check_complete(function, node.name)
+        elif is_coroutine_function(function):
+            raise TopologyError(f"{node.name}: {function_name(function)} {AWAITED_BY_NOBODY}")
+        elif field in _NOT_ITERATED and is_generator_function(function):
+            raise TopologyError(
+                f"{node.name}: {function_name(function)} is a generator function, and nothing iterates over what it "
+                "gives: return the result, don't yield it"
+            )
+        else:
+            _check_arguments(node, field, function)
+
+
+def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:
+    """Those of a function whose signature is known: of many that are written in C it isn't. A decorator's function
+    counts, not what it wraps: it may give that more, or less."""
+    count = _arguments(node.operator, field) if isinstance(node, ProcessorNode) else None
+    if count is None:
+        return
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        what = "one argument" if count == 1 else f"{count} arguments"
+        raise TopologyError(
+            f"{node.name}: {function_name(function)}{signature} is called with {what}: {error}"
+        ) from None
+
+
+def _arguments(operator: Any, field: str) -> int | None:
+    """How many arguments a function in this field of an operator is called with, by its type; None: that isn't said."""
+    if field == "mapper" and hasattr(operator, "with_key"):
+        return 2 if operator.with_key else 1
+    pending = [get_type_hints(type(operator)).get(field)]
+    while pending:
+        hint = pending.pop()
+        arguments = get_args(hint)
+        if get_origin(hint) is Callable:
+            return len(arguments[0]) if isinstance(arguments[0], list) else None
+        pending.extend(arguments)
+    return None
+
+
+def check_methods(processor: object, node: str) -> None:
+    """Check the methods of a processor, or of its class."""
+    for name in _METHODS:
+        method = getattr(processor, name, None)
+        if is_coroutine_function(method):
+            raise TopologyError(f"{node}: {function_name(method)} {AWAITED_BY_NOBODY}")
+
+
+def check_complete(processor: object, node: str) -> None:
+    """See that what a supplier made has all methods of a processor."""
+    missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
+    if missing:
+        raise TopologyError(
+            f"{node}: {processor!r} has no method {missing[0]}: derive its class from milestones.Processor, or from "
+            "milestones.FixedKeyProcessor for process_values, which have all but process"
+        )
+
+
+def _functions(node: Node) -> Iterator[tuple[str, Any]]:
+    match node:
+        case SourceNode():
+            yield "timestamp_extractor", node.timestamp_extractor
+        case SinkNode():
+            yield "topic", node.topic
+            yield "partitioner", node.partitioner
+        case ProcessorNode():
+            operator: Any = node.operator
+            for field in fields(operator) if is_dataclass(operator) else ():
+                value = getattr(operator, field.name)
+                for each in value if isinstance(value, tuple) else (value,):
+                    if callable(each):
+                        yield field.name, each

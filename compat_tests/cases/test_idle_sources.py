@@ -1,0 +1,64 @@
+"""A source from which nothing comes for longer than Kafka keeps offsets: its application still knows its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cases.flows import COUNT
+from compat_tests.harness import brokers
+from compat_tests.harness.judge import judge
+from compat_tests.harness.waiting import Not
+from compat_tests.harness.world import World, new_world
+
+RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "5000"}
+"""Kafka's defaults are 7 days and 10 minutes."""
+SILENCE_S = 90.0
+
+
+@pytest.fixture
+def forgetful_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, tmp_path: Path
+) -> Iterator[World]:
+    """On a broker of its own, which keeps offsets for a minute."""
+    if not broker.has_faults:
+        pytest.skip("a broker of yours keeps offsets for as long as it likes")
+    directory, option = tmp_path / "broker", request.config.option
+    directory.mkdir()
+    with (
+        brokers.running(option.broker, directory, RETENTION) as own,
+        new_world(own, request.node.name, stage, guarantee, option.seed, tmp_path) as world,
+    ):
+        request.node.world = world
+        yield world
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("topology", ["count", "count-by-pattern"])
+def test_nothing_is_read_again_and_nothing_skipped_after_a_silence_and_a_restart(
+    forgetful_world: World, topology: str
+) -> None:
+    """Kafka forgets offsets of topics that no member's subscription names, also of a group that runs (KIP-211)."""
+    world = forgetful_world
+    world.create(out=2)
+    feed = world.input("in", 2)
+    app = world.instance(topology).start()
+    feed.send(world.records(1_000, keys=100))
+    world.processed()
+    committed, over = world.committed(), time.monotonic() + SILENCE_S
+
+    def silence() -> object:
+        kept = world.committed()
+        assert kept == committed, "Kafka has forgotten what was committed"
+        return time.monotonic() > over or Not("nothing comes")
+
+    world.wait(silence, "Kafka looks for offsets that have expired", timeout_s=SILENCE_S + 30)
+    app.stop()
+    app.start()
+    feed.send(world.records(500, keys=100))
+    world.processed()
+    app.stop()
+    judge(world, COUNT)

@@ -1,0 +1,224 @@
+"""Where partitions begin and end: questions of many tasks, answered together.
+
+    questions that came together --describe their topics--> by leader --ListOffsets to each--> answers
+
+*Guarantees*: nothing in here waits. Questions that come together share their requests. A leader that doesn't answer
+holds up those questions only that are about its partitions. Each question is answered once, by an error after
+`ANSWER_MS` at the latest.
+*Assumes*: driven by the thread that owns the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from milestones.common.errors import MilestonesError
+from milestones.common.kafka.topics import id_of, told
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Node
+
+    from milestones.common.kafka.topics import Cluster
+
+log = logging.getLogger(__name__)
+
+ANSWER_MS = 15_000
+"""A request's time-out is less: this is for a client that has lost it."""
+
+ALONE_MS = 2_000
+"""For how long questions wait for the topics of earlier ones, to be put together: what topics are is the larger answer,
+and of thousands of partitions takes seconds of work."""
+
+
+@dataclass(frozen=True)
+class AskBounds:
+    """Where do these partitions begin and end now? With `committed`, they end where the first open transaction
+    begins; else after their last record, uncommitted and control records included. With `topic_ids`, the answer has
+    the ids of their topics too."""
+
+    task: TaskId
+    partitions: frozenset[TopicPartition]
+    reply_to: Mailbox[Bounds]
+    committed: bool = False
+    topic_ids: bool = False
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The answer to `AskBounds`: first offset and end by partition, or the error that Kafka gave. `topic_ids`: by
+    topic, where it was asked for and Kafka has one."""
+
+    task: TaskId
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    error: Exception | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+class BoundsDesk:
+    """*Owns*: the questions that are on their way. *Receives*: `AskBounds`. *Sends*: `Bounds`."""
+
+    def __init__(self) -> None:
+        self._waiting: list[AskBounds] = []
+        self._bundles: list[_Bundle] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._bundles or self._waiting)
+
+    def ask(self, questions: Collection[AskBounds]) -> None:
+        """Take these questions; `run_once` puts them to Kafka."""
+        self._waiting += questions
+
+    def run_once(self, cluster: Cluster, now_ms: int, wait_ms: int) -> None:
+        """Put what waits to Kafka; wait at most so long for something to be answered; hand out what is."""
+        if self._waiting and not any(bundle.describes_since(now_ms) < ALONE_MS for bundle in self._bundles):
+            self._bundles.append(_Bundle(cluster, self._waiting, now_ms))
+            self._waiting = []
+        if not self._bundles:
+            return
+        wait([bundle.next() for bundle in self._bundles], wait_ms / 1000, "FIRST_COMPLETED")
+        failed = [error for bundle in self._bundles if (error := bundle.run_once(cluster, now_ms)) is not None]
+        self._bundles = [bundle for bundle in self._bundles if bundle.open]
+        if failed:
+            cluster.renew_after(failed[0])
+
+
+class _Bundle:
+    """Questions that came together. `open`: those without an answer."""
+
+    def __init__(self, cluster: Cluster, questions: Collection[AskBounds], now_ms: int) -> None:
+        self.open = {id(question): question for question in questions}
+        self._began_ms = now_ms
+        self._client = cluster.client  # which answers as long as it lives
+        self._topics = cluster.start_describing({at.topic for question in questions for at in question.partitions})
+        self._ids: dict[str, str] = {}
+        self._waits: dict[int, list[Future[Any]]] = {}
+        self._firsts: dict[tuple[bool, TopicPartition], Future[Any]] = {}
+        self._ends: dict[tuple[bool, TopicPartition], Future[Any]] = {}
+        self._listed = False
+
+    def describes_since(self, now_ms: int) -> float:
+        """For how long it isn't known what the topics are; infinite once it is."""
+        return math.inf if self._listed else now_ms - self._began_ms
+
+    def next(self) -> Future[Any]:
+        """One that has to come before the next step."""
+        pending = self._topics.values() if not self._listed else (futures[-1] for futures in self._waits.values())
+        return next((future for future in pending if not future.done()), _done())
+
+    def run_once(self, cluster: Cluster, now_ms: int) -> KafkaException | None:
+        """Go on with what was answered; an error that came, if any."""
+        errors: list[KafkaException] = []
+        if not self._listed and all(future.done() for future in self._topics.values()):
+            errors += self._list(cluster)
+            self._listed = True
+        if self._listed:
+            errors += self._answer()
+        if now_ms - self._began_ms >= ANSWER_MS:
+            late = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer about where partitions begin and end"))
+            for question in self.open.values():
+                _reply(question, error=late)
+            self.open = {}
+        return errors[0] if errors else None
+
+    def _list(self, cluster: Cluster) -> Iterator[KafkaException]:
+        """Ask each leader about all its partitions."""
+        leaders, failed = self._leaders()
+        groups: dict[tuple[int, bool], set[TopicPartition]] = defaultdict(set)
+        for question in list(self.open.values()):
+            error = next((failed[at.topic] for at in question.partitions if at.topic in failed), None)
+            if error is None and not question.partitions <= leaders.keys():
+                at = min(question.partitions - leaders.keys())
+                error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"{at} has no leader now"))
+            if error is not None:
+                self._refuse(question, error)
+                yield error
+                continue
+            for at in question.partitions:
+                groups[leaders[at], question.committed].add(at)
+        self._client = cluster.client  # another one, it may be, than that which was asked for the topics
+        for (_, committed), partitions in groups.items():
+            firsts = cluster.start_listing(partitions, end=False)
+            ends = cluster.start_listing(partitions, end=True, committed=committed)
+            self._firsts |= {(committed, at): future for at, future in firsts.items()}
+            self._ends |= {(committed, at): future for at, future in ends.items()}
+        for question in self.open.values():
+            asked = [(question.committed, at) for at in question.partitions]
+            self._waits[id(question)] = [futures[at] for at in asked for futures in (self._firsts, self._ends)]
+
+    def _leaders(self) -> tuple[dict[TopicPartition, int], dict[str, KafkaException]]:
+        leaders: dict[TopicPartition, int] = {}
+        failed: dict[str, KafkaException] = {}
+        for topic, future in self._topics.items():
+            try:
+                described = future.result()
+            except KafkaException as exception:
+                failed[topic] = exception
+                continue
+            if (found := id_of(described)) is not None:
+                self._ids[topic] = found
+            nodes: dict[int, Node | None] = {one.id: one.leader for one in described.partitions}
+            leaders |= {TopicPartition(topic, id): node.id for id, node in nodes.items() if node is not None}
+        return leaders, failed
+
+    def _answer(self) -> Iterator[KafkaException]:
+        for question in list(self.open.values()):
+            waits = self._waits[id(question)]
+            while waits and waits[-1].done():
+                waits.pop()
+            if waits:
+                continue
+            key = question.committed
+            try:
+                bounds = {
+                    at: (told(at, self._firsts[key, at]), told(at, self._ends[key, at])) for at in question.partitions
+                }
+            except KafkaException as exception:
+                self._refuse(question, exception)
+                yield exception
+                continue
+            self._settled(question)
+            ids = {at.topic: self._ids[at.topic] for at in question.partitions if at.topic in self._ids}
+            _reply(question, bounds, ids if question.topic_ids else {})
+
+    def _refuse(self, question: AskBounds, error: KafkaException) -> None:
+        self._settled(question)
+        _reply(question, error=error)
+
+    def _settled(self, question: AskBounds) -> None:
+        del self.open[id(question)]
+        self._waits.pop(id(question), None)
+
+
+def _reply(
+    question: AskBounds,
+    bounds: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    ids: Mapping[str, str] | None = None,
+    error: Exception | None = None,
+) -> None:
+    question.reply_to.try_put(Bounds(question.task, bounds or {}, error, ids or {}))
+
+
+def _done() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(None)
+    return future
+
+
+def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
+    """The answer to `asked`, waited for: where nobody else asks."""
+    try:
+        bounds = cluster.bounds(asked.partitions, committed=asked.committed)
+        ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}
+        return Bounds(asked.task, bounds, topic_ids=ids)
+    except (KafkaException, MilestonesError) as error:
+        return Bounds(asked.task, {}, error)

@@ -1,0 +1,213 @@
+"""Internal topics: made step by step, asked for again, checked for what they must be."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
+from milestones.common.kafka.creation import (
+    LONGEST_PAUSE_MS,
+    MOST_PARTITIONS,
+    TopicCreation,
+    create_topics,
+)
+from milestones.common.kafka.fitness import misfit
+from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
+from milestones.common.testing import StepClock
+from tests.topics import made
+
+
+class FakeCluster:
+    """Answers what it is told to: by request, what becomes of each of its topics."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers, self.requests, self.counts = list(answers), [], {}  # type: ignore[var-annotated]
+        self.open: list[Future[None]] = []
+        self.looks = 0
+
+    def partition_counts(self, topics: Any) -> dict[str, int]:
+        self.looks += 1
+        return dict(self.counts)
+
+    def start_creating(self, topics: Any, replication_factor: int) -> dict[str, Future[None]]:
+        self.requests.append([topic.name for topic in topics])
+        futures: dict[str, Future[None]] = {topic.name: Future() for topic in topics}
+        if not self.answers:
+            self.open = list(futures.values())
+            return futures
+        code = self.answers.pop(0)
+        for topic in topics:
+            if code is None:
+                self.counts[topic.name] = topic.partitions
+                futures[topic.name].set_result(None)
+            else:
+                futures[topic.name].set_exception(KafkaException(KafkaError(code)))
+        return futures
+
+    def topic_settings(self, topics: Any) -> dict[str, dict[str, str]]:
+        return {}
+
+    def renew(self) -> None:
+        self.renewed = True
+
+
+class Creating:
+    def __init__(self, cluster: Any, *topics: InternalTopic) -> None:
+        self.creation, self.now_ms, self.steps = TopicCreation(cluster, topics, 1, 60_000, StepClock()), 0, 0
+
+    def finish(self) -> frozenset[str]:
+        while not self.creation.run_once(self.now_ms):
+            self.now_ms += 50
+            self.steps += 1
+        return self.creation.made
+
+
+def of(partitions: int, name: str = "a") -> InternalTopic:
+    return InternalTopic(name, partitions, CHANGELOG_SETTINGS)
+
+
+def test_so_many_partitions_are_made_by_several_requests() -> None:
+    """A controller refuses more than 10,000 partitions at once, as a whole."""
+    cluster = FakeCluster(*[None] * 10)
+    topics = [of(1_000, f"log-{number}") for number in range(11)]
+    assert len(Creating(cluster, *topics).finish()) == 11
+    assert max(map(len, cluster.requests)) * 1_000 <= MOST_PARTITIONS
+    assert [name for request in cluster.requests for name in request] == [topic.name for topic in topics]
+
+
+def test_a_request_that_has_no_answer_yet_holds_up_no_step() -> None:
+    cluster = FakeCluster()
+    creating = Creating(cluster, of(1))
+    for _ in range(5):
+        assert not creating.creation.run_once(0)
+    assert len(cluster.requests) == 1
+    cluster.open[0].set_result(None)
+    assert creating.finish() == {"a"}
+
+
+def test_pauses_between_requests_that_fail_get_longer_up_to_a_limit() -> None:
+    cluster = FakeCluster(*[KafkaError.NOT_CONTROLLER] * 8, None)
+    creating = Creating(cluster, of(1))
+    creating.finish()
+    assert len(cluster.requests) == 9
+    assert 15_000 < creating.now_ms < 8 * LONGEST_PAUSE_MS
+
+
+def test_what_had_no_answer_is_asked_on_another_connection() -> None:
+    """An answer that comes late holds up all that follow on its own."""
+    cluster = FakeCluster(KafkaError._TIMED_OUT, None)
+    look, failures = cluster.partition_counts, iter([KafkaUnreachableError("none answered")])
+
+    def away_once(topics: Any) -> dict[str, int]:
+        if cluster.requests and (failure := next(failures, None)) is not None:
+            raise failure
+        return look(topics)
+
+    cluster.partition_counts = away_once  # type: ignore[method-assign]
+    assert Creating(cluster, of(1)).finish() == {"a"}
+    assert cluster.renewed
+
+
+def test_a_topic_whose_making_failed_may_have_been_made() -> None:
+    cluster = FakeCluster(KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS)
+    creating = Creating(cluster, of(3))
+    for _ in range(5):
+        creating.creation.run_once(creating.now_ms)
+        creating.now_ms += 200
+    cluster.counts = {"a": 3}
+    assert creating.finish() == frozenset(), "it isn't new: it may hold something"
+
+
+def test_a_topic_that_was_about_to_be_deleted_when_it_was_asked_for_is_made_once_it_is_gone() -> None:
+    cluster = FakeCluster(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.TOPIC_ALREADY_EXISTS, None)
+    assert Creating(cluster, of(3)).finish() == {"a"}
+
+
+def test_a_topic_that_is_said_to_exist_and_is_never_seen_is_an_error_when_patience_is_over() -> None:
+    cluster = FakeCluster(*[KafkaError.TOPIC_ALREADY_EXISTS] * 100)
+    creating = Creating(cluster, of(3))
+    with pytest.raises(KafkaUnreachableError, match="doesn't know a, which is said to exist"):
+        creating.finish()
+    assert 60_000 < creating.now_ms < 70_000
+
+
+def test_a_topic_that_kafka_refuses_is_an_error_at_once() -> None:
+    with pytest.raises(MilestonesError, match=r"can't create internal topic a \(1 partitions\).*replication_factor"):
+        Creating(FakeCluster(KafkaError.INVALID_REPLICATION_FACTOR), of(1)).finish()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (CHANGELOG_SETTINGS, {"cleanup.policy": "compact"}),
+        (CHANGELOG_SETTINGS, {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}),
+        ({"cleanup.policy": "compact,delete"}, {"cleanup.policy": "delete", "retention.ms": "1000"}),
+        ({"cleanup.policy": "compact,delete"}, {"cleanup.policy": "delete, compact"}),
+        (REPARTITION_SETTINGS, {"cleanup.policy": "delete", "retention.ms": "604800000"}),
+        (CHANGELOG_SETTINGS, {}),
+    ],
+)
+def test_a_topic_that_loses_nothing_fits(wanted: dict[str, str], found: dict[str, str]) -> None:
+    assert misfit(InternalTopic("a", 1, wanted), found) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "harm"),
+    [
+        (CHANGELOG_SETTINGS, {"cleanup.policy": "delete", "retention.ms": "604800000"}, "state that is older"),
+        (CHANGELOG_SETTINGS, {"cleanup.policy": "compact,delete", "retention.bytes": "1000"}, "state that is older"),
+        (REPARTITION_SETTINGS, {"cleanup.policy": "compact"}, "replace each other"),
+    ],
+)
+def test_a_topic_that_would_lose_records_is_refused_with_the_command_that_mends_it(
+    wanted: dict[str, str], found: dict[str, str], harm: str
+) -> None:
+    reason = misfit(InternalTopic("a", 1, wanted), found)
+    assert reason is not None
+    assert harm in reason
+    assert f"--entity-name a --add-config cleanup.policy=[{wanted['cleanup.policy']}]" in reason
+
+
+# -- on a real broker
+
+
+def named(prefix: str) -> str:
+    return f"{prefix}-{uuid4().hex[:8]}"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("settings", "policy"), [(CHANGELOG_SETTINGS, "delete"), (REPARTITION_SETTINGS, "compact")]
+)
+def test_a_topic_that_was_made_by_hand_with_a_policy_that_loses_records_is_refused(
+    kafka: str, settings: dict[str, str], policy: str
+) -> None:
+    name = named("log")
+    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(name, 1, config={"cleanup.policy": policy}))
+    with pytest.raises(SourceTopicError, match=f"internal topic {name} has cleanup.policy={policy}"):
+        create_topics(Cluster({"bootstrap.servers": kafka}), [InternalTopic(name, 1, settings)], -1)
+
+
+@pytest.mark.kafka
+def test_topics_of_our_own_making_fit(kafka: str) -> None:
+    cluster = Cluster({"bootstrap.servers": kafka})
+    topics = [InternalTopic(named("log"), 1, CHANGELOG_SETTINGS), InternalTopic(named("by"), 1, REPARTITION_SETTINGS)]
+    assert len(create_topics(cluster, topics, -1)) == 2
+    assert create_topics(cluster, topics, -1) == frozenset()
+
+
+@pytest.mark.kafka
+def test_no_question_about_a_topic_makes_it(kafka: str) -> None:
+    """A broker that makes topics by itself would make a deleted changelog anew, as a topic that loses state."""
+    cluster, name = Cluster({"bootstrap.servers": kafka}), named("nowhere")
+    assert cluster.partition_counts([name]) == {}
+    assert cluster.described([name]) == {}
+    with pytest.raises(KafkaException):
+        cluster.topic_ids([name])
+    assert name not in cluster.partition_counts()

