@@ -26,7 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.errors import BenchmarkError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.watch import UNWATCHED
+from milestones.common.kafka.producer_log import UNWATCHED
 
 CALL_S = 30.0
 READ_S = 120.0

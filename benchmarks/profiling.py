@@ -32,7 +32,7 @@ ELSEWHERE = "other"
 PARTS: Sequence[tuple[str, str, str, str]] = (
     # part, file, function, text of the line
     ("consume", r"kafka/consumers\.py", "", r"\.consume\("),
-    ("dispatch", r"kafka/consumers\.py|baseline/inputs\.py|task/buffers\.py", "", ""),
+    ("dispatch", r"kafka/consumers\.py|stream_thread/inputs\.py|task/buffers\.py", "", ""),
     ("user code", r"benchmarks/.*/app\.py", "", ""),
     ("store get", r"state/stores\.py", "get|get_raw|_read|_decoded|decode_row|decode", ""),
     ("store get", r"state/(layers|read_cache|rocks.*)\.py", "get|find|keep|forget", ""),
@@ -46,7 +46,7 @@ PARTS: Sequence[tuple[str, str, str, str]] = (
     ("step", r"task/runner\.py", "_step", ""),
     ("decode", r"task/runner\.py|topology/compiled\.py", "", ""),
     ("program", r"topology/.*\.py", "", ""),
-    ("program", r"task/services\.py", "", ""),
+    ("program", r"task/(task_context|counters)\.py", "", ""),
     ("send", r"kafka/producer\.py", "send|_last_of_changelogs", ""),
     ("commit", r"baseline/(committing|collection)\.py|kafka/producer\.py|kafka/membership/.*", "", ""),
     ("commit", r"task/(commits|metadata)\.py", "", ""),

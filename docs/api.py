@@ -15,7 +15,8 @@ from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
 import milestones.testing
-from milestones import streams, supervision
+from milestones.client import client_events as supervision
+from milestones.client import streams
 from milestones.common import clock, records, serdes, testing, topology
 from milestones.common.records import Output
 from milestones.common.state import spec

@@ -7,6 +7,7 @@ What a user imports:
 
 from __future__ import annotations
 
+from milestones.client.streams import Streams
 from milestones.common import serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import (
@@ -46,10 +47,9 @@ from milestones.common.topology.handlers import (
     RetryOrFail,
     send_to_dead_letter_topic,
 )
-from milestones.context import Exceptions
-from milestones.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
-from milestones.states import StreamsState, ThreadState
-from milestones.streams import Streams
+from milestones.instance.context import Exceptions
+from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
+from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
     "Action",

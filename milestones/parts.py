@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.state.local import LocalState
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import OpenState, Staged, Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
 
 
 class Committing(Protocol):

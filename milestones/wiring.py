@@ -22,7 +22,7 @@ from milestones.common.clock import Clock
 from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
 from milestones.common.state.local import LocalState
-from milestones.context import ThreadContext
+from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.collection import BufferedCollection

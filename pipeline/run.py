@@ -17,11 +17,11 @@ from typing import Any, Literal
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError, TopologyError
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.instance.application import Application
 from milestones.pipeline.driving.driver import Driver, Pace
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.order import levels

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.retry import Patience
 
 TIMEOUT_S = 60
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from benchmarks.cluster import Row
 from benchmarks.moves import PARTITIONS
-from milestones.common.kafka.watch import UNWATCHED
+from milestones.common.kafka.producer_log import UNWATCHED
 
 CALL_S = 30.0
 TICK_S = 0.02

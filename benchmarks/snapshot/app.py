@@ -39,7 +39,7 @@ def topology(application_id: str) -> Topology:
 def main(file: str) -> int:
     """The exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s")
-    logging.getLogger("milestones.baseline.rebalance").addHandler(Assigned())
+    logging.getLogger("milestones.stream_thread.rebalance").addHandler(Assigned())
     config = StreamsConfig.from_toml(file)
     streams = Streams(topology(config.application_id), config)
     streams.set_global_state_restore_listener(Told())

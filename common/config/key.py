@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
-from milestones.common.config.kinds import Kind
+from milestones.common.config.value_types import Kind
 from milestones.common.errors import ConfigError
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from typing import Any
 
 from milestones.common.config.handlers import LOG_AND_CONTINUE, LOG_AND_FAIL, RETRY_OR_FAIL, built_in
 from milestones.common.config.key import REQUIRED, ConfigKey, Derived
-from milestones.common.config.kinds import (
+from milestones.common.config.thread_keys import ThreadKeys
+from milestones.common.config.value_types import (
     EXTRACTOR,
     EXTRACTORS,
     NAMES,
@@ -29,7 +30,6 @@ from milestones.common.config.kinds import (
     legal_name,
     optional,
 )
-from milestones.common.config.thread_keys import ThreadKeys
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)

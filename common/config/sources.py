@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from milestones.common.config.keys import KEYS
-from milestones.common.config.kinds import PAIRS
+from milestones.common.config.value_types import PAIRS
 from milestones.common.errors import ConfigError
 
 log = logging.getLogger(__name__)

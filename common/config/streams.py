@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 from milestones.common.config import clients, passthrough
 from milestones.common.config.key import ConfigKey, Derived, Required, raise_all
 from milestones.common.config.keys import EXACTLY_ONCE_V2, KEYS, Keys
-from milestones.common.config.refused import LATER, NO_COUNTERPART, why_refused
 from milestones.common.config.rules import RULES
 from milestones.common.config.sources import (
     COMMAND_LINE,
@@ -24,6 +23,7 @@ from milestones.common.config.sources import (
     keywords,
     toml_file,
 )
+from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART, why_refused
 from milestones.common.errors import ConfigError
 from milestones.common.secrets import HIDDEN, shown
 

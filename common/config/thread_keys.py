@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from milestones.common.config.key import ConfigKey, Derived
-from milestones.common.config.kinds import PRIORITIES, integer
+from milestones.common.config.value_types import PRIORITIES, integer
 
 MIB = 1024 * 1024
 

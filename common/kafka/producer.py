@@ -30,8 +30,8 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
+from milestones.common.kafka.blocking_call import Caller, LateError
 from milestones.common.kafka.clients import Owned, client_log
-from milestones.common.kafka.deadline import Caller, LateError
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
     REFUSED_TOPIC,
@@ -41,8 +41,8 @@ from milestones.common.kafka.failures import (
     is_passing,
 )
 from milestones.common.kafka.outputs import last_of_changelogs, reported, unwritable, why_full
+from milestones.common.kafka.producer_log import ProducerWatch, watched
 from milestones.common.kafka.topics import Cluster
-from milestones.common.kafka.watch import ProducerWatch, watched
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from milestones.common.kafka.clients import LastReason, Owned, client_log, text_
 from milestones.common.kafka.failures import error_of, is_passing
 from milestones.common.kafka.groups import committed_offsets, the_address
 from milestones.common.kafka.login import Login
-from milestones.common.kafka.patience import RETRY_PAUSE_MS
+from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pathlib import Path
 from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError
 from milestones.common.records import TaskId
-from milestones.common.state import positions
+from milestones.common.state import checkpoint_file as positions
 from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, names, remove_tree, some
 from milestones.common.state.engine import Engine, Engines, Namespace

@@ -97,11 +97,16 @@ class ReadCache:
     def keep(self, key: bytes, value: Any, size: int) -> None:
         """Keep `value`, which takes `size` bytes when it is serialised. For a key without a value so far: one that is
         there is replaced in `values`."""
-        if key in self.values:
+        values = self.values
+        if key in values:
             self._bytes += size  # absence was kept, which has counted the key
-        elif self.find(key) is ABSENT:
+        elif not self._older or self.find(key) is ABSENT:
             self._bytes += size + len(key) + ENTRY_OVERHEAD_BYTES
-        self.values[key] = value
+        values[key] = value
+        if self._older or self._bytes > self._caches.share // 2:
+            self._make_room()
+
+    def _make_room(self) -> None:
         share, older = self._caches.share, self._older
         if self._bytes > share // 2:
             older.update(self.values)

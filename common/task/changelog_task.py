@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from milestones.common.records import TaskId
+from milestones.common.task.counters import Work
 from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.task.task_stores import TaskStores, source_changelogs
-from milestones.common.task.work import Work
 
 if TYPE_CHECKING:
     from milestones.common.task.buffers import InputRecord

@@ -24,7 +24,7 @@ from milestones.common.task.metadata import OffsetMetadata
 if TYPE_CHECKING:
     from milestones.common.task.buffers import InputBuffer
     from milestones.common.task.runner import Runner
-    from milestones.common.task.services import Services
+    from milestones.common.task.task_context import Services
     from milestones.common.task.task_stores import TaskStores
     from milestones.common.topology.nodes import SubTopology
 

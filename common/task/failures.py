@@ -26,7 +26,7 @@ from milestones.common.errors import (
     TaskMigratedError,
 )
 from milestones.common.records import Output, TaskId
-from milestones.common.task.services import TaskSettings
+from milestones.common.task.task_context import TaskSettings
 from milestones.common.topology.handlers import Action, ErrorContext, Handler, Response, describe_error
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.writable import writable

@@ -23,11 +23,11 @@ from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores import KeyValueStore
 from milestones.common.task.boundary import Boundary, Times
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
+from milestones.common.task.counters import Work
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
-from milestones.common.task.services import TaskSettings
-from milestones.common.task.work import Work
+from milestones.common.task.task_context import TaskSettings
 from milestones.common.topology.compiled import Source, failing_node
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp

@@ -33,7 +33,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
-from milestones.common.task.services import Services, TaskSettings
+from milestones.common.task.task_context import Services, TaskSettings
 from milestones.common.task.task_program import TaskProgram
 from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
 from milestones.common.topology.compiled import Program, compile_program

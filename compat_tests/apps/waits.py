@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from milestones.common.frames import frames
+from milestones.common.thread_stacks import frames
 
 log = logging.getLogger("compat_tests")
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from compat_tests.harness.cluster import Cluster
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Row, origin_header
-from milestones.common.kafka.watch import UNWATCHED
+from milestones.common.kafka.producer_log import UNWATCHED
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 

@@ -13,10 +13,10 @@ import pytest
 
 from compat_tests.apps.waits import FOR_KAFKA, LONGEST_MS, WAITED, Watch, callers, waits
 from compat_tests.harness.waiting import until
-from milestones.common.frames import frames
-from milestones.common.kafka.deadline import Caller
+from milestones.common.kafka.blocking_call import Caller
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.thread_stacks import frames
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
-from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.retry import Patience
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
-from milestones.context import ThreadContext
+from milestones.instance.context import ThreadContext
 
 CALL_MS = 10_000
 """The time-out of one attempt to initialise a producer."""

@@ -55,7 +55,7 @@ from milestones.common.topology.nodes import SinkNode, SubTopology
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import OutputCollection, Processing, Sending
 
 

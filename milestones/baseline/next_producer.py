@@ -21,7 +21,7 @@ from milestones.common.kafka.producer import goes_on
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

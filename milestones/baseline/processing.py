@@ -16,7 +16,7 @@ from milestones.parts import PREPARE_MS, Fate, Removed
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

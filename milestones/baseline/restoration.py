@@ -1,7 +1,8 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up (`changelogs.py` says what that means), by one consumer.
-While an active task has much to restore standbys get a share of the time, so that it comes first and they don't starve.
+*Guarantees*: active tasks are completed, standbys kept up (`restoration/changelogs.py` says what that means), by one
+consumer. While an active task has much to restore standbys get a share of the time: the task comes first, and the
+standbys don't starve.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -14,12 +15,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from milestones.baseline.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
 from milestones.common.errors import TimeoutExceededError
+from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.faults import reach
-from milestones.housekeeper import AskBounds, Bounds
+from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.restoration.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Fetched
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import FailedTask, Reading
 
 log = logging.getLogger(__name__)
@@ -48,15 +50,6 @@ LOOK_MS = 10
 
 CHECK_INTERVAL_MS = 60_000
 """How often it is asked whether a standby's changelogs are still the same topics."""
-
-SOONEST_MS, LATEST_MS = 100, 2_000
-"""After a question that had no answer it is asked again as long as that has gone on already, within these limits: a
-topic that was just made has its leader soon, a cluster in trouble isn't to be asked by everybody at once."""
-
-
-def again_after_ms(failing_ms: int) -> int:
-    """The pause before a question is asked again that has had no answer for so long."""
-    return max(SOONEST_MS, min(failing_ms, LATEST_MS))
 
 
 class InlineRestoration:

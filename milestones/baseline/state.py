@@ -17,7 +17,7 @@ from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
 
 if TYPE_CHECKING:
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Reading
 
 log = logging.getLogger(__name__)

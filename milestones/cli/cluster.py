@@ -21,7 +21,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
 from milestones.common.kafka.login import Login
-from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.retry import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 

@@ -10,9 +10,9 @@ import rich_click as click
 
 from milestones.cli.console import OK, verbose_option
 from milestones.common.config import KEYS, ConfigKey
-from milestones.common.config.document import described_default, markdown
 from milestones.common.config.passthrough import CONTROLLED, PREFIXES, split
-from milestones.common.config.refused import why_refused
+from milestones.common.config.render_docs import described_default, markdown
+from milestones.common.config.unknown_keys import why_refused
 from milestones.common.errors import ConfigError
 from milestones.common.kafka.wire_security import why_refused as why_no_security
 

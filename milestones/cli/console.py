@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from milestones.client.process_runner import LOG_FORMAT
 from milestones.common.config import ConfigErrors
 from milestones.common.errors import MilestonesError
-from milestones.running import LOG_FORMAT
 
 OK, FAILED, BAD_CONFIG, INTERRUPTED = 0, 1, 2, 130
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -22,8 +22,8 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
 
 if TYPE_CHECKING:
+    from milestones.client.streams import Streams
     from milestones.common.topology import Topology
-    from milestones.streams import Streams
 
 
 def load(app: str) -> Topology | Streams:
@@ -36,7 +36,7 @@ def load(app: str) -> Topology | Streams:
 
 def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
     """What `app` names, with what the command line says about its settings: a TOML file, single ones."""
-    from milestones.streams import Streams
+    from milestones.client.streams import Streams
 
     found = load(app)
     if isinstance(found, Streams):
@@ -136,8 +136,8 @@ def _only_candidate(app: str, module: ModuleType) -> Any:
 
 
 def _kinds() -> tuple[type, ...]:
+    from milestones.client.streams import Streams
     from milestones.common.topology import StreamsBuilder, Topology
-    from milestones.streams import Streams
 
     return Streams, Topology, StreamsBuilder
 

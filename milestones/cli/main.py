@@ -117,7 +117,7 @@ def describe(app: str, mermaid: bool) -> int:
       milestones describe words.py
       milestones describe shop.orders:topology --mermaid > topology.mmd
     """
-    from milestones.streams import Streams
+    from milestones.client.streams import Streams
 
     found = load(app)
     topology = found.topology if isinstance(found, Streams) else found

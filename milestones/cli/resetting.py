@@ -25,11 +25,11 @@ from milestones.cli.settings import config_options, options_named, settings
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
-from milestones.common.state.places import spark_directories
+from milestones.common.state.spark_folders import spark_directories
 
 if TYPE_CHECKING:
-    from milestones.application import Application
     from milestones.cli.cluster import ResetCluster
+    from milestones.instance.application import Application
 
 INTERNAL_ENDINGS = ("-changelog", "-repartition", "-subscription-registration-topic", "-subscription-response-topic")
 """Internal topics are called `<application.id>-<name><ending>`, in Kafka Streams too."""
@@ -191,8 +191,8 @@ def _application(
     if app is None:
         with options_named():
             return StreamsConfig.of_options(file, values), None
-    from milestones.application import Application
     from milestones.cli.loading import load_streams
+    from milestones.instance.application import Application
 
     streams = load_streams(app, file, values)
     return streams.config, Application.of(streams.topology, streams.config)

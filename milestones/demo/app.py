@@ -22,8 +22,8 @@ from milestones import Streams, StreamsBuilder, serdes
 from milestones.demo.counting import add_word, no_words, words
 
 if TYPE_CHECKING:
+    from milestones.client.client_events import Status
     from milestones.common.topology.topology import Topology
-    from milestones.supervision import Status
 
 LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"

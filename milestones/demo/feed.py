@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log
-from milestones.common.kafka.watch import UNWATCHED
+from milestones.common.kafka.producer_log import UNWATCHED
 
 _TICK_S = 0.05
 _FLUSH_S = 60.0

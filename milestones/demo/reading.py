@@ -18,7 +18,7 @@ from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.retry import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 

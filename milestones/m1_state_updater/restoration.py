@@ -18,7 +18,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.desk import CAPACITY, Desk
+from milestones.m1_state_updater.handover import CAPACITY, Desk
 from milestones.m1_state_updater.messages import (
     Add,
     AddStandby,
@@ -39,7 +39,7 @@ from milestones.parts import FailedTask
 if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.measures import UpdaterMeasures
+from milestones.m1_state_updater.changelog_reader import Reading
 from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, Stop
-from milestones.m1_state_updater.reading import Reading
+from milestones.m1_state_updater.metrics import UpdaterMeasures
 
 if TYPE_CHECKING:
-    from milestones.context import ThreadContext
-    from milestones.m1_state_updater.desk import Desk
+    from milestones.instance.context import ThreadContext
+    from milestones.m1_state_updater.handover import Desk
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

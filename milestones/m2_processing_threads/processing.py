@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.processing import retired
-from milestones.m2_processing_threads.measures import SchedulerMeasures
+from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import PREPARE_MS, Fate, Removed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
-- No ready task waits for a thread longer than `order.py` says.
+- No ready task waits for a thread longer than `choose_next.py` says.
 - What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
   next record's boundary. A task that is given back was asked for once, and comes back once.
 - A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
-from milestones.m2_processing_threads.entries import Entry, Job, Lease, Place
-from milestones.m2_processing_threads.measures import Standing
-from milestones.m2_processing_threads.order import Waiting, choose
+from milestones.m2_processing_threads.choose_next import Waiting, choose
+from milestones.m2_processing_threads.metrics import Standing
 from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
+from milestones.m2_processing_threads.scheduled_task import Entry, Job, Lease, Place
 from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
-from milestones.m2_processing_threads.entries import Job, Lease
-from milestones.m2_processing_threads.measures import WorkerMeasures
+from milestones.m2_processing_threads.metrics import WorkerMeasures
+from milestones.m2_processing_threads.scheduled_task import Job, Lease
 from milestones.parts import Fate, Removed
 
 if TYPE_CHECKING:

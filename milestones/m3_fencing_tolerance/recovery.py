@@ -39,15 +39,15 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.m3_fencing_tolerance.budget import Budget
-from milestones.m3_fencing_tolerance.group import GroupQuestions
-from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
+from milestones.m3_fencing_tolerance.producer_errors import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

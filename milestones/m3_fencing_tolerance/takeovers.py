@@ -19,7 +19,7 @@ from milestones.common.errors import TransactionalIdError
 from milestones.common.kafka.failures import is_fenced
 
 if TYPE_CHECKING:
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
 
 log = logging.getLogger(__name__)
 

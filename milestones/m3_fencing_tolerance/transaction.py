@@ -25,14 +25,14 @@ from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.testing.faults import reach
-from milestones.m3_fencing_tolerance.budget import POLL_SHARE, Budget
-from milestones.m3_fencing_tolerance.group import GroupQuestions, NoAnswerError
-from milestones.m3_fencing_tolerance.outcome import Outcome, outcome
-from milestones.m3_fencing_tolerance.reactions import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.commit_outcome import Outcome, outcome
+from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
+from milestones.m3_fencing_tolerance.producer_errors import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.recovery_deadline import POLL_SHARE, Budget
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
-    from milestones.context import ThreadContext
+    from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)

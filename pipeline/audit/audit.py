@@ -24,11 +24,11 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from milestones.application import Application
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.instance.application import Application
 from milestones.pipeline.audit.actual import actual
 from milestones.pipeline.audit.comparing import EXAMPLES, Comparison
 from milestones.pipeline.audit.computed import write_computed

@@ -16,13 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState, TaskState
 from milestones.common.task.task import Task, TaskSettings
+from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
 from milestones.pipeline.audit.placement import partition_of
 from milestones.pipeline.audit.rows import FOLDED, Kind, Problem, batches, headers_as_bytes

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from milestones.application import Application
 from milestones.common.assignment.plan import TaskPlan, plan_tasks
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
@@ -22,6 +21,7 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.nodes import SinkNode, SubTopology
+from milestones.instance.application import Application
 from milestones.pipeline.audit.plan import AuditPlan, FoldJob, OutputRange, Source, StoreRange
 from milestones.pipeline.driving.order import inner_topics, levels
 from milestones.pipeline.reading import read

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from milestones.application import Application
 from milestones.common.serdes import Serde
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.nodes import SinkNode
+from milestones.instance.application import Application
 from milestones.pipeline.audit.report import Finding
 from milestones.pipeline.audit.rows import Problem
 

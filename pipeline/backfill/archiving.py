@@ -16,13 +16,13 @@ from typing import Any
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
-from milestones.application import Application
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.patterns import matching
 from milestones.common.records import TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import Archive, Stored, shared
 from milestones.pipeline.backfill.beginning import check_join
 from milestones.pipeline.driving.order import inner_topics

@@ -26,13 +26,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from milestones.application import Application
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 from milestones.common.secrets import without_credentials
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import IN_KAFKA, Archive, shared
 from milestones.pipeline.backfill.archiving import outer_topics
 from milestones.pipeline.backfill.beginning import Beginning, beginning

@@ -31,7 +31,7 @@ from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.failures import is_passing
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId
-from milestones.housekeeper import WATCH_INTERVAL_MS
+from milestones.instance.admin_thread import WATCH_INTERVAL_MS
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.losses import Losses
 from milestones.pipeline.driving.planning import Known, Wish, plan

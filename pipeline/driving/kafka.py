@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from milestones.application import Application
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
@@ -19,7 +18,8 @@ from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
-from milestones.housekeeper import NewSources, SourceWatch
+from milestones.instance.admin_thread import NewSources, SourceWatch
+from milestones.instance.application import Application
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.order import circular_topics, inner_topics
 

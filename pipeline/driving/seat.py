@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from milestones.application import Application
 from milestones.common.assignment.model import SPARK, Assignment, Subscription
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
@@ -18,6 +17,7 @@ from milestones.common.errors import ApplicationShutdownError, SourceTopicError
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, Loan, Lost
 from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.application import Application
 
 log = logging.getLogger(__name__)
 

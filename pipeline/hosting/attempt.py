@@ -28,7 +28,6 @@ from time import perf_counter
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
 
-from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import (
@@ -43,6 +42,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import Failure, classify, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.instance.application import Application
 from milestones.pipeline.hosting.hosted_task import Done, HostedTask
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange

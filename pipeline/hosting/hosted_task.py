@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
-from milestones.baseline.inputs import Inputs
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
@@ -30,6 +29,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.task import Task
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
+from milestones.stream_thread.inputs import Inputs
 
 log = logging.getLogger(__name__)
 

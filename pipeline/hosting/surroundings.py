@@ -18,7 +18,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from milestones.application import Application
 from milestones.baseline.clients import initialise
 from milestones.common.assignment.model import SPARK
 from milestones.common.clock import Clock
@@ -27,8 +26,8 @@ from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
-from milestones.common.kafka.patience import Patience
 from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.retry import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.mailbox import Mailbox
 from milestones.common.metrics import Metrics
@@ -37,18 +36,19 @@ from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.local import LocalState
-from milestones.common.state.places import spark_attempts_folder, spark_task_folder
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
+from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.topology import SubTopology
-from milestones.context import Exceptions, ThreadContext
-from milestones.housekeeper import AskBounds, Purge, Request, bounds_of
-from milestones.instance import rocks_settings
-from milestones.listeners import Listeners, StateRestoreListener
+from milestones.instance.admin_thread import AskBounds, Purge, Request, bounds_of
+from milestones.instance.application import Application
+from milestones.instance.context import Exceptions, ThreadContext
+from milestones.instance.instance import rocks_settings
+from milestones.instance.listeners import Listeners, StateRestoreListener
+from milestones.instance.snapshot_fetcher import snapshot_source
 from milestones.pipeline.bounded import BoundedConsumer
 from milestones.pipeline.hosting.ranges import TaskRange
-from milestones.snapshots import snapshot_source
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from milestones.application import Application
 from milestones.common.clock import Clock, SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError, SourceTopicError
 from milestones.common.state.repository import SnapshotRepository
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.instance.application import Application
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.snapshots.jobs import SnapshotJob, snapshot_jobs
 from milestones.pipeline.snapshots.making import MadeSnapshot, make

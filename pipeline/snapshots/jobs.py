@@ -12,7 +12,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from milestones.application import Application
 from milestones.common.assignment.plan import TaskPlan, plan_tasks
 from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
@@ -21,6 +20,7 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.spec import StoreKind
+from milestones.instance.application import Application
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from milestones.application import Application
 from milestones.common.errors import StateError
 from milestones.common.state.manifest import LAYOUTS
 from milestones.common.state.repository import LocalSnapshot, SnapshotRepository, described
 from milestones.common.state.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.sst import SstWriter
+from milestones.instance.application import Application
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.scratch import ScratchStore
 from milestones.pipeline.snapshots.parquet import write_parquet

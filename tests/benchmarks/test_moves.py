@@ -19,11 +19,11 @@ from benchmarks.moves.timeline import (
 from benchmarks.moves.traffic import Values, state
 
 LOG = """\
-100.500 INFO milestones.baseline.rebalance: two-StreamThread-1: joins the group: the member starts
-101.000 INFO milestones.baseline.rebalance: two-StreamThread-1: generation 2, tasks ['0_1', '0_2'], standbys ['0_3'], \
-warm-ups ['0_4'], revoked []
+100.500 INFO milestones.stream_thread.rebalance: two-StreamThread-1: joins the group: the member starts
+101.000 INFO milestones.stream_thread.rebalance: two-StreamThread-1: generation 2, tasks ['0_1', '0_2'], \
+standbys ['0_3'], warm-ups ['0_4'], revoked []
 101.100 INFO milestones.baseline.restoration: task 0_1 has restored 7 records
-103.000 INFO milestones.baseline.rebalance: two-StreamThread-1: generation 3, tasks [], standbys [], warm-ups [], \
+103.000 INFO milestones.stream_thread.rebalance: two-StreamThread-1: generation 3, tasks [], standbys [], warm-ups [], \
 revoked ['0_1', '0_2']
 104.000 INFO milestones.baseline.restoration: task 0_1 has restored 5 records
 105.000 INFO milestones.baseline.restoration: task 0_1 has restored 6 records

@@ -10,7 +10,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.config import KEYS, ConfigErrors, StreamsConfig
-from milestones.common.config.document import markdown
+from milestones.common.config.render_docs import markdown
 from milestones.common.errors import ConfigError
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, RetryOrFail
 from milestones.common.topology.timestamps import wallclock_timestamp_extractor
@@ -243,7 +243,7 @@ def test_a_milestone_is_a_stage_or_a_set_of_flags() -> None:
 
 def test_the_documentation_is_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert page.read_text() == markdown(), "run python -m milestones.common.config.document > docs/configuration.md"
+    assert page.read_text() == markdown(), "run python -m milestones.common.config.render_docs > docs/configuration.md"
 
 
 def test_the_documentation_has_every_key_of_a_config() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.milestones.fake_threads import FakeHousekeeper, FakeInstance, FakeThread
+from tests.milestones.client.fake_threads import FakeHousekeeper, FakeInstance, FakeThread
 
 
 @pytest.fixture
@@ -14,4 +14,4 @@ def fake_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeInstance.prepare_error = FakeInstance.close_error = None
     FakeInstance.closed = 0
     for name, fake in {"StreamThread": FakeThread, "Instance": FakeInstance, "Housekeeper": FakeHousekeeper}.items():
-        monkeypatch.setattr(f"milestones.supervisor.{name}", fake)
+        monkeypatch.setattr(f"milestones.client.supervisor.{name}", fake)

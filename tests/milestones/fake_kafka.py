@@ -14,7 +14,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Committed
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
 from milestones.common.testing import StepClock
-from milestones.housekeeper import AskBounds, Bounds, Purge
+from milestones.instance.admin_thread import AskBounds, Bounds, Purge
 
 
 def kafka_error(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaException:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from milestones import wiring
-from milestones.application import Application
-from milestones.baseline.stream_loop import StreamLoop
 from milestones.common import serdes
 from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
@@ -29,9 +27,11 @@ from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
-from milestones.context import Exceptions, ThreadContext, ThreadEvent
-from milestones.live import Live
-from milestones.states import ThreadState
+from milestones.instance.application import Application
+from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.instance.states import ThreadState
+from milestones.instance.thread_registry import Live
+from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.fake_kafka import (
     FENCED,
     ILLEGAL_GENERATION,

@@ -9,7 +9,7 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
-from milestones.m1_state_updater.desk import Desk
+from milestones.m1_state_updater.handover import Desk
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
 from tests.milestones.fakes import Running, World

@@ -17,7 +17,7 @@ from milestones.common import serdes
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.testing import StepClock
 from milestones.common.topology import Topology
-from milestones.context import ThreadContext
+from milestones.instance.context import ThreadContext
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m2_processing_threads.worker import Worker

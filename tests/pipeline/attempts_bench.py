@@ -14,12 +14,12 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import StreamsBuilder, StreamsConfig, serdes
-from milestones.application import Application
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.groups import DescribedMember, GroupReader
 from milestones.common.kafka.membership import Loan
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.application import Application
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.attempt import attempt
 from milestones.pipeline.hosting.payload import pack

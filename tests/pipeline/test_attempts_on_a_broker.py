@@ -9,7 +9,7 @@ import pytest
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.places import spark_attempts_folder, spark_directories
+from milestones.common.state.spark_folders import spark_attempts_folder, spark_directories
 from milestones.pipeline.hosting.ranges import Fate
 from milestones.pipeline.hosting.surroundings import state_folder
 from tests.pipeline.attempts_bench import (

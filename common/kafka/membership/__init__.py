@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from milestones.common.kafka.membership.borrowed import BorrowedMembership, Loan
+from milestones.common.kafka.membership.delegated import BorrowedMembership, Loan
 from milestones.common.kafka.membership.events import (
     Assigned,
     Committed,

@@ -23,8 +23,8 @@ from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.events import Assigning, Leader
+from milestones.common.kafka.membership.heartbeat_timer import Pulse
 from milestones.common.kafka.membership.leading import lead
-from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.settings import MemberSettings
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TopicPartition

@@ -35,11 +35,11 @@ from milestones.common.kafka.membership.events import (
 from milestones.common.kafka.membership.fetches import REQUEST as FETCH
 from milestones.common.kafka.membership.fetches import PendingFetches
 from milestones.common.kafka.membership.handshake import Handshake
+from milestones.common.kafka.membership.heartbeat_timer import Pulse
 from milestones.common.kafka.membership.leading import outdated, topics_of
-from milestones.common.kafka.membership.notices import Notices
 from milestones.common.kafka.membership.outage import Outage
+from milestones.common.kafka.membership.owner_events import Notices
 from milestones.common.kafka.membership.probe import HEARTBEAT, Probe
-from milestones.common.kafka.membership.pulse import Pulse
 from milestones.common.kafka.membership.reactions import (
     CommitRetriableError,
     Reaction,

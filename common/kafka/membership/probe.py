@@ -21,7 +21,7 @@ from kio.schema.heartbeat.v4 import HeartbeatResponse
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
 from milestones.common.kafka.membership.handshake import Handshake
-from milestones.common.kafka.membership.pulse import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import Pulse
 from milestones.common.kafka.membership.reactions import Reaction, reaction_to
 from milestones.common.kafka.membership.settings import MemberSettings
 

@@ -12,14 +12,14 @@ import shutil
 from typing import Any
 
 from compat_tests.planted.mutations import around, mutation
-from milestones.baseline.tasks import ThreadTasks
 from milestones.common.kafka.membership import GroupMember, Lost, StaleGenerationError
 from milestones.common.kafka.membership.metadata import PREFIX, _build
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.local import TaskState
 from milestones.m3_fencing_tolerance import transaction
-from milestones.m3_fencing_tolerance.outcome import Outcome
+from milestones.m3_fencing_tolerance.commit_outcome import Outcome
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from milestones.stream_thread.tasks import ThreadTasks
 
 HELD: list[object] = []
 """What this process never lets go."""

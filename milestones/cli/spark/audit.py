@@ -19,8 +19,8 @@ from milestones.cli.spark.sessions import Start, on_spark
 from milestones.common.records import TopicPartition
 
 if TYPE_CHECKING:
+    from milestones.client.streams import Streams
     from milestones.pipeline.audit import Audited, AuditReport
-    from milestones.streams import Streams
 
 FAILED = 1
 SHOWN = 5

@@ -8,11 +8,11 @@ import rich_click as click
 
 from milestones.cli.console import INTERRUPTED, OK, err, out
 from milestones.cli.spark.sessions import Start, on_spark
-from milestones.running import LOOK_S, signals
+from milestones.client.process_runner import LOOK_S, signals
 
 if TYPE_CHECKING:
+    from milestones.client.streams import Streams
     from milestones.pipeline import Round, SparkRun
-    from milestones.streams import Streams
 
 MODES = {"batch": "batch", "micro-batch": "micro_batch"}
 

@@ -17,7 +17,7 @@ from milestones.cli.console import OK, out
 from milestones.cli.spark.sessions import Start, on_spark
 
 if TYPE_CHECKING:
-    from milestones.streams import Streams
+    from milestones.client.streams import Streams
 
 
 @click.command()

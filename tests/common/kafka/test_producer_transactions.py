@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
-from milestones.common.kafka.deadline import Caller, LateError
+from milestones.common.kafka.blocking_call import Caller, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import Failure, classify
 from milestones.common.kafka.membership import group_metadata

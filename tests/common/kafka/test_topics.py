@@ -17,7 +17,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
 from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.patience import Patience
+from milestones.common.kafka.retry import Patience
 from milestones.common.kafka.topics import (
     CHANGELOG_SETTINGS,
     Cluster,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.baseline.restoration import SOONEST_MS, InlineRestoration
+from milestones.baseline.restoration import InlineRestoration
 from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
+from milestones.common.kafka.retry import SOONEST_MS
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task

@@ -21,7 +21,7 @@ from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
-from milestones.m1_state_updater.reading import Reading
+from milestones.m1_state_updater.changelog_reader import Reading
 from tests.milestones.fakes import CHANGELOG, Counting, World
 
 A = TaskId(0, 0)

@@ -11,16 +11,16 @@ from milestones.common.errors import KafkaUnreachableError, MembershipError, Sta
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.task.task import State
-from milestones.housekeeper import Bounds
+from milestones.instance.admin_thread import Bounds
 from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
 from tests.milestones.baseline.test_restoration import source_table
-from tests.milestones.baseline.test_tasks import places
 from tests.milestones.fakes import (
     CHANGELOG,
     Running,
     World,
     put,
 )
+from tests.milestones.stream_thread.test_tasks import places
 
 
 def test_a_standby_has_what_its_changelog_has_and_goes_on_reading_it() -> None:

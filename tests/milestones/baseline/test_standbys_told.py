@@ -5,9 +5,8 @@ from __future__ import annotations
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.records import TaskId, TopicPartition
-from milestones.context import ThreadReport
+from milestones.instance.context import ThreadReport
 from tests.milestones.baseline.standbys import IN, LOG, A, B, standby
-from tests.milestones.baseline.test_tasks import places
 from tests.milestones.fakes import (
     FENCED,
     Running,
@@ -15,6 +14,7 @@ from tests.milestones.fakes import (
     passing,
     put,
 )
+from tests.milestones.stream_thread.test_tasks import places
 
 
 def test_the_lag_of_a_standby_counts_up_to_the_changelogs_end() -> None:

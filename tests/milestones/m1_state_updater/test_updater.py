@@ -13,7 +13,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
-from milestones.m1_state_updater.reading import Reading
+from milestones.m1_state_updater.changelog_reader import Reading
 from tests.milestones.fakes import CHANGELOG
 from tests.milestones.stepped import UpdaterWorld, Updating
 

@@ -15,7 +15,7 @@ from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.entries import Job, Lease, Place
+from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import Fate, Removed
 from tests.milestones.m2_processing_threads.work import Work

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.errors import ProcessingError
-from milestones.context import Exceptions
+from milestones.instance.context import Exceptions
 from tests.topics import made
 
 pytestmark = pytest.mark.kafka

@@ -14,9 +14,9 @@ from milestones.common.errors import ProcessingError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
+from milestones.instance.states import ThreadState
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS, share_of_threads
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
-from milestones.states import ThreadState
 from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 

@@ -12,8 +12,8 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.entries import Job, Place
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
+from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import Fate

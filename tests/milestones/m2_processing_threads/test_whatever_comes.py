@@ -9,7 +9,7 @@ import pytest
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.records import Record, TaskId, TopicPartition
-from milestones.m2_processing_threads.entries import Place
+from milestones.m2_processing_threads.scheduled_task import Place
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing

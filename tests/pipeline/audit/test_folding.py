@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from milestones import Processor, Record, StreamsBuilder, StreamsConfig, Topology, serdes
-from milestones.application import Application
 from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.application import Application
 from milestones.pipeline.audit.folding import Fold, fold
 from milestones.pipeline.audit.placement import partition_of
 from milestones.pipeline.audit.plan import FoldJob, Source

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from milestones import StreamsBuilder, serdes
-from milestones.application import Application
 from milestones.cli.spark.audit import audit as command
 from milestones.common.config import StreamsConfig
 from milestones.common.records import TopicPartition
 from milestones.common.state.spec import StoreSpec
+from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
 from milestones.pipeline.audit.folding import beside, difference
 from milestones.pipeline.audit.page import page

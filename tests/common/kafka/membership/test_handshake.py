@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership.coordinator import CoordinatorError
 from milestones.common.kafka.membership.handshake import JOIN_GRACE_MS, LONG_JOIN_MS, Handshake
-from milestones.common.kafka.membership.pulse import Pulse
+from milestones.common.kafka.membership.heartbeat_timer import Pulse
 from milestones.common.kafka.wire import ConnectionLostError
 
 

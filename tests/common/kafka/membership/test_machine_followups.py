@@ -6,8 +6,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.assignment.model import Assignment
+from milestones.common.kafka.membership.heartbeat_timer import FOLLOWUP_HEARTBEAT_MS
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
-from milestones.common.kafka.membership.pulse import FOLLOWUP_HEARTBEAT_MS
 from milestones.common.kafka.membership.settings import PROTOCOLS
 
 FOLLOWUP = Assignment(followup=True)

@@ -1,0 +1,179 @@
+"""`docs/configuration.md`, made from the table of keys.
+
+`python -m milestones.common.config.render_docs > docs/configuration.md` writes it.
+
+*Guarantees*: the page says what the table says; a test compares them.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from milestones.common.config.clients import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, RESTORE_DEFAULTS
+from milestones.common.config.key import ConfigKey, Derived, Required
+from milestones.common.config.keys import KEYS, ApplicationKeys, KafkaKeys, StateKeys
+from milestones.common.config.passthrough import CONTROLLED, CONTROLLED_TOPIC, SASL_MECHANISMS
+from milestones.common.config.sources import ENVIRONMENT_PREFIX
+from milestones.common.config.thread_keys import ThreadKeys
+from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART
+from milestones.common.kafka.wire_security import HONOURED, REFUSED, REFUSED_FAMILIES
+
+_INTRODUCTION = f"""\
+# Configuration
+
+This page is made from the table in `common/config/keys.py`:
+`python -m milestones.common.config.render_docs > docs/configuration.md`. `milestones config --markdown` prints it,
+`milestones config` lists the keys.
+
+Keys carry Kafka Streams' names with underscores. Durations are milliseconds, sizes bytes. A value comes from, strongest
+first:
+
+1. an option of a command: `milestones run words.py --set num_stream_threads=2`;
+2. a keyword in the code: `Streams(topology, application_id="words", num_stream_threads=2)`;
+3. the environment: `{ENVIRONMENT_PREFIX}NUM_STREAM_THREADS=2`;
+4. a TOML file: `StreamsConfig.from_toml("words.toml")`, or `--config words.toml`;
+5. the default.
+
+What differs from place to place, such as `bootstrap_servers`, is best left out of the code. When the code overrides
+what the environment or a file says, a warning at the start names the setting; so does one about a setting that has no
+effect at the stage that runs (column *stage*).
+
+```toml
+application_id = "words"
+bootstrap_servers = ["localhost:9092"]
+processing_guarantee = "exactly_once_v2"
+
+[producer]                      # tables join their names: this is producer_linger_ms
+linger_ms = 20
+```
+
+All values are checked before anything starts, and all errors are reported together. An unknown name is an error.
+`config.origin("commit_interval_ms")` tells where a value came from. Passwords, keys and tokens, and user, password and
+query of a URL, are never printed, neither in errors nor in logs.
+
+In the environment a list or a table is written as in TOML (`{ENVIRONMENT_PREFIX}CLIENT_TAGS={{zone = "a"}}`), or as
+`zone=a,rack=b`. An empty variable counts as none. What Kubernetes puts into containers for a Service called
+`milestones` or `milestones-...` is passed over: `{ENVIRONMENT_PREFIX}SERVICE_HOST`,
+`{ENVIRONMENT_PREFIX}PORT=tcp://...`, `{ENVIRONMENT_PREFIX}METRICS_PORT=tcp://...` and their like.
+"""
+
+_NOT_OF_TOPICS = " and ".join(f"`{name}`" for name in CONTROLLED_TOPIC)
+_PASSED = f"""\
+## Settings of the Kafka clients
+
+A key with one of these prefixes goes to librdkafka, dots written as underscores (`consumer_fetch_min_bytes=1000` is
+`fetch.min.bytes`). librdkafka itself checks names and values when the config is made. The longer prefix wins.
+
+| prefix | goes to |
+|---|---|
+| `consumer_` | main and restore consumers |
+| `main_consumer_`, `restore_consumer_` | one of them |
+| `producer_` | producers |
+| `admin_` | admin clients |
+| `security_protocol`, `sasl_`, `ssl_`, `enable_ssl_` | every client and the group member (see Security) |
+| `topic_` | topic settings of internal topics (`topic_segment_bytes`); not {_NOT_OF_TOPICS} |
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    return "\n".join([_INTRODUCTION, *_tables(), _PASSED, *_defaults(), *_controlled(), *_security(), *_refused()])
+
+
+def _tables() -> Iterator[str]:
+    groups = {
+        "Application": ApplicationKeys,
+        "Processing threads": ThreadKeys,
+        "State and memory": StateKeys,
+        "Kafka and metrics": KafkaKeys,
+    }
+    for title, group in groups.items():
+        yield f"## {title}\n"
+        yield "| key | type | default | importance | stage | meaning |\n|---|---|---|---|---|---|"
+        keys = (KEYS[name] for name, key in vars(group).items() if isinstance(key, ConfigKey))
+        for key in sorted(keys, key=lambda key: ("high", "medium", "low").index(key.importance)):
+            cells = (f"`{key.name}`", key.kind.text, described_default(key), key.importance, key.stage, key.doc)
+            yield "| " + " | ".join(cells) + " |"
+        yield ""
+
+
+def described_default(key: ConfigKey[Any]) -> str:
+    """The default of a key, in Markdown."""
+    default = key.default
+    if isinstance(default, Required):
+        return "*required*"
+    if isinstance(default, Derived):
+        return default.text
+    if isinstance(default, frozenset):
+        return ", ".join(f"`{item}`" for item in sorted(default))
+    return "none" if default in (None, (), {}) else f"`{default}`"
+
+
+def _defaults() -> Iterator[str]:
+    yield "Their defaults differ from librdkafka's, or are worth knowing, here:\n"
+    yield "| setting | value |\n|---|---|"
+    tables = {"consumer_": CONSUMER_DEFAULTS, "restore_consumer_": RESTORE_DEFAULTS, "producer_": PRODUCER_DEFAULTS}
+    for prefix, defaults in tables.items():
+        for name, value in defaults.items():
+            yield f"| `{prefix}{name.replace('.', '_')}` | `{value}` |"
+    yield ""
+
+
+def _controlled() -> Iterator[str]:
+    yield "These are the runtime's own; giving one is an error:\n"
+    yield "| client | setting | reason |\n|---|---|---|"
+    clients: dict[tuple[str, str], list[str]] = {}
+    for client, reasons in CONTROLLED.items():
+        for name, reason in reasons.items():
+            clients.setdefault((name, reason), []).append(client)
+    for (name, reason), owners in clients.items():
+        where = "all" if len(owners) == len(CONTROLLED) else ", ".join(owners)
+        yield f"| {where} | `{name}` | {reason} |"
+    yield "| main_consumer | `isolation.level` | under `exactly_once_v2` only committed input is read |"
+    yield ""
+
+
+_SECURITY = f"""\
+## Security
+
+Every connection takes `security_protocol` (`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`), and the settings of TLS
+and SASL under librdkafka's names. The connections of the group member, and of what else asks about the group, aren't
+librdkafka's. They honour {{honoured}}. Not supported:
+
+- SASL OAUTHBEARER and GSSAPI (Kerberos), and with them MSK IAM and the like: use {", ".join(SASL_MECHANISMS)},
+  or a client certificate;
+- PKCS#12 and JKS key stores, certificates and keys as text: use PEM files.
+
+`ssl_curves_list` is one curve; `ssl_cipher_suites` is about TLS 1.2, as in librdkafka. A login that Kafka refuses ends
+the application at once, with exit code 2, after one try.
+
+These are refused:
+"""
+
+
+def _security() -> Iterator[str]:
+    yield _SECURITY.format(honoured=", ".join(f"`{name.replace('.', '_')}`" for name in sorted(HONOURED)))
+    yield "| setting | reason |\n|---|---|"
+    families = {f"{prefix}*": reason for prefix, reason in REFUSED_FAMILIES.items()}
+    for name, reason in sorted({**REFUSED, **families}.items()):
+        yield f"| `{name}` | {reason} |"
+    yield ""
+
+
+def _refused() -> Iterator[str]:
+    yield "## Keys of later versions\n"
+    yield "| key, not built yet | belongs to stage | meaning |\n|---|---|---|"
+    for name, (stage, purpose) in LATER.items():
+        yield f"| `{name}` | {stage} | {purpose} |"
+    yield "\n## Kafka Streams' keys without a counterpart\n"
+    yield "| key | instead |\n|---|---|"
+    for name, instead in NO_COUNTERPART.items():
+        yield f"| `{name}` | {instead} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,166 @@
+"""What the supervisor is told, what it shows, and what follows from the states of its threads.
+
+*Guarantees*: messages are immutable.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import CloseTimeoutError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.thread_stacks import frames, in_user_code, place
+from milestones.instance.admin_thread import NewSources
+from milestones.instance.context import ThreadEvent
+from milestones.instance.states import StreamsState, ThreadState
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.instance.thread_registry import Live
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often a thread that waits for the end of a client looks whether its state listener comes back."""
+
+SAY_S = 5
+"""Seconds between two words about a thread that is awaited."""
+
+
+@dataclass(frozen=True)
+class Close:
+    leave_group: bool
+
+
+@dataclass(frozen=True)
+class ClientFailed:
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class AddThread:
+    number: int
+
+
+@dataclass(frozen=True)
+class RemoveThread:
+    """`done` is set once the thread has ended, or the client has."""
+
+    number: int
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class ThreadGone:
+    """A removed thread was joined: what it told before its end has been taken."""
+
+    name: str
+
+
+Event = ThreadEvent | Close | ClientFailed | NewSources | AddThread | RemoveThread | ThreadGone
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a client ends: by itself, or of an error."""
+
+    leave_group: bool
+    error: BaseException | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go."""
+
+    state: StreamsState
+    stage: str
+    threads: Mapping[str, ThreadState]
+    tasks: Mapping[TaskId, str]
+    lags: Mapping[TopicPartition, int]
+    restoring: Mapping[TaskId, int]
+    records: int
+    generation: int
+
+
+def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
+    """The client's state while it runs: RUNNING once all threads are (without any too), REBALANCING when one isn't;
+    None to stay."""
+    states = set(threads)
+    if states <= {ThreadState.RUNNING}:
+        return StreamsState.RUNNING
+    if states & {ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED}:
+        return StreamsState.REBALANCING
+    return None
+
+
+class Closing:
+    """How long the end of a client may take. `hanging`: the threads that weren't back in time, with their places."""
+
+    def __init__(self, clock: Clock, timeout_ms: int, live: Live) -> None:
+        self._clock, self._live = clock, live
+        self._timeout_ms, self._end_ms = timeout_ms, clock.monotonic_ms() + timeout_ms
+        self.hanging: dict[str, str] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up."""
+        return self._clock.monotonic_ms() >= self._end_ms
+
+    def join(self, thread: threading.Thread) -> bool:
+        """Wait until the thread has ended; False when time is up before."""
+        helpers = partial(self._live.helpers, thread_number(thread.name))
+        if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
+            self.hangs(thread, helpers())
+        return thread.name not in self.hanging
+
+    def hangs(self, thread: threading.Thread, helpers: Iterable[int] = ()) -> None:
+        """Note where the thread is."""
+        self.hanging[thread.name] = whereabouts(thread, helpers)
+
+    def error(self) -> CloseTimeoutError:
+        """What is said of those that hang."""
+        places = "; ".join(f"{name} is in {place}" for name, place in self.hanging.items())
+        return CloseTimeoutError(
+            f"not closed within close_timeout_ms ({self._timeout_ms}): {places}. What they didn't commit is processed "
+            "again after the next start; let the function return sooner, or raise close_timeout_ms"
+        )
+
+
+def thread_number(name: str) -> int:
+    """That of a stream thread, from 1; 0 for others."""
+    number = name.rpartition("-StreamThread-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def join(
+    thread: threading.Thread,
+    helpers: Callable[[], Collection[int]] = frozenset,
+    left_s: Callable[[], float] = lambda: math.inf,
+) -> bool:
+    """Wait until the thread has ended, False when no time is left; every few seconds say that it is awaited, and where
+    it is. `helpers`: the idents of threads that call the user's functions for it."""
+    waited_s = 0.0
+    while True:
+        step_s = max(0.0, min(SAY_S, left_s()))
+        thread.join(step_s)
+        if not thread.is_alive():
+            return True
+        if left_s() <= 0:
+            return False
+        waited_s += step_s
+        where = whereabouts(thread, helpers())
+        log.warning("waiting for %s to end, for %.0f s now; it is in %s", thread.name, waited_s, where)
+
+
+def whereabouts(thread: threading.Thread, helpers: Iterable[int]) -> str:
+    """Where the thread is; if it, or others for it, are in functions of the user, where those are."""
+    known, own = frames(), thread.ident or 0
+    busy = [ident for ident in (*helpers, own) if in_user_code(known.get(ident)) is not None]
+    return ", and ".join(place(ident) for ident in busy or [own])

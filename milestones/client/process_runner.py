@@ -1,0 +1,136 @@
+"""Running a client as a process does: until a signal or an error, with logs and an exit code.
+
+*Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, a start in progress included; the second one ends the
+process within half a second, whatever its threads do; the same one within half a second of the first is none; signal
+handlers are put back.
+*Assumes*: called in the process's main thread, the only one that Python gives signals to.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import MilestonesError
+
+if TYPE_CHECKING:
+    from milestones.client.supervisor import Supervisor
+    from milestones.common.config import StreamsConfig
+
+log = logging.getLogger(__name__)
+
+INTERRUPTED = 130
+LOOK_S = 0.2
+SAME_S = 0.5
+"""A signal that comes again so soon is the same one: a program that ends others may send it to the process, and to its
+group."""
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None], leave_group: bool) -> int:
+    """`start()`, wait for the end; the exit code (`common/errors.py`). An error is logged, and is the supervisor's."""
+    if threading.current_thread() is not threading.main_thread():
+        raise MilestonesError(
+            "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
+            "wait() and close()"
+        )
+    log_to_stderr()
+    log.info(
+        "%s runs on %s: stage %s, %s, state in %s; Ctrl-C ends it",
+        config.application_id, config.bootstrap_servers, supervisor.stage, config.processing_guarantee,
+        config.state_dir,
+    )  # fmt: skip
+    with signals() as received:
+        try:
+            started = _start(start, received, lambda: supervisor.ask_to_close(leave_group))
+        except MilestonesError as error:
+            supervisor.error = error
+        else:
+            if not started:
+                return INTERRUPTED if signal.SIGINT in received else 0
+            _until_stopped(supervisor, received, leave_group)
+    if supervisor.error is not None:
+        if not supervisor.told:
+            log.error("%s", supervisor.error)
+        return supervisor.error.exit_code if isinstance(supervisor.error, MilestonesError) else 1
+    return INTERRUPTED if signal.SIGINT in received else 0
+
+
+def log_to_stderr() -> None:
+    """Logs of a program that has set up none: one line per event, INFO and worse."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+
+
+@contextmanager
+def signals() -> Iterator[list[int]]:
+    """The signals that came, in order; as long as this lasts they do nothing else."""
+    received: list[int] = []
+    last_s: dict[int, float] = {}
+
+    def note(number: int, _: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if now_s - last_s.get(number, -math.inf) >= SAME_S:
+            last_s[number] = now_s
+            received.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _start(start: Callable[[], None], received: list[int], close: Callable[[], None]) -> bool:
+    """Start in a thread of its own, since a call to Kafka may take long and this thread must see signals; what it
+    raises is raised here. False when a signal came first: if that start succeeds yet, it closes what it started."""
+    errors: list[BaseException] = []
+    done: list[bool] = []
+
+    def starting() -> None:
+        try:
+            start()
+            done.append(True)
+        except BaseException as error:
+            errors.append(error)
+        else:
+            if received:
+                close()
+
+    starter = threading.Thread(target=starting, name="start", daemon=True)
+    starter.start()
+    while starter.is_alive() and not received:
+        starter.join(LOOK_S)
+    if errors and not received:
+        raise errors[0]
+    return bool(done)
+
+
+def _until_stopped(supervisor: Supervisor, received: list[int], leave_group: bool) -> None:
+    """Wait until the client has stopped, and ask it to at the first signal."""
+    asked = False
+    while not supervisor.wait(LOOK_S):
+        if received and not asked:
+            asked = True
+            log.info("%s: ending; the same again ends it at once", signal.Signals(received[0]).name)
+            supervisor.ask_to_close(leave_group)
+        if len(received) > 1:
+            _end_at_once()
+
+
+def _end_at_once() -> None:
+    """End the process without waiting for anybody: what wasn't committed is processed again."""
+    log.error("ended at once, without a last commit: what wasn't committed is processed again")
+    logging.shutdown()
+    os._exit(INTERRUPTED)

@@ -1,0 +1,203 @@
+"""The client: one application instance, its threads, its states.
+
+*Guarantees*: `start` and `close` return in time, from any thread and any callback; after `close` no thread, client,
+store or lock of this object is left; a listener or handler that raises is logged and changes nothing.
+*Assumes*: one `Streams` per instance; several in one process need state directories of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from milestones import wiring
+from milestones.client import process_runner as running
+from milestones.client.supervisor import Supervisor
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import MilestonesError, TopologyError
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.missing import Explained
+from milestones.common.topology.topology import Topology
+from milestones.flags import parse_milestones, without_effect
+from milestones.instance.application import Application
+from milestones.instance.context import Exceptions
+from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener
+from milestones.instance.states import StreamsState
+
+if TYPE_CHECKING:
+    from milestones.client.client_events import Status
+    from milestones.common.clock import Clock
+
+log = logging.getLogger(__name__)
+
+StateListener = Callable[[StreamsState, StreamsState], None]
+UncaughtHandler = Callable[[BaseException], Exceptions]
+
+
+class Streams(Explained):
+    """An instance of a stream application.
+
+    `topology`: a `Topology` or a `StreamsBuilder`. Settings come from `config`, or from keywords, the environment and
+    a TOML file as `StreamsConfig` reads them; keywords win. Raises `ConfigError` or `TopologyError` at once.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | StreamsBuilder,
+        config: StreamsConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        **overrides: Any,
+    ) -> None:
+        built: object = topology.build() if isinstance(topology, StreamsBuilder) else topology
+        if not isinstance(built, Topology):
+            hint = "call it" if callable(built) else "make one with a StreamsBuilder"
+            raise TopologyError(f"Streams runs a Topology or a StreamsBuilder, not {built!r}: {hint}")
+        self.config = StreamsConfig(**overrides) if config is None else config.replace(**overrides)
+        self.topology = built
+        flags = parse_milestones(self.config.milestones)
+        self._application = Application.of(built, self.config)
+        self._clock = clock
+        self._supervisor = Supervisor(
+            self.config, flags, self._application, wiring.parts(flags), clock or SystemClock()
+        )
+
+    def with_config(self, config: StreamsConfig) -> Streams:
+        """This application with other settings; with its listeners and its handler, and what is paused. Only before
+        `start`."""
+        self._before_start("other settings")
+        other, own = type(self)(self.topology, config, clock=self._clock), self._supervisor
+        there = other._supervisor
+        there.listener, there.handler, there.listeners = own.listener, own.handler, own.listeners
+        there.live.pause(own.live.paused)
+        return other
+
+    @property
+    def state(self) -> StreamsState:
+        """Where this client is."""
+        return self._supervisor.state
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """Call `listener(new, old)` at each change of state, in the supervisor's thread (the first time in the
+        one that calls `start`). Only before `start`."""
+        self._before_start("a state listener")
+        self._supervisor.listener = listener
+
+    def set_global_state_restore_listener(self, listener: StateRestoreListener) -> None:
+        """Tell `listener` how active tasks restore their stores, in the threads that do it; before `start`."""
+        self._before_start("a state restore listener")
+        self._supervisor.listeners.restore = listener
+
+    def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
+        """Tell `listener` how standbys follow their changelogs, in the threads that do it (KIP-869); before `start`."""
+        self._before_start("a standby update listener")
+        self._supervisor.listeners.standby = listener
+
+    def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
+        """Let `handler(error)` decide what follows when a stream thread dies: `Exceptions.REPLACE_THREAD`,
+        `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). Only before `start`."""
+        self._before_start("an uncaught exception handler")
+        self._supervisor.handler = handler
+
+    def _before_start(self, what: str) -> None:
+        if self.state is not StreamsState.CREATED:
+            raise MilestonesError(f"{what} can be set only before start(); this client is {self.state.value}")
+
+    def start(self) -> None:
+        """Start the threads and return. `StateError`, `KafkaUnreachableError`, `SourceTopicError` show at once what
+        can be seen at once."""
+        self._before_start("start() can be called once; a start")
+        for reason in without_effect(self.config):
+            log.warning("config: %s", reason)
+        self._supervisor.begin()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the client has stopped, whoever stopped it; False when time is up before. It counts as stopped,
+        with an `error`, when threads don't come back within `close_timeout_ms` of its end."""
+        return self._supervisor.wait(timeout_s)
+
+    def close(self, timeout_s: float = 60.0, *, leave_group: bool | None = None) -> bool:
+        """Commit, close, leave the group; True when all is closed within the time, and within `close_timeout_ms`.
+
+        `leave_group` None: a static member stays in the group (it is expected back within `session_timeout_ms`), any
+        other leaves. Called from a callback of this client it only starts the shutdown, and returns False.
+        """
+        self._supervisor.ask_to_close(self._leaves(leave_group))
+        return not self._supervisor.is_inside() and self.wait(timeout_s) and not self._supervisor.hanging
+
+    def _leaves(self, leave_group: bool | None) -> bool:
+        return self.config.group_instance_id is None if leave_group is None else leave_group
+
+    def add_stream_thread(self) -> str:
+        """Start one more stream thread while the client runs; its name (KIP-663).
+
+        It gets the lowest number that is free, the group gives it tasks. From any thread and any callback; this only
+        asks for it: a client that ends meanwhile starts none. `MilestonesError` in any other state.
+        """
+        return self._supervisor.add_thread()
+
+    def remove_stream_thread(self, name: str | None = None, timeout_s: float = 60.0) -> str:
+        """End one stream thread while the client runs; its name (KIP-663). Without a name it is that of the highest
+        number, but not the one that calls this, unless it is the last.
+
+        It commits, closes its tasks and leaves the group, a static member too; others get its tasks. Waits for that,
+        but not in a callback of this client. The client goes on without any thread. `MilestonesError` in any other
+        state and for a name that there isn't; `TimeoutExceededError`: it is still at it, and will end.
+        """
+        return self._supervisor.remove_thread(name, timeout_s)
+
+    def pause(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
+        """Stop processing, punctuating and restoring: of all tasks, or of these sub-topologies only, each named by its
+        number or by a node or store of it (KIP-834). At any time, also before `start`; a thread that is at it ends its
+        time slice first (some 50 ms, or one record that takes longer).
+
+        What was done is committed; the group, and who has which task, stay. A pause ends with the process.
+        `TopologyError` for a name that there isn't.
+        """
+        self._supervisor.live.pause(self._application.named_subtopologies(subtopologies))
+
+    def resume(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
+        """The end of `pause`, for all or for these sub-topologies. Harmless for what isn't paused."""
+        self._supervisor.live.resume(self._application.named_subtopologies(subtopologies))
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all sub-topologies are paused."""
+        return self._supervisor.live.paused >= self._application.named_subtopologies(None)
+
+    def status(self) -> Status:
+        """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""
+        return self._supervisor.status()
+
+    def metrics(self) -> Mapping[str, Any]:
+        """All metrics as last published, by group: lists of `{"tags": ..., "metrics": ..., "age_ms": ...}`, with Kafka
+        Streams' names (docs/metrics.md)."""
+        return self._supervisor.metrics.snapshot()
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port on which metrics are served for Prometheus; None without `metrics_port`, and before `start`."""
+        endpoint = self._supervisor.endpoint
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the client is in state ERROR, or couldn't be closed in time, or why `run` couldn't start it."""
+        return self._supervisor.error
+
+    def run(self) -> int:
+        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`).
+
+        An error is logged as one line, that of a start included. A second signal ends the process at once, with 130.
+        A program without a logging set-up gets one: INFO, to stderr. Only in the main thread.
+        """
+        return running.run(self._supervisor, self.config, self.start, self._leaves(None))
+
+    def __enter__(self) -> Streams:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

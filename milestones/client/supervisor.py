@@ -1,0 +1,448 @@
+"""The supervisor: one thread that all lifecycle decisions of a client go through.
+
+*Guarantees*: threads are started, replaced and stopped by one thread only; a client's state follows from its
+threads' states by one function; every thread that was started is joined.
+*Assumes*: the stream threads tell their states by mailbox and never touch the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from milestones.client.client_events import (
+    LOOK_S,
+    AddThread,
+    ClientFailed,
+    Close,
+    Closing,
+    Ending,
+    Event,
+    RemoveThread,
+    Status,
+    ThreadGone,
+    client_state,
+    join,
+    thread_number,
+)
+from milestones.client.health import ClientHealth
+from milestones.common.config import thread_name
+from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.mailbox import Mailbox, MailboxClosedError
+from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics, MetricsEndpoint
+from milestones.flags import stage_name
+from milestones.instance.admin_thread import Housekeeper, NewSources
+from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
+from milestones.instance.instance import Instance
+from milestones.instance.listeners import Listeners
+from milestones.instance.states import ALIVE_THREADS, StreamsState, ThreadState, moved
+from milestones.instance.thread_registry import Live
+from milestones.stream_thread.thread import StreamThread
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.instance.application import Application
+    from milestones.parts import Observer, Parts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Member:
+    """One stream thread as the supervisor knows it."""
+
+    thread: StreamThread
+    state: ThreadState = ThreadState.CREATED
+    report: ThreadReport | None = None
+    removal: RemoveThread | None = None
+
+    def over(self) -> None:
+        """The thread has ended, and nothing it tells is taken any more: it has no tasks, only what it processed."""
+        self.state = ThreadState.DEAD
+        if self.report is not None:
+            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={})
+
+
+class Supervisor:
+    """Runs a client.
+
+    *Owns*: the stream threads, the housekeeper, the instance's state directory lock, the client's state, its metrics
+    and their HTTP endpoint.
+    *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
+    state changes to the user's listener. `state`, `error` and the threads' reports are published: replaced whole, read
+    by anyone; so is what `live` has.
+    """
+
+    def __init__(
+        self, config: StreamsConfig, flags: frozenset[str], application: Application, parts: Parts, clock: Clock
+    ) -> None:
+        self._config, self._application, self._parts, self._clock = config, application, parts, clock
+        self.stage = stage_name(flags)
+        self.metrics = Metrics(
+            clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms
+        )
+        self.metrics.labels = {"application_id": config.application_id}
+        self.endpoint: MetricsEndpoint | None = None
+        self._client: ClientMetrics | None = None
+        self._threads_failed = 0
+        self.state = StreamsState.CREATED
+        self.error: BaseException | None = None
+        self.listener: Callable[[StreamsState, StreamsState], None] | None = None
+        self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
+        self._stopped = threading.Event()
+        self.hanging = self.told = False
+        self._closing: Closing | None = None
+        self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
+        self.live = Live(config.num_stream_threads)
+        self.listeners = Listeners()
+        self._client_id = ""
+        self._members: dict[str, _Member] = {}
+        self._records_before = 0
+        self._thread: threading.Thread | None = None
+        self._observer: Observer | None = None
+        self._listening: int | None = None
+
+    def begin(self) -> None:
+        """Take the state directory, see that Kafka is there, start the threads."""
+        instance = Instance(self._config, self._application, self.stage, self._clock)
+        try:
+            instance.prepare()
+            self.live.sources = instance.sources
+            self._client_id = instance.client_id
+            self._client = self._client_metrics(instance.client_id)
+            if self._config.metrics_port is not None:
+                health = ClientHealth(self, self.metrics, self._config, self._clock)
+                self.endpoint = MetricsEndpoint(
+                    self.metrics, self._config.metrics_host, self._config.metrics_port, health
+                )
+                log.info("metrics are served at http://%s:%d/metrics", self.endpoint.host, self.endpoint.port)
+        except BaseException:
+            instance.close()
+            raise
+        housekeeper = Housekeeper(
+            f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
+            lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
+            lambda: self.state is StreamsState.RUNNING, instance.sources,
+        )  # fmt: skip
+        self._move(StreamsState.REBALANCING)
+        housekeeper.start()
+        name = f"{instance.client_id}-metrics"
+        self._observer = self._parts.observer(name, instance.state, self.metrics, self._clock)
+        if self._observer is not None:
+            self._observer.start()
+        name = f"{instance.client_id}-supervisor"
+        self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
+        self._thread.start()
+
+    def _client_metrics(self, client_id: str) -> ClientMetrics:
+        client = self.metrics.add(ClientMetrics, client_id=client_id)
+        client.version.value = _version()
+        client.application_id.value, client.stage.value = self._config.application_id, self.stage
+        return client
+
+    def _publish(self, *, at_once: bool) -> None:
+        """The client's own metrics: at each change of its state, and about once a second."""
+        client, now_ms = self._client, self._clock.monotonic_ms()
+        if client is None or not (at_once or now_ms - client.published.at_ms >= PUBLISH_INTERVAL_MS):
+            return
+        client.state.value = self.state.value
+        client.alive_stream_threads.value = sum(m.state in ALIVE_THREADS for m in self._members.values())
+        client.failed_stream_threads.value = self._threads_failed
+        client.publish(now_ms)
+
+    def ask_to_close(self, leave_group: bool) -> None:
+        if self.state is not StreamsState.CREATED:
+            self._begin_closing()
+            self._tell(Close(leave_group))
+            return
+        self._move(StreamsState.PENDING_SHUTDOWN)
+        self._move(StreamsState.NOT_RUNNING)
+        self._stopped.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything has ended, the supervisor's own thread too, unless threads hang; False when time is up
+        before."""
+        left_s = math.inf if timeout_s is None else timeout_s
+        while not self._stopped.wait(min(left_s, LOOK_S)):
+            left_s -= LOOK_S
+            self._look_at_listener()
+            if left_s <= 0 and not self._stopped.is_set():
+                return False
+        if not self.hanging and self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        return True
+
+    def add_thread(self) -> str:
+        """Have a thread of the lowest free number started; its name."""
+        self._must_run("added")
+        number = self.live.add()
+        self._tell(AddThread(number))
+        return thread_name(self._client_id, number)
+
+    def remove_thread(self, name: str | None, timeout_s: float) -> str:
+        """Have a thread closed, and wait for that; its name. None: one that isn't the caller, if there is another."""
+        self._must_run("removed")
+        names = {thread_name(self._client_id, number): number for number in self.live.numbers()}
+        if name is not None and name not in names:
+            there_are = ", ".join(names) or "none"
+            raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
+        own = names.get(threading.current_thread().name) or self.live.helped()
+        number = self.live.remove(names[name] if name is not None else None, own=own)
+        removal = RemoveThread(number)
+        removed = thread_name(self._client_id, number)
+        if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
+            raise TimeoutExceededError(
+                f"{removed} hasn't ended within {timeout_s:g} s, it is in user code or a call to Kafka; it will end, "
+                "and its number isn't used again before"
+            )
+        return removed
+
+    def _must_run(self, what: str) -> None:
+        if self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
+            raise MilestonesError(
+                f"a stream thread can be {what} while the client runs (REBALANCING or RUNNING); it is "
+                f"{self.state.value}. Before start() set num_stream_threads"
+            )
+
+    def is_inside(self) -> bool:
+        """Whether the calling thread is one of ours, works for one, or is in the listener: it can't wait for itself."""
+        current = threading.current_thread()
+        ours = [self._thread, *(member.thread for member in list(self._members.values()))]
+        return current in ours or self._listening == threading.get_ident() or self.live.helped() is not None
+
+    def status(self) -> Status:
+        members = list(self._members.values())
+        reports = [member.report for member in members if member.report is not None]
+        return Status(
+            state=self.state,
+            stage=self.stage,
+            threads={member.thread.name: member.state for member in members},
+            tasks={task: place for report in reports for task, place in report.tasks.items()},
+            lags={partition: lag for report in reports for partition, lag in report.lags.items()},
+            restoring={task: left for report in reports for task, left in report.restoring.items()},
+            records=self._records_before + sum(report.records for report in reports),
+            generation=max((report.generation for report in reports), default=-1),
+        )
+
+    def _tell(self, event: Event) -> None:
+        self._told(event)
+
+    def _told(self, event: Event) -> bool:
+        """False: the client has stopped, nobody will read it."""
+        try:
+            return self._mailbox.try_put(event)
+        except MailboxClosedError:
+            return False
+
+    def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
+        try:
+            ending = self._supervise(lambda index: self._add_thread(instance, housekeeper, index))
+        except Exception as error:
+            log.exception("the supervisor failed; the client shuts down")
+            self.told = True
+            ending = self._failed(error)
+        self._end(ending, instance, housekeeper)
+
+    def _supervise(self, add: Callable[[int], None]) -> Ending:
+        for index in range(1, self._config.num_stream_threads + 1):  # what was changed since waits in the mailbox
+            add(index)
+        while True:
+            event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
+            self._publish(at_once=False)
+            ending = self._take(event, add) if event is not None else None
+            if ending is not None:
+                return ending
+
+    def _failed(self, error: BaseException) -> Ending:
+        """A static member stays in the group: it is expected back."""
+        return Ending(self._config.group_instance_id is None, error)
+
+    def _take(self, event: Event, add: Callable[[int], None]) -> Ending | None:
+        """Note what a thread tells; how the client ends, if this is its end."""
+        match event:
+            case Close(leave_group):
+                return Ending(leave_group, None)
+            case ClientFailed(error):
+                return self._failed(error)
+            case ThreadFailed():
+                return self._thread_failed(event, add)
+            case ThreadMoved(name, state):
+                self._thread_moved(name, ThreadState(state))
+            case ThreadReport(name):
+                self._members[name].report = event
+            case AddThread(number):
+                add(number)
+            case RemoveThread():
+                self._remove(event)
+            case ThreadGone(name):
+                self._gone(name)
+            case NewSources(topics):
+                self.live.sources |= topics
+                alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
+                for thread in alive[:1]:
+                    thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
+        return None
+
+    def _thread_failed(self, failed: ThreadFailed, add: Callable[[int], None]) -> Ending | None:
+        """One that is being removed has no successor."""
+        self._threads_failed += 1
+        if failed.decision is not Exceptions.REPLACE_THREAD:
+            self.told = True
+            return self._failed(failed.error)
+        if self._members[failed.thread].removal is None:
+            self._replace(failed.thread, add)
+        return None
+
+    def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:
+        context = instance.thread_context(
+            index, self.metrics, housekeeper.requests, self._tell, self._decide, self.live, self.listeners
+        )
+        thread = StreamThread(context, self._parts)
+        self._members[context.name] = _Member(thread)
+        try:
+            thread.start()
+        except BaseException:
+            del self._members[context.name]
+            raise
+
+    def _thread_moved(self, name: str, state: ThreadState) -> None:
+        member = self._members[name]
+        member.state = state
+        if member.removal is not None and state is ThreadState.DEAD:
+            join(member.thread)
+            self._tell(ThreadGone(name))
+        self._follow()
+
+    def _follow(self) -> None:
+        """The client's state after a change of a thread's."""
+        wanted = client_state(member.state for member in self._members.values() if member.removal is None)
+        if wanted is not None and wanted is not self.state:
+            self._move(wanted)
+
+    def _remove(self, removal: RemoveThread) -> None:
+        """The thread commits, closes its tasks and leaves the group, a static member too: it isn't expected back."""
+        name = thread_name(self._client_id, removal.number)
+        log.info("%s is removed; %d are left", name, self.live.threads)
+        member = self._members[name]
+        member.removal = removal
+        member.thread.stop(leave_group=True)
+        self._follow()
+
+    def _gone(self, name: str) -> None:
+        member = self._forget(name)
+        assert member.removal is not None  # else nobody says that it is gone
+        self.live.gone(member.removal.number)
+        member.removal.done.set()
+
+    def _decide(self, error: BaseException) -> Exceptions:
+        """What the user's handler says; called in the stream thread that dies."""
+        try:
+            return Exceptions(self.handler(error))
+        except BaseException:
+            log.exception("the uncaught exception handler raised; the client shuts down")
+            return Exceptions.SHUTDOWN_CLIENT
+
+    def _replace(self, name: str, add: Callable[[int], None]) -> None:
+        """A dead thread's successor, with its number."""
+        self._forget(name).thread.join()
+        add(thread_number(name))
+
+    def _forget(self, name: str) -> _Member:
+        """A thread that has ended; what it has processed still counts."""
+        member = self._members.pop(name)
+        self._records_before += member.report.records if member.report is not None else 0
+        return member
+
+    def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
+        """Stop and join everything that was started; then say that it's over."""
+        closing = self._begin_closing()
+        self.error = ending.error or self.error
+        self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
+        for member in self._members.values():
+            member.thread.stop(leave_group=ending.leave_group)
+        self._await(closing, [member.thread for member in self._members.values()])
+        for member in self._members.values():
+            member.over()
+        self._mailbox.close()
+        self._give_up_removals()
+        if self._observer is not None:
+            self._observer.close()
+            self._await(closing, [self._observer])
+        housekeeper.close()
+        self._await(closing, [housekeeper])
+        try:
+            instance.close()
+        except Exception:
+            log.exception("the state directory wasn't given back cleanly")
+        if self.endpoint is not None:
+            self.endpoint.close()
+        self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
+        self._stopped.set()
+
+    def _await(self, closing: Closing, threads: Iterable[threading.Thread]) -> None:
+        """Wait for these. When `close_timeout_ms` is over the client counts as stopped, with an error; what is left is
+        still closed once they come back."""
+        late = [thread for thread in threads if not closing.join(thread)]
+        if late and not self.hanging:
+            self._give_up(closing)
+        for thread in late:
+            thread.join()
+
+    def _begin_closing(self) -> Closing:
+        """The time of an end counts from when it was asked for: the supervisor may be in the state listener then."""
+        if self._closing is None:
+            self._closing = Closing(self._clock, self._config.close_timeout_ms, self.live)
+        return self._closing
+
+    def _look_at_listener(self) -> None:
+        """A listener that doesn't come back holds up the supervisor, which bounds all other waits of an end."""
+        closing, thread = self._closing, self._thread
+        if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
+            return
+        closing.hangs(thread)
+        self._give_up(closing)
+
+    def _give_up(self, closing: Closing) -> None:
+        error = closing.error()
+        log.error("%s", error)
+        self.told = self.told or self.error is None
+        self.error = self.error or error
+        self.hanging = True
+        self._stopped.set()
+
+    def _give_up_removals(self) -> None:
+        """Threads that were to be removed have ended with all others."""
+        with suppress(MailboxClosedError):
+            told = [event for event in self._mailbox.drain() if isinstance(event, RemoveThread)]
+            for removal in told:
+                removal.done.set()
+        for member in self._members.values():
+            if member.removal is not None:
+                member.removal.done.set()
+
+    def _move(self, state: StreamsState) -> None:
+        old, self.state = self.state, moved(self.state, state)
+        log.info("client state: %s -> %s", old.value, state.value)
+        self._publish(at_once=True)
+        if self.listener is not None:
+            self._listening = threading.get_ident()
+            try:
+                self.listener(state, old)
+            except BaseException:
+                log.exception("the state listener raised")
+            finally:
+                self._listening = None
+
+
+def _version() -> str:
+    try:
+        return version("milestones")
+    except PackageNotFoundError:  # run from a checkout that isn't installed
+        return "unknown"

@@ -1,0 +1,100 @@
+"""What one stream thread is given at birth, and what it tells the client.
+
+*Guarantees*: immutable, but for what `live` publishes and `patience` is told; everything that a part needs from outside
+comes in through it.
+*Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
+uncaught exception handler in the thread that dies, as Kafka Streams does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from milestones.common.kafka.retry import Patience
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
+from milestones.instance.listeners import Listeners
+from milestones.instance.snapshot_fetcher import NoSnapshots, SnapshotSource
+from milestones.instance.thread_registry import Live
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.metrics import Metrics
+    from milestones.common.state.local import LocalState
+    from milestones.instance.admin_thread import Requests
+    from milestones.instance.application import Application
+
+
+@dataclass(frozen=True)
+class ThreadContext:
+    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `patience`: how long
+    it waits for what it must have from Kafka; a request to stop shortens it. The caches' bounds are the instance's."""
+
+    name: str
+    index: int
+    stage: str
+    config: StreamsConfig
+    clock: Clock
+    application: Application
+    process_id: str
+    transactional_id: str
+    state: LocalState
+    metrics: Metrics
+    housekeeper: Requests
+    notify: Callable[[ThreadEvent], None]
+    decide: Callable[[BaseException], Exceptions]
+    live: Live = field(default_factory=Live)
+    listeners: Listeners = field(default_factory=Listeners)
+    snapshots: SnapshotSource = field(default_factory=NoSnapshots)
+    record_caches: RecordCaches = field(default_factory=RecordCaches)
+    read_caches: ReadCaches = field(default_factory=ReadCaches)
+    patience: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "patience", Patience(self.config.task_timeout_ms, self.clock))
+
+
+class Exceptions(enum.Enum):
+    """What follows when a stream thread dies of an error (KIP-671)."""
+
+    REPLACE_THREAD = "a new thread takes its place"
+    SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
+    SHUTDOWN_APPLICATION = "all instances of the application shut down, in state ERROR"
+
+
+@dataclass(frozen=True)
+class ThreadMoved:
+    """A stream thread changed its state (`milestones.instance.states.ThreadState`)."""
+
+    thread: str
+    state: str
+
+
+@dataclass(frozen=True)
+class ThreadFailed:
+    """A stream thread died of `error`; its clients and stores are closed."""
+
+    thread: str
+    error: BaseException
+    decision: Exceptions
+
+
+@dataclass(frozen=True)
+class ThreadReport:
+    """What a thread shows of itself, twice a second: the client merges these for `Streams.status()`."""
+
+    thread: str
+    tasks: Mapping[TaskId, str]
+    lags: Mapping[TopicPartition, int]
+    restoring: Mapping[TaskId, int]
+    records: int
+    generation: int
+    standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
+
+
+ThreadEvent = ThreadMoved | ThreadFailed | ThreadReport

@@ -1,0 +1,170 @@
+"""What one instance has on its machine: its state directory, its identity, its transactional ids.
+
+*Guarantees*: one live instance per state directory and application; transactional ids that an earlier stage or thread
+count of this state directory used are initialised once, so that none of their transactions stays open.
+*Assumes*: closed after every stream thread has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.config import thread_name
+from milestones.common.config.handlers import unused_dead_letters
+from milestones.common.errors import KafkaUnreachableError, SourceTopicError
+from milestones.common.kafka.login import Login, log_in
+from milestones.common.kafka.membership.metadata import verify_group_metadata_format
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.topics import Cluster
+from milestones.common.state.cleaner import Cleaner
+from milestones.common.state.directory import StateDirectory
+from milestones.common.state.engines import open_engines
+from milestones.common.state.local import LocalState
+from milestones.common.state.read_cache import ReadCaches
+from milestones.common.state.record_caches import RecordCaches
+from milestones.common.state.rocks import RocksSettings
+from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.instance.snapshot_fetcher import snapshot_source
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.metrics import Metrics
+    from milestones.instance.admin_thread import Requests
+    from milestones.instance.application import Application
+    from milestones.instance.listeners import Listeners
+    from milestones.instance.thread_registry import Live
+
+log = logging.getLogger(__name__)
+
+MANY_FILES = 1 << 20
+
+
+class Instance:
+    """An instance's identity and local state. Shared by its threads; `LocalState` guards itself."""
+
+    def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
+        self._config, self._application, self._clock, self.stage = config, application, clock, stage
+        allow_many_files()
+        self._directory = StateDirectory(config.state_dir, config.application_id, clock)
+        self.process_id = self._directory.process_id
+        self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
+        try:
+            engines = open_engines(config.rocksdb_engine, rocks_settings(config))
+            self._snapshots = snapshot_source(config, f"{self.client_id}-snapshots", self._directory.path, clock)
+        except BaseException:
+            self._directory.close()
+            raise
+        self._record_caches = RecordCaches(config.statestore_cache_max_bytes)
+        self._read_caches = ReadCaches(config.statestore_read_cache_max_bytes)
+        self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
+        self.sources: frozenset[str] = frozenset()
+
+    def prepare(self) -> None:
+        """See that the client library is one we know, that Kafka is there with the topology's source and output
+        topics, that it takes every client's login, and that no transaction of an obsolete id is open. `sources` are the
+        source topics then."""
+        verify_group_metadata_format()
+        settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
+        cluster = Cluster(settings, login=Login(settings))
+        existing = cluster.partition_counts(None if application.source_patterns else application.named_topics)
+        log_in(
+            settings,
+            self._config.consumer_settings(self.client_id),
+            self._config.restore_consumer_settings(self.client_id),
+            self._config.producer_settings(self.client_id),
+        )
+        missing = application.missing_topics(existing)
+        if missing is not None:
+            raise SourceTopicError(missing)
+        self.sources = frozenset(application.external_topics(existing))
+        if (warning := unused_dead_letters(self._config)) is not None:
+            log.warning(warning)
+        if self._config.exactly_once:
+            self._retire_transactional_ids()
+        self._snapshots.start()
+
+    def _retire_transactional_ids(self) -> None:
+        current = {self._transactional_id(i) for i in range(1, self._config.num_stream_threads + 1)}
+        obsolete = self._directory.transactional_ids - current
+        self._directory.record_transactional_ids(current)
+        for transactional_id in sorted(obsolete):
+            producer = OutputProducer(self._config.producer_settings(f"{self.client_id}-retire", transactional_id))
+            try:
+                producer.init_transactions(self._config.request_timeout_ms)
+            except KafkaException as exception:
+                raise KafkaUnreachableError(
+                    f"the obsolete transactional id {transactional_id} can't be initialised, so that a transaction of "
+                    f"it may be open still: {exception.args[0]}; check that the transaction coordinator is up"
+                ) from exception
+            finally:
+                producer.close()
+            log.info("retired transactional id %s", transactional_id)
+        self._directory.forget_transactional_ids(obsolete)
+
+    def _transactional_id(self, index: int) -> str:
+        return f"{self._config.application_id}-{self.process_id}-{index}"
+
+    def cleaner(self) -> Cleaner:
+        return Cleaner(self._directory, self._config.state_cleanup_delay_ms)
+
+    def thread_context(
+        self,
+        index: int,
+        metrics: Metrics,
+        housekeeper: Requests,
+        notify: Callable[[ThreadEvent], None],
+        decide: Callable[[BaseException], Exceptions],
+        live: Live,
+        listeners: Listeners,
+    ) -> ThreadContext:
+        """What the stream thread of this number (from 1) is given. Its transactional id is written down before."""
+        if self._config.exactly_once:
+            self._directory.record_transactional_ids({self._transactional_id(index)})
+        return ThreadContext(
+            name=thread_name(self.client_id, index),
+            index=index,
+            stage=self.stage,
+            config=self._config,
+            clock=self._clock,
+            application=self._application,
+            process_id=self.process_id,
+            transactional_id=self._transactional_id(index),
+            state=self.state,
+            metrics=metrics,
+            housekeeper=housekeeper,
+            notify=notify,
+            decide=decide,
+            live=live,
+            listeners=listeners,
+            snapshots=self._snapshots,
+            record_caches=self._record_caches,
+            read_caches=self._read_caches,
+        )
+
+    def close(self) -> None:
+        self._snapshots.close()
+        self.state.close()
+
+
+def allow_many_files() -> None:
+    """Use as many file descriptors as the system lets us: each persistent store takes about seven, and the usual soft
+    limit of 1,024 would be reached by a hundred and fifty of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def rocks_settings(config: StreamsConfig) -> RocksSettings:
+    """The engines' sizes, from the config."""
+    return RocksSettings(
+        block_cache_bytes=config.rocksdb_block_cache_bytes,
+        write_buffer_bytes=config.rocksdb_write_buffer_bytes,
+        max_write_buffers=config.rocksdb_max_write_buffers,
+    )

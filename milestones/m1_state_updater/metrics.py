@@ -1,0 +1,108 @@
+"""What a state updater measures: itself, and how far each store is that it restores.
+
+*Guarantees*: nothing is measured per record. What is gone takes its metrics along.
+*Assumes*: made and driven by the updater's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from milestones.common.metrics import PUBLISH_INTERVAL_MS, RestorationMetrics, UpdaterMetrics
+from milestones.m1_state_updater.progress import Pace, Progress, line
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.instance.context import ThreadContext
+    from milestones.m1_state_updater.changelog_reader import Reading
+
+log = logging.getLogger(__name__)
+
+LOG_INTERVAL_MS = 10_000
+
+
+class _Store:
+    """One store that is restored."""
+
+    def __init__(self, scope: RestorationMetrics) -> None:
+        self.scope, self.pace = scope, Pace()
+
+
+class UpdaterMeasures:
+    """*Owns*: the updater's metrics, and those of the stores that are restored."""
+
+    def __init__(self, context: ThreadContext, name: str, reading: Reading) -> None:
+        self._name, self._reading, self._metrics = name, reading, context.metrics
+        self._thread = context.metrics.add(UpdaterMetrics, thread_id=name)
+        self._stores: dict[tuple[TaskId, str], _Store] = {}
+        self._busy_ns = 0
+        now_ms = context.clock.monotonic_ms()
+        self._published_ms, self._logged_ms = now_ms, now_ms
+        self._before = (0, 0, 0)
+
+    def turn(self, now_ms: int, elapsed_ns: int) -> None:
+        """A round is over, and took so long without its waits."""
+        self._busy_ns += elapsed_ns
+        if now_ms - self._published_ms >= PUBLISH_INTERVAL_MS:
+            self._publish(now_ms)
+
+    def _publish(self, now_ms: int) -> None:
+        thread, reading = self._thread, self._reading
+        active, standbys, active_paused, standbys_paused = reading.counts()
+        thread.active_restoring_tasks.value, thread.standby_updating_tasks.value = active, standbys
+        thread.active_paused_tasks.value, thread.standby_paused_tasks.value = active_paused, standbys_paused
+        span_ns = (now_ms - self._published_ms) * 1_000_000
+        spent = self._busy_ns, reading.active_ns, reading.standby_ns
+        busy, restoring, updating = (min(1.0, (b - a) / span_ns) for a, b in zip(self._before, spent, strict=True))
+        thread.idle_ratio.value = 1.0 - busy
+        thread.active_restore_ratio.value, thread.standby_update_ratio.value = restoring, updating
+        thread.restore_records.total = reading.active_records + reading.standby_records
+        thread.restore_call.total = reading.calls
+        thread.publish(now_ms)
+        self._before, self._published_ms = spent, now_ms
+        self._follow(now_ms)
+
+    def _follow(self, now_ms: int) -> None:
+        """Look at each store that is restored."""
+        restoring: list[Progress] = []
+        for changelogs in self._reading.changelogs():
+            missing = changelogs.missing()
+            for partition, store in changelogs.stores.items():
+                if partition in missing:
+                    mean = self._reading.bytes_per_record.get(partition, 0.0)
+                    count, left = changelogs.counts[partition], missing[partition]
+                    rate = self._store(changelogs.task.id, store).pace.rate(now_ms, count)
+                    restoring.append(Progress(changelogs.task.id, store, count, left, round(left * mean), rate))
+        for progress in restoring:
+            self._show(progress, now_ms)
+        for gone in self._stores.keys() - {(one.task, one.store) for one in restoring}:
+            self._metrics.remove(self._stores.pop(gone).scope)
+        if now_ms - self._logged_ms >= LOG_INTERVAL_MS:
+            self._logged_ms = now_ms
+            if restoring:
+                lags = [standing.lag for _, standing in self._reading.standings() if standing.lag is not None]
+                log.info("%s: %s", self._name, line(restoring, lags))
+
+    def _store(self, task: TaskId, store: str) -> _Store:
+        known = self._stores.get((task, store))
+        if known is None:
+            scope = self._metrics.add(RestorationMetrics, thread_id=self._name, task_id=str(task), state_id=store)
+            known = self._stores[task, store] = _Store(scope)
+        return known
+
+    def _show(self, progress: Progress, now_ms: int) -> None:
+        scope = self._store(progress.task, progress.store).scope
+        scope.restore.total = progress.restored
+        scope.restore_remaining_records_total.value = progress.records_left
+        scope.restore_remaining_bytes_total.value = progress.bytes_left
+        seconds = progress.seconds_left
+        scope.restore_remaining_seconds.value = -1 if seconds is None else round(seconds, 1)
+        scope.publish(now_ms)
+
+    def close(self) -> None:
+        """Remove everything."""
+        for store in self._stores.values():
+            self._metrics.remove(store.scope)
+        self._stores.clear()
+        self._metrics.remove(self._thread)

@@ -1,0 +1,111 @@
+"""What the scheduler and its threads measure.
+
+*Guarantees*: nothing is measured per record. What is gone takes its metrics along.
+*Assumes*: each is made, driven and closed by the thread that owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, NamedTuple
+
+from milestones.common.metrics import (
+    PUBLISH_INTERVAL_MS,
+    Metrics,
+    ProcessingThreadMetrics,
+    QuarantineMetrics,
+    SchedulerMetrics,
+)
+from milestones.common.records import TaskId
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.m2_processing_threads.quarantine import Failure
+    from milestones.m2_processing_threads.scheduled_task import Lease
+
+MS = 1_000_000
+
+MOST_TEXT = 300
+"""Characters of an error that is shown as a metric."""
+
+
+class Standing(NamedTuple):
+    """How a scheduler stands: tasks by place; how often one was held back; the waits for a thread since the standing
+    before: how many, ms together, the longest."""
+
+    running: int
+    ready: int
+    quarantined: int
+    full: int
+    held_back: int
+    waits: int
+    waited_ms: int
+    longest_ms: int
+
+
+class SchedulerMeasures:
+    """*Owns*: the scheduler's metrics."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self._metrics, self._scope = metrics, metrics.add(SchedulerMetrics, thread_id=name)
+        self._name, self._failing = name, dict[TaskId, QuarantineMetrics]()
+        self._next_ms = 0
+
+    def due(self, now_ms: int) -> bool:
+        return now_ms >= self._next_ms
+
+    def publish(self, now_ms: int, standing: Standing, threads: int, output_bytes: int, rests: int) -> None:
+        self._next_ms = now_ms + PUBLISH_INTERVAL_MS
+        scope = self._scope
+        scope.processing_threads.value, scope.running_tasks.value = threads, standing.running
+        scope.ready_tasks.value, scope.quarantined_tasks.value = standing.ready, standing.quarantined
+        scope.held_back_tasks.value, scope.held_back.total = standing.full, standing.held_back
+        scope.output_buffer_bytes_total.value, scope.rest.total = output_bytes, rests
+        if standing.waits:
+            scope.task_wait.add(standing.longest_ms * MS)
+            scope.task_wait.add((standing.waited_ms - standing.longest_ms) * MS, standing.waits - 1)
+        scope.publish(now_ms)
+
+    def failing(self, now_ms: int, failures: Mapping[TaskId, Failure]) -> None:
+        """What keeps tasks in quarantine: a task that is out of it takes its metrics along."""
+        for id in self._failing.keys() - failures.keys():
+            self._metrics.remove(self._failing.pop(id))
+        for id, failure in failures.items():
+            scope = self._failing.get(id)
+            if scope is None:
+                scope = self._metrics.add(QuarantineMetrics, thread_id=self._name, task_id=str(id))
+                self._failing[id] = scope
+            scope.quarantine_error.value = " ".join(str(failure.error).split())[:MOST_TEXT]
+            scope.quarantine_seconds_left.value = max(0, failure.end_ms - now_ms) // 1000
+            scope.publish(now_ms)
+
+    def close(self) -> None:
+        self.failing(0, {})
+        self._metrics.remove(self._scope)
+
+
+class WorkerMeasures:
+    """*Owns*: a processing thread's metrics."""
+
+    def __init__(self, metrics: Metrics, name: str, clock: Clock) -> None:
+        self._metrics, self._clock = metrics, clock
+        self._scope = metrics.add(ProcessingThreadMetrics, thread_id=name)
+        self._next_ms = self._began_ns = 0
+
+    def begin(self) -> None:
+        self._began_ns = perf_counter_ns()
+
+    def end(self, lease: Lease) -> None:
+        self._scope.turn.add(perf_counter_ns() - self._began_ns)
+        self._scope.process.total += lease.processed
+
+    def publish(self) -> None:
+        """About once a second."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + PUBLISH_INTERVAL_MS
+            self._scope.publish(now_ms)
+
+    def close(self) -> None:
+        self._metrics.remove(self._scope)

@@ -1,0 +1,36 @@
+"""How long a recovery may hold up the stream thread.
+
+*Guarantees*: all that a recovery waits for, taken together, ends within a quarter of `max_poll_interval_ms`, so that
+the group doesn't give the thread up meanwhile (its heartbeats go on by themselves), within `task_timeout_ms` (but for
+one call), and sooner when the thread is to stop. To find out how a commit ended has such a time of its own.
+*Assumes*: each single call keeps the time it is given, plus a little.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from milestones.instance.context import ThreadContext
+
+POLL_SHARE = 4
+"""A commit without an answer, the question how it ended, and the recovery follow each other, each in such a share."""
+
+
+class Budget:
+    """The time that is left for one recovery, from now on."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        config = context.config
+        self._clock, self._patience = context.clock, context.patience
+        self._began_ms = context.clock.monotonic_ms()
+        patience_ms = max(config.task_timeout_ms, config.request_timeout_ms)  # for one call at least
+        self._whole_ms = min(patience_ms, config.max_poll_interval_ms // POLL_SHARE)
+
+    def left_ms(self, most_ms: int | None = None) -> int:
+        """What is left of it, at least 1, at most `most_ms`."""
+        left = min(self._whole_ms - self.spent_ms(), self._patience.rest_ms())
+        return max(1, int(left if most_ms is None else min(left, most_ms)))
+
+    def spent_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._began_ms

@@ -1,0 +1,349 @@
+"""One task on its way along its changelogs.
+
+*Guarantees*: a store whose changelog is gone from under its offset, or is another topic of the same name, is rebuilt;
+the task's other stores stay. An active task is complete when its position has reached the changelogs' ends as they
+were, uncommitted and control records included, when its restoration began; a standby never is. Of a source topic that
+serves as changelog neither reads further than the group has committed.
+*Assumes*: what was read belongs to `reading()`, in order, read committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Message
+
+from milestones.common.errors import StateCorruptError
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TopicPartition
+from milestones.common.testing.faults import reach
+from milestones.instance.admin_thread import Bounds
+from milestones.instance.listeners import SuspendReason
+from milestones.restoration.snapshot_ingestion import ingest
+
+if TYPE_CHECKING:
+    from milestones.common.state.repository import LocalSnapshot
+    from milestones.common.task.changelog_task import ChangelogTask
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+    from milestones.instance.listeners import Listeners
+    from milestones.instance.snapshot_fetcher import Fetching
+
+log = logging.getLogger(__name__)
+
+DONE = object()
+
+KnownEnd = Callable[[TopicPartition], "int | None"]
+"""The end of a partition as of its last fetch; None before the first."""
+
+
+class Changelogs:
+    """A task and its place in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
+
+    `answers` is this object's alone: the answer to an earlier question about the same task would name an end that the
+    changelog has outgrown. `asked`: one is under way; `heard_ms`: when the last one came; `failing_since_ms`: since
+    when they have been errors. `fetching`: snapshots that are on their way. `restored`: records taken so far;
+    `counts`: by partition.
+    """
+
+    what_it_does = "restores"
+
+    def __init__(self, task: ChangelogTask, answers: Mailbox[Bounds], now_ms: int, listeners: Listeners) -> None:
+        self.task, self.answers, self._listeners = task, answers, listeners
+        self.stores = {
+            TopicPartition(topic, task.id.partition): store for store, topic in task.subtopology.changelogs.items()
+        }
+        self.asked, self.heard_ms = False, now_ms
+        self.failing_since_ms: int | None = None
+        self.ends: Mapping[TopicPartition, int] | None = None
+        self.positions: dict[TopicPartition, int] = {}
+        self.counts = dict.fromkeys(self.stores, 0)
+        self._done: set[TopicPartition] | None = None
+        self.fetching: Fetching | None = None
+        self._snapshots: dict[str, LocalSnapshot] = {}
+        self._beginning: Generator[object, None, None] | None = None
+
+    @property
+    def restored(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def preparing(self) -> bool:
+        """It isn't known yet where reading begins: snapshots are on their way, or being taken in."""
+        return self.fetching is not None or self._beginning is not None
+
+    @property
+    def ingesting(self) -> bool:
+        """`advance` has something to do."""
+        return self._beginning is not None
+
+    def brought(self, now_ms: int) -> bool:
+        """Whether all snapshots that there are have come."""
+        if self.fetching is None:
+            return False
+        found = self.fetching.take(now_ms)
+        if found is not None:
+            self.fetching, self._snapshots = None, dict(found)
+        return found is not None
+
+    def begin(self, answer: Bounds) -> None:
+        """Where the changelogs begin and end is known: see that the stores fit to them, and take in the snapshots; the
+        first step of that. `StateError`."""
+        self._beginning = self._begin(answer)
+        self.advance()
+
+    def advance(self) -> None:
+        """The next step of a beginning. `StateError`."""
+        if self._beginning is not None and next(self._beginning, DONE) is DONE:
+            self._beginning = None
+
+    def _begin(self, answer: Bounds) -> Generator[object, None, None]:
+        ends = self._ends({partition: end for partition, (_, end) in answer.bounds.items()})
+        self._leave_other_topics(answer.topic_ids)
+        offsets = self.task.changelog_offsets()
+        for partition, store in self.stores.items():
+            offset = offsets[store]
+            first, end = answer.bounds[partition]
+            if offset is not None and not first <= offset <= end:
+                self._clear(partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
+        for partition, store in self.stores.items():
+            if store in self._snapshots:
+                where = answer.topic_ids.get(partition.topic), answer.bounds[partition][0], ends[partition]
+                yield from ingest(self.task, store, self._snapshots.pop(store), *where)
+        self._start(answer, ends)
+
+    def _start(self, answer: Bounds, ends: Mapping[TopicPartition, int]) -> None:
+        offsets = self.task.changelog_offsets()
+        for partition, store in self.stores.items():
+            first, end = answer.bounds[partition]
+            offset = offsets[store]
+            # "The beginning" the client would have to ask for, and it waits half a second when it can't yet. Where
+            # nothing is left to read, it is read all the same: the store's offset is what lags are told by.
+            beginning = first if first < end else OFFSET_BEGINNING
+            self.positions[partition] = beginning if offset is None else offset
+        self.ends = ends
+        missing = {str(partition): count for partition, count in self.missing().items()}
+        if missing:
+            log.info("task %s %s %s", self.task.id, self.what_it_does, missing)
+        self._done = set()
+        for partition in self.stores:
+            self._began(partition)
+        self._note_ends()
+
+    def give_up(self) -> None:
+        """The task leaves: what was on its way to it is deleted. A half of a snapshot in a store has no offset, and
+        goes with the next opening of the store."""
+        if self.fetching is not None:
+            self.fetching.close()
+        if self._beginning is not None:
+            self._beginning.close()
+        for snapshot in self._snapshots.values():
+            snapshot.remove()
+        self.fetching, self._beginning, self._snapshots = None, None, {}
+
+    def _ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return ends
+
+    def other_topics(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """By store whose offset is one of a topic that was deleted since, be there another of its name: why."""
+        known, offsets = self.task.changelog_ids(), self.task.changelog_offsets()
+        return {
+            store: f"its topic was deleted and made anew (topic id {known[store]} then, {id} now)"
+            for store, id in self._ids(topic_ids).items()
+            if known.get(store, id) != id and offsets[store] is not None
+        }
+
+    def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Clear the stores of other topics, then write down which topics are read: in this order, a crash in between
+        does no harm."""
+        others = self.other_topics(topic_ids)
+        for partition, store in self.stores.items():
+            if store in others:
+                self._clear(partition, f"{partition}: {others[store]}")
+        self.task.keep_changelog_ids(self._ids(topic_ids))
+
+    def _ids(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
+        """The ids by store, where Kafka tells them."""
+        return {store: topic_ids[topic] for (topic, _), store in self.stores.items() if topic in topic_ids}
+
+    def limit(self, partition: TopicPartition) -> int | None:
+        """How far the partition may be read, None without limit."""
+        return None if self.ends is None else self.ends.get(partition)
+
+    def missing(self) -> dict[TopicPartition, int]:
+        """Records still to come up to the ends that are known, by partition that isn't there."""
+        if self.ends is None:
+            return {}
+        return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
+
+    def complete(self) -> bool:
+        return self.ends is not None and not self.missing()
+
+    def reading(self) -> dict[TopicPartition, int]:
+        """The partitions that are to be read now, each from where."""
+        return {partition: self.positions[partition] for partition in self.missing()}
+
+    def position(self) -> int:
+        """The sum of the stores' offsets."""
+        if self.ends is None:
+            return sum(offset or 0 for offset in self.task.changelog_offsets().values())
+        return sum(max(0, at) for at in self.positions.values())
+
+    def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:
+        """Take what was read up to `position`. False: what follows has to be read again, from where `reading` says; as
+        it is beyond the limit, or the store was damaged and is empty now."""
+        end = self.limit(partition)
+        within = True
+        if end is not None and position > end:
+            within = False
+            messages, position = [message for message in messages if (message.offset() or 0) < end], end
+        if position <= self.positions[partition]:
+            return within
+        try:
+            self.task.restore(self.stores[partition], messages, position)
+        except StateCorruptError as error:
+            self._clear(partition, str(error))
+            self.positions[partition] = OFFSET_BEGINNING
+            return False
+        self.positions[partition] = position
+        self.counts[partition] += len(messages)
+        if messages:
+            self._took_a_batch(partition, messages)
+        self._note_ends()
+        return within
+
+    def lose_ends(self, answers: Mailbox[Bounds]) -> None:
+        """Where the changelogs begin and end isn't known any more; `answers` is where it will be told."""
+        self.ends, self.answers = None, answers
+
+    def suspended(self, *, recycled: bool = False) -> None:
+        """Tell the listener that this is the end, before its time. `recycled`: the task changes its role."""
+        if self._done is not None:
+            for partition in self.stores.keys() - self._done:
+                self._suspended(partition, recycled)
+        self._done = None
+
+    def _began(self, partition: TopicPartition) -> None: ...
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None: ...
+
+    def _note_ends(self) -> None: ...
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None: ...
+
+    def _clear(self, partition: TopicPartition, why: str) -> None:
+        store = self.stores[partition]
+        log.warning("task %s: store %s is rebuilt from its changelog: %s", self.task.id, store, why)
+        self.task.clear(store, why)
+
+
+class ActiveChangelogs(Changelogs):
+    """An active task that is restored. `committed`: its inputs' committed offsets."""
+
+    task: Task
+
+    def __init__(
+        self,
+        task: Task,
+        answers: Mailbox[Bounds],
+        now_ms: int,
+        listeners: Listeners,
+        committed: Mapping[TopicPartition, int],
+    ) -> None:
+        super().__init__(task, answers, now_ms, listeners)
+        self._committed = committed
+
+    def _ends(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return self.task.restoration_ends(ends, self._committed)
+
+    def lose_ends(self, answers: Mailbox[Bounds]) -> None:
+        self.suspended()
+        super().lose_ends(answers)
+
+    def _began(self, partition: TopicPartition) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        end = (self.ends or {}).get(partition, at)
+        listeners.tell(listeners.restore.on_restore_start, partition, self.stores[partition], at, end)
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None:
+        reach("restore.batch")
+        listeners, last = self._listeners, messages[-1].offset() or 0
+        listeners.tell(listeners.restore.on_batch_restored, partition, self.stores[partition], last, len(messages))
+
+    def _note_ends(self) -> None:
+        done, listeners = self._done, self._listeners
+        if done is None or self.ends is None or len(done) == len(self.stores):
+            return
+        for partition in self.stores.keys() - done - self.missing().keys():
+            done.add(partition)
+            store, count = self.stores[partition], self.counts[partition]
+            listeners.tell(listeners.restore.on_restore_end, partition, store, count)
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None:
+        listeners, count = self._listeners, self.counts[partition]
+        listeners.tell(listeners.restore.on_restore_suspended, partition, self.stores[partition], count)
+
+
+class StandbyChangelogs(Changelogs):
+    """A standby. `committed`: how far the group is on its source topics that serve as changelogs; unknown ones aren't
+    read."""
+
+    task: StandbyTask
+    what_it_does = "is a standby now and lacks"
+
+    def __init__(
+        self,
+        task: StandbyTask,
+        answers: Mailbox[Bounds],
+        now_ms: int,
+        listeners: Listeners,
+        committed: Mapping[TopicPartition, int],
+        known_end: KnownEnd,
+    ) -> None:
+        super().__init__(task, answers, now_ms, listeners)
+        self.committed, self._known_end = committed, known_end
+
+    def limit(self, partition: TopicPartition) -> int | None:
+        return self.committed.get(partition, 0) if partition in self.task.source_changelogs else None
+
+    def complete(self) -> bool:
+        return False
+
+    def _began(self, partition: TopicPartition) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        listeners.tell(listeners.standby.on_update_start, partition, self.stores[partition], at)
+
+    def _took_a_batch(self, partition: TopicPartition, messages: list[Message]) -> None:
+        reach("standby.batch")
+        listeners, last = self._listeners, messages[-1].offset() or 0
+        listeners.tell(
+            listeners.standby.on_batch_loaded,
+            partition, self.stores[partition], self.task.id, last, len(messages), self._end(partition),
+        )  # fmt: skip
+
+    def _suspended(self, partition: TopicPartition, recycled: bool) -> None:
+        listeners, at = self._listeners, max(0, self.positions[partition])
+        reason = SuspendReason.PROMOTED if recycled else SuspendReason.MIGRATED
+        listeners.tell(
+            listeners.standby.on_update_suspended, partition, self.stores[partition], at, self._end(partition), reason
+        )
+
+    def reading(self) -> dict[TopicPartition, int]:
+        if self.ends is None:
+            return {}
+        limits = {partition: self.limit(partition) for partition in self.stores}
+        return {p: at for p, at in self.positions.items() if (limit := limits[p]) is None or max(0, at) < limit}
+
+    def _end(self, partition: TopicPartition) -> int:
+        """The end as it is known. That of the beginning counts too, as the client may remember a partition from an
+        earlier assignment."""
+        end = self.limit(partition)
+        return max(self._known_end(partition) or 0, (self.ends or {}).get(partition, 0)) if end is None else end
+
+    def lag(self) -> int | None:
+        """Records behind the ends as they are known; None before they are."""
+        if self.ends is None or not self.task.source_changelogs <= self.committed.keys():
+            return None
+        return sum(max(0, self._end(partition) - max(0, at)) for partition, at in self.positions.items())

@@ -1,0 +1,176 @@
+"""When to commit.
+
+*Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
+or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
+succeeded: what takes longer than a transaction may last is then alone in its own. A commit that failed and may yet
+succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile. Nothing is
+committed between our JoinGroup and the new generation, but never held back longer than a quarter of
+`transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged up to what was committed.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import TimeoutExceededError
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.instance.admin_thread import Purge
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients, Commit, Processing
+    from milestones.stream_thread.tasks import ThreadTasks
+
+log = logging.getLogger(__name__)
+
+
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
+"""Before a commit is tried again that failed and may yet succeed: each try takes some copying, and a request."""
+
+TELL_MS = 10_000
+"""How often the log says that commits fail."""
+
+
+class CommitSchedule:
+    """Asks for a commit when one is due.
+
+    *Owns*: the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
+    """
+
+    def __init__(
+        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks, processing: Processing
+    ) -> None:
+        self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
+        self._processing = processing
+        self._most_age_ms = context.config.transaction_timeout_ms // 2
+        now_ms = context.clock.monotonic_ms()
+        self._last_commit = self._last_purge = now_ms
+        self._held_since: int | None = None
+        self._failing_since: int | None = None
+        self._pause_ms = FIRST_PAUSE_MS
+        self._again_ms = self._tell_ms = now_ms
+        self._purgeable: dict[TopicPartition, int] = {}
+        self._roll_backs = 0
+        self.commits = 0
+
+    def run_once(self, now_ms: int) -> bool:
+        """Commit if it is due and allowed; purge if that is due."""
+        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare(now_ms)
+        committed = due and self.commit_now(now_ms)
+        if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
+            self._purge(now_ms)
+        return committed
+
+    def due_in_ms(self, now_ms: int) -> int:
+        """Milliseconds until the next commit by the clock."""
+        return max(0, self._last_commit + self._context.config.commit_interval_ms - now_ms)
+
+    def too_old_in_ms(self) -> int | None:
+        """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
+        age_ms = self._clients.producer.age_ms()
+        return None if age_ms is None or age_ms >= self._most_age_ms else self._most_age_ms - age_ms
+
+    def hasten(self) -> None:
+        """Have the next commit due now, however long ago the last one was."""
+        self._last_commit = self._context.clock.monotonic_ms() - self._context.config.commit_interval_ms
+
+    @property
+    def failing(self) -> bool:
+        """The last commit failed, and is to be tried again."""
+        return self._failing_since is not None
+
+    @property
+    def behind(self) -> bool:
+        """Commits fail, and what isn't committed has reached its limit: no more should be added to it."""
+        return self.failing and self._is_full(lambda task: task.uncommitted_bytes() + task.output_bytes())
+
+    def _is_full(self, bytes_of: Callable[[Task], int]) -> bool:
+        limit = self._context.config.statestore_uncommitted_max_bytes
+        tasks = self._tasks.processing.values()
+        return 0 <= limit <= sum(map(bytes_of, tasks)) * max(1, self._context.live.threads)
+
+    def _due(self, now_ms: int) -> bool:
+        tasks = self._tasks.processing.values()
+        if now_ms < self._again_ms:
+            return False
+        if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
+            return True
+        if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
+            return True
+        # What is being applied needs no other commit.
+        return self._is_full(lambda task: 0 if task.applying else task.uncommitted_bytes())
+
+    def _held(self, now_ms: int) -> bool:
+        """The gate: a commit that races with a rebalance would be refused, so it waits for the new generation."""
+        if not self._clients.member.joining():
+            self._held_since = None
+            return False
+        if self._too_old():
+            return False
+        self._held_since = now_ms if self._held_since is None else self._held_since
+        return now_ms - self._held_since < self._context.config.transaction_timeout_ms // 4
+
+    def _too_old(self) -> bool:
+        age_ms = self._clients.producer.age_ms()
+        return age_ms is not None and age_ms >= self._most_age_ms
+
+    def commit_now(self, now_ms: int) -> bool:
+        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
+        self._last_commit = now_ms
+        try:
+            needed = [task for task in self._tasks.processing.values() if task.commit_needed()]
+            tasks = [task for task in needed if task.committable]
+            if not needed:
+                self._succeeded(now_ms)  # what failed has left with its tasks
+            if not tasks:
+                return False
+            committed = self._commit.commit(tasks)
+        except CommitRetriableError as error:
+            self._repeat_later(now_ms, error)
+            return False
+        finally:
+            self._processing.committed()
+        self._succeeded(now_ms)
+        self._roll_backs = self._tasks.roll_backs.count
+        self._note(committed)
+        self._send_together_again()
+        self.commits += 1
+        return True
+
+    def _succeeded(self, now_ms: int) -> None:
+        self._failing_since, self._pause_ms, self._again_ms = None, FIRST_PAUSE_MS, now_ms
+
+    def _send_together_again(self) -> None:
+        """Without transactions: outputs that were to be told apart are committed, and no other is under way."""
+        producer = self._clients.producer
+        if producer.tells_apart and not producer.transactional:
+            self._clients.renew_producer()
+            # What was flushed of a task that wasn't committed with the others is known to this producer only.
+            self._clients.producer.acknowledged.update(producer.acknowledged)
+
+    def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
+        """At least once: everything is kept, and the next commit covers it. The pause before it grows."""
+        if self._failing_since is None:
+            self._failing_since = self._tell_ms = now_ms
+        end_ms = self._failing_since + self._context.config.task_timeout_ms
+        if now_ms > end_ms:
+            raise TimeoutExceededError(f"offsets couldn't be committed within task_timeout_ms: {error}") from error
+        self._again_ms = min(self._context.clock.monotonic_ms() + self._pause_ms, end_ms + 1)
+        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+        if now_ms >= self._tell_ms:
+            self._tell_ms = now_ms + TELL_MS
+            log.warning("%s: commit will be repeated: %s", self._context.name, error)
+
+    def _note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        internal = self._context.application.repartition_topics
+        self._purgeable.update({p: at.offset for p, at in committed.items() if p.topic in internal})
+
+    def _purge(self, now_ms: int) -> None:
+        self._last_purge = now_ms
+        if self._purgeable and self._context.housekeeper.try_put(Purge(self._purgeable)):
+            self._purgeable = {}

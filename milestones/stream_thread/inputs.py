@@ -1,0 +1,265 @@
+"""From the main consumer into the tasks' input buffers.
+
+*Guarantees*: a task's partition is fetched from the position that was committed, else from where its source's reset
+policy says: an end that it named is committed before the partition's first record is read, so that nothing is skipped
+when the task is begun again; buffers are bounded: twice `buffered_records_per_partition` records per partition, and
+this thread's share of `input_buffer_max_bytes`, each overshot by at most one fetch of a partition; and one record for
+each partition of a paused task.
+*Assumes*: driven by the thread that owns the consumer and the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import SourceTopicError, TimeoutExceededError
+from milestones.common.kafka.retry import LATEST_MS, again_after_ms
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.instance.admin_thread import AskBounds, Bounds
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.consumers import Fetched
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Reading
+
+log = logging.getLogger(__name__)
+
+COMMIT_AGAIN_MS = 1_000
+"""How often a commit of where a task begins is asked for."""
+
+
+class Inputs:
+    """The tasks that are fed, and those that wait for where to start.
+
+    *Owns*: the main consumer's assignment. *Sends*: `AskBounds`. *Receives*: `Bounds`. For metrics: `polls`, `poll_ns`
+    the time they took, `fetched` records, `pauses` of full partitions, `buffered_bytes`.
+    """
+
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
+        self._context, self._config, self._application = context, context.config, context.application
+        self._clock, self._consumer = context.clock, clients.consumer
+        self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} input bounds")
+        self._tasks: dict[TopicPartition, Task] = {}
+        self._waiting: dict[TaskId, tuple[Task, Mapping[TopicPartition, OffsetAndMetadata]]] = {}
+        self._lost: dict[TopicPartition, int] = {}
+        self._failing_since: dict[TaskId, int] = {}
+        self._again: dict[TaskId, int] = {}
+        self._away: dict[TopicPartition, int] = {}
+        self._started: list[Task] = []
+        self._unfed: dict[TaskId, tuple[Task, Mapping[TopicPartition, int]]] = {}
+        self._asked_ms = 0
+        self._paused: frozenset[int] = frozenset()
+        self.polls = self.poll_ns = self.fetched = self.pauses = self.buffered_bytes = 0
+
+    def start(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Start the task at its committed offsets, at once or as soon as it is known where partitions without one
+        begin; `take_started` gives it back."""
+        missing = frozenset(task.partitions) - committed.keys()
+        if missing:
+            self._waiting[task.id] = task, committed
+            self._ask(task.id, missing)
+        else:
+            self._feed(task, committed, {})
+
+    @property
+    def holds(self) -> bool:
+        """A task isn't fed yet, though it has started: where it begins is to be committed first."""
+        return any(id.subtopology not in self._paused for id in self._unfed)
+
+    def take_started(self) -> list[Task]:
+        started, self._started = self._started, []
+        return started
+
+    def stop(self, task: Task) -> None:
+        """Feed the task no more."""
+        self._consumer.unassign(task.partitions)
+        self._waiting.pop(task.id, None)
+        self._failing_since.pop(task.id, None)
+        self._again.pop(task.id, None)
+        self._unfed.pop(task.id, None)
+        self._started = [started for started in self._started if started is not task]
+        for partition in task.partitions:
+            self._tasks.pop(partition, None)
+            self._lost.pop(partition, None)
+            self._away.pop(partition, None)
+
+    def run_once(self) -> None:
+        """Go on with what waited for bounds, or for a commit."""
+        self._feed_committed()
+        for answer in self._answers.drain():
+            unknown = self._unknown(answer.task)
+            if answer.error is not None and unknown:
+                self._still_unknown(answer.task, answer.error)
+                continue
+            self._failing_since.pop(answer.task, None)
+            if answer.task in self._waiting and unknown <= answer.bounds.keys():
+                task, committed = self._waiting.pop(answer.task)
+                self._feed(task, committed, {p: self._reset(p, *answer.bounds[p]) for p in unknown})
+            for partition in self._lost.keys() & answer.bounds.keys():
+                self._skip(partition, *answer.bounds[partition])
+        now_ms = self._clock.monotonic_ms()
+        for id in [id for id, due_ms in self._again.items() if now_ms >= due_ms]:
+            del self._again[id]
+            self._ask(id, self._unknown(id))
+        for partition in [partition for partition, due_ms in self._away.items() if now_ms >= due_ms]:
+            del self._away[partition]
+            self._consumer.assign({partition: self._tasks[partition].input.next_fetch(partition)})
+
+    def _ask(self, task: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        if partitions:
+            question = AskBounds(task, partitions, self._answers, committed=self._config.exactly_once)
+            self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def _still_unknown(self, task: TaskId, error: Exception) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if task not in self._failing_since:
+            log.warning("bounds of task %s's inputs aren't known yet: %s", task, error)
+        failing_ms = now_ms - self._failing_since.setdefault(task, now_ms)
+        self._again[task] = now_ms + again_after_ms(failing_ms)
+        if failing_ms > self._config.task_timeout_ms:
+            raise TimeoutExceededError(
+                f"task {task} can't learn where its inputs begin and end within task_timeout_ms: {error}"
+            ) from error
+
+    def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:
+        lost = frozenset(p for p in self._lost if self._tasks[p].id == id)
+        if id not in self._waiting:
+            return lost
+        task, committed = self._waiting[id]
+        return lost | (frozenset(task.partitions) - committed.keys())
+
+    def _feed(
+        self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata], resets: Mapping[TopicPartition, int]
+    ) -> None:
+        positions = {p: resets[p] if p in resets else committed[p].offset for p in task.partitions}
+        task.start(positions, {p: at.metadata for p, at in committed.items()}, initialise=False)
+        self._tasks.update(dict.fromkeys(task.partitions, task))
+        self._started.append(task)
+        if any(self._policy(partition) == "latest" for partition in resets):
+            task.commit_start()
+        if task.start_pends:
+            self._unfed[task.id] = task, positions
+        else:
+            self._consumer.assign(positions)
+
+    def _feed_committed(self) -> None:
+        """Feed the tasks whose beginning is committed by now; have that of the others committed."""
+        if not self._unfed:
+            return
+        for id, (task, positions) in list(self._unfed.items()):
+            if not task.start_pends:
+                del self._unfed[id]
+                self._consumer.assign(positions)
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._asked_ms >= COMMIT_AGAIN_MS:
+            self._asked_ms = now_ms
+            for task, _ in self._unfed.values():
+                task.request_commit()
+
+    def _policy(self, partition: TopicPartition) -> str:
+        internal = partition.topic in self._application.repartition_topics
+        policy = "earliest" if internal else self._application.offset_reset(partition.topic)
+        return policy or self._config.auto_offset_reset
+
+    def _reset(self, partition: TopicPartition, first: int, end: int) -> int:
+        """The first position without a usable committed offset, as the reset policy says."""
+        policy = self._policy(partition)
+        if policy == "none":
+            lost = self._lost.get(partition)
+            why = "none is committed" if lost is None else f"offset {lost} is no longer in the log"
+            raise SourceTopicError(
+                f"{partition} has no offset to start from ({why}) and its reset policy is 'none'; set "
+                "auto_offset_reset, or commit an offset for the group"
+            )
+        return first if policy == "earliest" else end
+
+    def _skip(self, partition: TopicPartition, first: int, end: int) -> None:
+        lost = position = self._lost[partition]
+        if not first <= lost <= end:
+            position = self._reset(partition, first, end)
+            log.error(
+                "%s: offset %d is no longer in the log (retention?), which has %d to %d: the records between are LOST "
+                "to this application; it goes on at %d", partition, lost, first, end, position,
+            )  # fmt: skip
+        del self._lost[partition]
+        self._tasks[partition].input.skip_to(partition, position)
+        self._tasks[partition].request_commit()
+        self._consumer.assign({partition: position})
+
+    def fetch(self, timeout_ms: int) -> bool:
+        """One fetch into the buffers; False when nothing came."""
+        began = perf_counter_ns()
+        fetched = self._consumer.fetch(self._config.max_poll_records, timeout_ms)
+        self.polls += 1
+        self.poll_ns += perf_counter_ns() - began
+        now_ms = self._clock.monotonic_ms()
+        for partition, messages in fetched.records.items():
+            self._tasks[partition].input.add(partition, messages)
+            self.fetched += len(messages)
+        for partition, end in fetched.ends.items():
+            self._tasks[partition].input.reached_end(partition, end, now_ms)
+        self._mend(fetched)
+        return bool(fetched.records)
+
+    def _mend(self, fetched: Fetched) -> None:
+        for partition in fetched.out_of_range:
+            task = self._tasks[partition]
+            self._lost[partition] = task.input.next_fetch(partition)
+            self._ask(task.id, frozenset({partition}))
+        for partition in fetched.gone:
+            # One broker doesn't know it. That it was deleted is for the housekeeper to say, who looks twice.
+            log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
+            self._consumer.unassign([partition])
+            self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
+
+    def throttle(self, stock: int = 0) -> None:
+        """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
+        the two marks are far apart, and beyond the `stock` that is kept of all of them. An empty one that keeps its
+        task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one record at
+        most, which takes no room from the others."""
+        most = max(stock, self._config.buffered_records_per_partition)
+        most_bytes = self._config.input_buffer_max_bytes // max(1, self._context.live.threads)
+        going = self._tasks
+        if self._paused:
+            going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}
+            resting = self._tasks.keys() - going.keys()
+            self._shed(resting)
+            self._consumer.pause(resting)
+        self.buffered_bytes = sum(task.input.bytes() for task in set(self._tasks.values()))
+        # What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as long.
+        total = sum(task.input.bytes() for task in set(going.values())) if self._paused else self.buffered_bytes
+        full = [p for p, task in going.items() if task.input.waiting_of(p) >= 2 * most]
+        if total >= most_bytes:
+            full = [p for p, task in going.items() if task.input.waiting_of(p)]
+        self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
+        self._consumer.pause(full)
+        room = total < most_bytes // 2
+        stopped = self._consumer.paused & going.keys()
+        self._consumer.resume([p for p in stopped if self._may_resume(p, most // 2 if room else -1)])
+
+    def _shed(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop what waits for paused tasks; it is fetched again when they go on."""
+        for partition in partitions:
+            position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
+            if position is not None:
+                self._consumer.assign({partition: position})
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
+        self._paused = subtopologies
+
+    def _may_resume(self, partition: TopicPartition, most: int) -> bool:
+        task = self._tasks[partition]
+        waiting = task.input.waiting_of(partition)
+        return waiting <= most or (waiting == 0 and task.input.waiting() > 0)
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Records not yet processed, by partition, as far as the consumer knows. Control records that nothing follows
+        don't count, as soon as the end was seen to be reached."""
+        ends = {partition: self._consumer.known_end(partition) for partition in self._tasks}
+        return {p: max(0, end - self._tasks[p].input.next_offset(p)) for p, end in ends.items() if end is not None}

@@ -1,0 +1,244 @@
+"""The loop of a stream thread, that every stage drives its parts with.
+
+*Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
+when it sends, a moment, or commits: without transactions some seconds, with them at most `task_timeout_ms`. It opens
+and closes stores for a bounded time. What it can't send or commit isn't made: then it processes nothing.
+*Assumes*: made and driven by one thread; `Parts` come from `wiring.py`: nothing here knows of which stage they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError, TimeoutExceededError
+from milestones.common.kafka.failures import caught
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.kafka.retry import RETRY_PAUSE_MS
+from milestones.instance.context import ThreadContext, ThreadReport
+from milestones.instance.states import ThreadState
+from milestones.parts import Clients, Parts
+from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.error_series import Trouble
+from milestones.stream_thread.inputs import Inputs
+from milestones.stream_thread.metrics import Measured, ThreadMeasures, TimedCommit
+from milestones.stream_thread.rebalance import Rebalance
+from milestones.stream_thread.tasks import ThreadTasks
+
+log = logging.getLogger(__name__)
+
+REPORT_INTERVAL_MS = 500
+
+LAST_FLUSH_MS, SHORT_MS = 10_000, 5
+"""How long the last commit waits for caches that are to be flushed (a third of `close_timeout_ms` if that is less); and
+how often it looks."""
+
+LAST_COMMIT_MS = 10_000
+"""How long a last commit that may yet succeed is tried again, or a third of `close_timeout_ms` if that is less."""
+
+
+class StreamLoop:
+    """Answers the group, restores, fetches, processes, sends, commits.
+
+    *Owns*: the tasks and all parts. *Receives*: membership events. *Sends*: commits, reports, thread states.
+    """
+
+    def __init__(
+        self, context: ThreadContext, parts: Parts, clients: Clients, on_state: Callable[[ThreadState], None]
+    ) -> None:
+        self._context, self._clients, self._clock, self._on_state = context, clients, context.clock, on_state
+        self._collection = parts.collection(context, clients)
+        self._processing = parts.processing(context)
+        self._restoration = parts.restoration(context, clients)
+        self._recovery = parts.recovery(context, clients)
+        self._inputs = Inputs(context, clients)
+        self._tasks = ThreadTasks(
+            context, clients, parts.state(context, clients), self._inputs, self._restoration, self._processing
+        )
+        commit = TimedCommit(parts.commit(context, clients, self._collection, self._processing))
+        self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
+        self._rebalance = Rebalance(
+            context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._part, self._abandon
+        )
+        self._trouble = Trouble(context.config.task_timeout_ms)
+        self._paused = frozenset[int]()
+        self._settled = True
+        self._busy = False
+        self._turn_ms = context.clock.monotonic_ms()
+        self._next_report_ms = 0
+        self._measures = ThreadMeasures(
+            context,
+            Measured(
+                clients, self._inputs, self._tasks, self._restoration, self._collection, commit, self._rebalance,
+                self._recovery,
+            ),
+        )
+
+    def run_once(self, now_ms: int) -> bool:
+        """1. answer the group; 2. move tasks on; 3. restore; 4. fetch; 5. process and punctuate; 6. send; 7. commit
+        when it is due. A failed transaction is recovered from; any other error ends the thread."""
+        self._turn_ms = now_ms
+        if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
+            self._recover(error)
+        self._measures.turn()
+        self._report(now_ms)
+        return self._busy
+
+    def _turn(self, now_ms: int) -> None:
+        self._answer_group()
+        self._tasks.run_once(now_ms)
+        restored = self._restoration.run_once(now_ms)
+        self._settle()
+        idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
+        fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
+        self.pause(self._context.live.paused)
+        self._inputs.throttle(self._processing.stock)
+        self._processing.hold(self._collection.held or self._commits.behind)
+        processed = self._processing.run_once(self._clock.monotonic_ms())
+        self._collection.collect(self._tasks.processing.values())
+        if not (self._rebalance.preparing or self._collection.held):
+            self._commits.run_once(self._clock.monotonic_ms())
+        self._busy = processed or fetched
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
+        if subtopologies != self._paused:
+            self._paused = subtopologies
+            for part in (self._inputs, self._processing, self._restoration):
+                part.pause(subtopologies)
+            self._commits.hasten()
+
+    def _answer_group(self) -> None:
+        for state in self._rebalance.run_once():
+            self._settled = False
+            self._move(state)
+
+    def _settle(self) -> None:
+        """After a rebalance: the thread is RUNNING once no task waits or restores."""
+        if not self._settled and self._tasks.all_running and not self._rebalance.joining:
+            self._settled = True
+            self._move(ThreadState.RUNNING)
+
+    def _move(self, state: ThreadState) -> None:
+        self._measures.moved(state)
+        self._on_state(state)
+
+    def _idle_ms(self, now_ms: int) -> int:
+        """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
+        waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._commits.too_old_in_ms()]
+        if self._rebalance.joining or not self._tasks.all_running:
+            waits.append(self._restoration.look_ms)
+        else:
+            waits.append(self._commits.due_in_ms(now_ms))
+        return min(wait for wait in waits if wait is not None)
+
+    def _recover(self, error: Exception) -> None:
+        """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
+        nothing uncommitted. Other errors are raised again."""
+        self._trouble.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
+        recovered = self._recovery.recover(error, list(self._tasks.processing.values()))
+        self._trouble.over(self._clock.monotonic_ms())
+        if recovered:
+            log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
+            self._tasks.roll_back()
+            if isinstance(error, StateCorruptError) and error.task is not None and error.store is not None:
+                self._tasks.rebuild(error.task, error.store, error)
+        else:
+            self._tasks.close(self._tasks.owned)
+            self._clients.member.request_rejoin(f"tasks lost: {error}")
+
+    def _commit_or_recover(self) -> None:
+        if (error := caught(self._commit, KafkaException, MilestonesError)) is not None:
+            self._recover(error)
+
+    def _part(self) -> None:
+        """Commit before tasks are given away. Without transactions nothing fences what Kafka hasn't taken of them: it
+        would be sent behind what their next owners have written, so it is thrown away instead."""
+        commits = self._commits.commits
+        self._commit_or_recover()
+        if self._commits.commits > commits or self._clients.producer.transactional:
+            return
+        error = caught(self._collection.flush, KafkaException, MilestonesError)
+        if isinstance(error, CommitRetriableError):
+            self._recover(TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned))
+        elif error is not None:
+            self._recover(error)
+
+    def _commit(self) -> None:
+        self._collection.collect(self._tasks.processing.values())
+        self._commits.commit_now(self._clock.monotonic_ms())
+
+    def _abandon(self, reason: str) -> None:
+        """Somebody else may have the active tasks by now: abort, close them. Anybody may have a standby."""
+        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
+        self._tasks.close(self._tasks.owned)
+
+    def shut_down(self, *, leave_group: bool) -> None:
+        """A clean end: commit what can be committed, close every task, leave the group."""
+        self._measures.moved(ThreadState.PENDING_SHUTDOWN)
+        try:
+            committed = self._commit_at_last()
+            self._tasks.close(self._tasks.owned, at_once=True)
+            if committed and leave_group:
+                # Nothing of ours is open in Kafka: nobody has to wait until standbys and clients are closed.
+                self._clients.member.close(leave=True)
+        finally:
+            self._tasks.close(self._tasks.everything, at_once=True)
+            self._measures.close()
+
+    def _commit_at_last(self) -> bool:
+        clock = self._context.clock
+        patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
+        try:
+            while not self._processing.prepare(clock.monotonic_ms(), patience_ms, parting=True):
+                clock.sleep_ms(SHORT_MS)
+            self._commit()
+            most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
+            until_ms = clock.monotonic_ms() + min(most_ms, self._context.patience.rest_ms())
+            while self._commits.failing and clock.monotonic_ms() < until_ms:
+                clock.sleep_ms(RETRY_PAUSE_MS)
+                self._commit()
+            if self._commits.failing:
+                raise TimeoutExceededError("Kafka hasn't confirmed it in time")
+        except (KafkaException, MilestonesError) as error:
+            log.error(
+                "%s: the last commit failed: %s; nothing is lost, but what came since the commit before it is "
+                "processed again after the next start", self._context.name, error,
+            )  # fmt: skip
+            return False
+        return True
+
+    def fail(self, *, shut_application_down: str | None) -> None:
+        """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
+        try:
+            self._tasks.close(self._tasks.everything, at_once=True)
+        finally:
+            self._measures.close()
+            if shut_application_down is not None:
+                self._rebalance.shut_application_down(shut_application_down)
+
+    def close(self) -> None:
+        """The very end, when the group has been left: wait for tasks that aren't back yet, but not for ever."""
+        self._tasks.finish(self._context.config.close_timeout_ms)
+
+    def _report(self, now_ms: int) -> None:
+        if now_ms < self._next_report_ms:
+            return
+        self._next_report_ms = now_ms + REPORT_INTERVAL_MS
+        running = self._tasks.processing.keys()
+        report = ThreadReport(
+            thread=self._context.name,
+            tasks=dict.fromkeys(self._tasks.standbys, "standby")
+            | {id: "running" if id in running else "restoring" for id in self._tasks.owned},
+            lags=self._inputs.lags(),
+            restoring=self._restoration.remaining(),
+            records=self._processing.processed,
+            generation=self._rebalance.generation,
+            standby_lags=self._tasks.lags(),
+        )
+        # Metrics first: what the status says of a task has its metrics by then.
+        self._measures.publish(now_ms, report)
+        self._context.notify(report)
+        self._collection.let_go(self._tasks.open)

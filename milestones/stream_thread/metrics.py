@@ -1,0 +1,268 @@
+"""What a stream thread measures: itself, its tasks, its group membership, its input partitions.
+
+*Guarantees*: nothing is measured per record: the parts count in ints, and each turn of the loop takes the differences.
+What is gone (a task, a partition, in the end the thread) takes its metrics along.
+*Assumes*: made and driven by the thread that owns the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from milestones.common.metrics import (
+    PUBLISH_INTERVAL_MS,
+    GroupMetrics,
+    Metrics,
+    NodeMetrics,
+    PartitionMetrics,
+    StandbyMetrics,
+    TaskMetrics,
+    ThreadMetrics,
+)
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext, ThreadReport
+    from milestones.instance.states import ThreadState
+    from milestones.parts import Clients, Commit, OutputCollection, Recovery, Restoration
+    from milestones.stream_thread.inputs import Inputs
+    from milestones.stream_thread.rebalance import Rebalance
+    from milestones.stream_thread.tasks import ThreadTasks
+
+
+IDLE = 0, 0, 0, 0
+
+
+class TimedCommit:
+    """A `Commit` that counts the commits that succeeded, and their time."""
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self.calls = self.elapsed_ns = 0
+
+    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        began = perf_counter_ns()
+        committed = self._commit.commit(tasks)
+        self.calls += 1
+        self.elapsed_ns += perf_counter_ns() - began
+        return committed
+
+
+class Growth:
+    """How much an int has grown since the last look. One that starts anew (a new client's) has grown from 0."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def to(self, now: int) -> int:
+        grown = now - self._seen if now >= self._seen else now
+        self._seen = now
+        return grown
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The parts of a thread that count."""
+
+    clients: Clients
+    inputs: Inputs
+    tasks: ThreadTasks
+    restoration: Restoration
+    collection: OutputCollection
+    commit: TimedCommit
+    rebalance: Rebalance
+    recovery: Recovery
+
+
+class TaskMeasures:
+    """One task's metrics."""
+
+    def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
+        """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
+        self.task, self._dropped_before = task, dropped_before
+        self._tags = {"thread_id": thread, "task_id": str(task.id)}
+        self._metrics, self.scope = metrics, metrics.add(TaskMetrics, **self._tags)
+        self._nodes: dict[str, NodeMetrics] = {}
+        self._seen = 0, 0
+        self._processed, self._process_ns = Growth(), Growth()
+        self._punctuated, self._punctuate_ns = Growth(), Growth()
+
+    def turn(self) -> tuple[int, int, int, int]:
+        """What the task did since the last turn: records, their ns, punctuations, their ns."""
+        work = self.task.work
+        if (work.processed, work.punctuated) == self._seen:
+            return IDLE
+        self._seen = work.processed, work.punctuated
+        records, record_ns = self._processed.to(work.processed), self._process_ns.to(work.process_ns)
+        calls, call_ns = self._punctuated.to(work.punctuated), self._punctuate_ns.to(work.punctuate_ns)
+        self.scope.process.add(record_ns, records)
+        self.scope.punctuate.add(call_ns, calls)
+        return records, record_ns, calls, call_ns
+
+    def publish(self, now_ms: int, dropped_outputs: int, to_restore: int) -> None:
+        scope, task = self.scope, self.task
+        scope.dropped_records.total = task.dropped_records + dropped_outputs - self._dropped_before
+        scope.restore.total = task.work.restored
+        scope.restore_remaining_records_total.value = to_restore
+        scope.active_buffer_count.value = task.input.waiting()
+        scope.cache_size_bytes_total.value = task.cache_bytes()
+        scope.uncommitted_bytes.value = task.uncommitted_bytes()
+        scope.publish(now_ms)
+        for name, work in list(task.work.nodes.items()):
+            node = self._nodes.get(name)
+            if node is None:
+                node = self._nodes[name] = self._metrics.add(NodeMetrics, **self._tags, processor_node_id=name)
+            node.process.total = work.processed
+            node.publish(now_ms)
+
+    def close(self) -> None:
+        for scope in (self.scope, *self._nodes.values()):
+            self._metrics.remove(scope)
+
+
+class StandbyMeasures:
+    """One standby's metrics."""
+
+    def __init__(self, task: StandbyTask, metrics: Metrics, thread: str) -> None:
+        self.task, self._metrics = task, metrics
+        self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
+
+    def publish(self, now_ms: int, lag: int) -> None:
+        self.scope.update.total = self.task.work.restored
+        self.scope.standby_records_lag.value = lag
+        self.scope.publish(now_ms)
+
+    def close(self) -> None:
+        self._metrics.remove(self.scope)
+
+
+class ThreadMeasures:
+    """*Owns*: the metrics of the thread, its member, its tasks, its input partitions; it publishes them."""
+
+    def __init__(self, context: ThreadContext, measured: Measured) -> None:
+        self._metrics, self._name, self._clock = context.metrics, context.name, context.clock
+        self._client = f"{context.name}-consumer"
+        self._measured = measured
+        self._thread = self._metrics.add(ThreadMetrics, thread_id=self._name)
+        self._group = self._metrics.add(GroupMetrics, client_id=self._client)
+        self._tasks: dict[TaskId, TaskMeasures] = {}
+        self._standbys: dict[TaskId, StandbyMeasures] = {}
+        self._partitions: dict[TopicPartition, PartitionMetrics] = {}
+        self._polls, self._poll_ns, self._fetched = Growth(), Growth(), Growth()
+        self._commits, self._commit_ns = Growth(), Growth()
+        self._rebalances, self._rebalance_ns = Growth(), Growth()
+        self._blocked = tuple(Growth() for _ in range(4))
+        self._next_publication_ms = 0
+        self._thread.thread_start_time.value = context.clock.wall_ms()
+
+    def moved(self, state: ThreadState) -> None:
+        """The thread's state, to be seen at once."""
+        self._thread.thread_state.value = state.value
+        self._thread.publish(self._clock.monotonic_ms())
+
+    def turn(self) -> None:
+        """Note what happened in a turn of the loop."""
+        thread, parts = self._thread, self._measured
+        self._follow(parts.tasks.open, parts.tasks.standbys)
+        thread.poll.add(self._poll_ns.to(parts.inputs.poll_ns), self._polls.to(parts.inputs.polls))
+        fetched = self._fetched.to(parts.inputs.fetched)
+        if fetched:
+            thread.poll_records.add(fetched)
+        records = record_ns = calls = call_ns = 0
+        for measures in self._tasks.values():
+            work = measures.turn()
+            records, record_ns = records + work[0], record_ns + work[1]
+            calls, call_ns = calls + work[2], call_ns + work[3]
+        thread.process.add(record_ns, records)
+        thread.punctuate.add(call_ns, calls)
+        if records:
+            thread.process_records.add(records)
+        thread.commit.add(self._commit_ns.to(parts.commit.elapsed_ns), self._commits.to(parts.commit.calls))
+        if (age_ms := parts.clients.producer.age_ms()) is not None:
+            thread.transaction_age_ms.add(age_ms)
+        rebalance = parts.rebalance
+        self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
+
+    def _follow(self, tasks: Mapping[TaskId, Task], standbys: Mapping[TaskId, StandbyTask]) -> None:
+        """Metrics for the tasks there are, and for no others; a task that was closed and is back begins anew."""
+        for id in [id for id, measures in self._tasks.items() if tasks.get(id) is not measures.task]:
+            self._tasks.pop(id).close()
+        for id in [id for id, follower in self._standbys.items() if standbys.get(id) is not follower.task]:
+            self._standbys.pop(id).close()
+        for id in tasks.keys() - self._tasks.keys():
+            dropped = self._measured.collection.dropped.get(id, 0)
+            self._tasks[id] = TaskMeasures(tasks[id], self._metrics, self._name, dropped)
+        for id in standbys.keys() - self._standbys.keys():
+            self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
+
+    def publish(self, now_ms: int, report: ThreadReport) -> None:
+        """About once a second: let everybody see. `report` is the thread's newest."""
+        if now_ms < self._next_publication_ms:
+            return
+        self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS
+        self._publish_thread(now_ms, report)
+        self._publish_group(now_ms)
+        dropped = self._measured.collection.dropped
+        for id, measures in self._tasks.items():
+            measures.publish(now_ms, dropped.get(id, 0), report.restoring.get(id, 0))
+        for id, follower in self._standbys.items():
+            follower.publish(now_ms, report.standby_lags.get(id, -1))
+        self._publish_partitions(now_ms, report.lags)
+
+    def _publish_thread(self, now_ms: int, report: ThreadReport) -> None:
+        thread, clients, tasks = self._thread, self._measured.clients, self._measured.tasks
+        thread.task_created.total, thread.task_closed.total = tasks.created, tasks.closed
+        rolled, recovery = tasks.roll_backs, self._measured.recovery
+        thread.rolled_back.total, thread.rolled_back_records.total = rolled.count, rolled.records
+        thread.rolled_back_ms.total = rolled.ms
+        thread.producer_fenced.total, thread.producer_recovered.total = recovery.fenced, recovery.recovered
+        thread.producer_lost.total = recovery.lost
+        thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
+        thread.standby_updating_tasks.value = len(tasks.standbys)
+        inputs = self._measured.inputs
+        thread.input_buffer_bytes_total.value, thread.pauses.total = inputs.buffered_bytes, inputs.pauses
+        thread.paused_partitions.value = len(clients.consumer.paused)
+        thread.warm_up_tasks.value = len(self._measured.rebalance.warm_ups)
+        waits = (
+            clients.consumer.blocked_ns,
+            self._measured.restoration.blocked_ns,
+            clients.producer.blocked_ns,
+            clients.member.blocked_ns,
+        )
+        thread.blocked_time_ns.total += sum(grown.to(ns) for grown, ns in zip(self._blocked, waits, strict=True))
+        thread.publish(now_ms)
+
+    def _publish_group(self, now_ms: int) -> None:
+        group, rebalance = self._group, self._measured.rebalance
+        group.failed_rebalance.total = rebalance.failed
+        group.assigned_partitions.value = self._measured.tasks.assigned_partitions
+        ended_ms = rebalance.ended_ms
+        group.last_rebalance_seconds_ago.value = -1 if ended_ms is None else (now_ms - ended_ms) // 1000
+        group.publish(now_ms)
+
+    def _publish_partitions(self, now_ms: int, lags: Mapping[TopicPartition, int]) -> None:
+        for partition in self._partitions.keys() - lags.keys():
+            self._metrics.remove(self._partitions.pop(partition))
+        for partition, lag in lags.items():
+            scope = self._partitions.get(partition)
+            if scope is None:
+                scope = self._partitions[partition] = self._metrics.add(
+                    PartitionMetrics,
+                    client_id=self._client,
+                    topic=partition.topic,
+                    partition=str(partition.partition),
+                )
+            scope.records_lag.value = lag
+            scope.publish(now_ms)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._follow({}, {})
+        for scope in (*self._partitions.values(), self._group, self._thread):
+            self._metrics.remove(scope)
+        self._partitions.clear()

@@ -1,0 +1,212 @@
+"""The stream thread's answers to its group.
+
+*Guarantees*: what is given away has been committed before another member may have it, or nothing more of it is sent; it
+is closed, or made a standby, in this turn and the next ones. Tasks that stay go on processing all the while. A warm-up
+that has caught up has the group assign anew.
+*Assumes*: driven by the thread that owns the member and the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Protocol
+
+from milestones.common.assignment.model import Assignment, Subscription
+from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
+from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost, MemberEvent
+from milestones.common.testing.faults import reach
+from milestones.instance.states import ThreadState
+from milestones.stream_thread.warmups import WarmUps
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId, TopicPartition
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients
+    from milestones.stream_thread.tasks import ThreadTasks
+
+log = logging.getLogger(__name__)
+
+LAST_WORDS_MS = 30_000
+"""How long a thread that dies tries to tell the group."""
+
+
+class Prepare(Protocol):
+    """As `Processing.prepare`."""
+
+    def __call__(self, now_ms: int, *, parting: bool) -> bool: ...
+
+
+class Rebalance:
+    """*Owns*: the generation. *Receives*: membership events. *Sends*: our subscription, by the member.
+
+    For metrics: `completed` rebalances, `elapsed_ns` from our join to the assignment, `failed` ones (we lost the
+    membership, or had to join again, before there was an assignment), `ended_ms` when the last was completed.
+    """
+
+    def __init__(
+        self,
+        context: ThreadContext,
+        clients: Clients,
+        tasks: ThreadTasks,
+        prepare: Prepare,
+        commit: Callable[[], None],
+        part: Callable[[], None],
+        abandon: Callable[[str], None],
+    ) -> None:
+        """`prepare` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when that
+        fails; `part` does so before tasks are given away; `abandon` drops all tasks uncommitted."""
+        self._context, self._member, self._tasks = context, clients.member, tasks
+        self._prepare, self._commit, self._part, self._abandon = prepare, commit, part, abandon
+        self._events: deque[MemberEvent] = deque()
+        self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
+        self._reason = ""
+        self._promised: frozenset[TaskId] = frozenset()
+        self.generation = -1
+        self.joining = True
+        self.completed = self.elapsed_ns = self.failed = 0
+        self.ended_ms: int | None = None
+        self._began_ns: int | None = None
+
+    @property
+    def warm_ups(self) -> frozenset[TaskId]:
+        """The standbys that are warm-ups, by the last assignment."""
+        return self._warm_ups.tasks
+
+    @property
+    def preparing(self) -> bool:
+        """What is to be answered waits for tasks that are to be committed first: another commit would keep it up."""
+        return bool(self._events)
+
+    def run_once(self) -> list[ThreadState]:
+        """Answer what the group said since the last time; the thread states that this led to."""
+        states: list[ThreadState] = []
+        self._events += self._member.poll()
+        while self._events and self._ready_for(self._events[0]):
+            match self._events.popleft():
+                case JoinNeeded(reason):
+                    states.append(self._join(reason))
+                case Assigned(generation, _, assignment):
+                    self.generation, self.joining = generation, False
+                    self._completed()
+                    states += self._assigned(assignment)
+                case Lost(reason):
+                    log.warning("%s: membership lost (%s): its tasks are dropped", self._context.name, reason)
+                    self.joining = True
+                    self._failed()
+                    self._abandon(reason)
+                    states.append(ThreadState.PARTITIONS_REVOKED)
+                case Failed(error):
+                    raise error
+        if self._warm_ups.waiting and not self.joining:
+            self._look_after_warm_ups()
+        return states
+
+    def _ready_for(self, event: MemberEvent) -> bool:
+        """Before what commits the tasks have to be prepared; what follows waits with it."""
+        now_ms = self._context.clock.monotonic_ms()
+        match event:
+            case JoinNeeded():
+                return self._prepare(now_ms, parting=False)
+            case Assigned(assignment=assignment) if self._tasks.changed(_active(assignment)):
+                return self._prepare(now_ms, parting=True)
+            case _:
+                return True
+
+    def _look_after_warm_ups(self) -> None:
+        caught_up = self._warm_ups.due(self._tasks.lags(), self._context.clock.monotonic_ms())
+        if caught_up:
+            self._member.request_rejoin(f"warm-up {', '.join(map(str, caught_up))} has caught up")
+
+    def _join(self, reason: str) -> ThreadState:
+        """Commit, then join with what we have: from JoinGroup on, commits wait for the new generation."""
+        log.info("%s: joins the group: %s", self._context.name, reason)
+        self.joining, self._reason = True, reason
+        self._failed()
+        self._commit()
+        reach("rebalance.before-join")
+        self._began_ns = perf_counter_ns()
+        self._member.join(self._subscription())
+        return ThreadState.PARTITIONS_REVOKED
+
+    def _completed(self) -> None:
+        if self._began_ns is not None:
+            self.completed += 1
+            self.elapsed_ns += perf_counter_ns() - self._began_ns
+            self.ended_ms, self._began_ns = self._context.clock.monotonic_ms(), None
+
+    def _failed(self) -> None:
+        if self._began_ns is not None:
+            self.failed += 1
+            self._began_ns = None
+
+    def shut_application_down(self, reason: str) -> None:
+        """Tell every other instance to shut down, with what is left of this member. All tasks are closed."""
+        last_words = replace(self._subscription(), shutdown=reason)
+        deadline = self._context.clock.monotonic_ms() + LAST_WORDS_MS
+        try:
+            # At once: the request that this thread died of answering won't come again.
+            self._member.join(last_words)
+            while self._context.clock.monotonic_ms() < deadline:
+                for event in self._member.poll():
+                    match event:
+                        case Assigned(assignment=assignment) if assignment.shutdown:
+                            return
+                        case JoinNeeded() | Assigned():
+                            self._member.join(last_words)
+                        case Failed(error):
+                            raise error
+                self._context.clock.sleep_ms(20)
+        except MilestonesError as error:
+            log.error("%s: the others can't be told to shut down: %s", self._context.name, error)
+            return
+        log.error("%s: the others couldn't be told to shut down within %d ms", self._context.name, LAST_WORDS_MS)
+
+    def _subscription(self) -> Subscription:
+        context, application = self._context, self._context.application
+        return Subscription(
+            process_id=context.process_id,
+            stage=context.stage,
+            capacity=1,
+            # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
+            topics=tuple(sorted(context.live.sources.union(application.source_topics))),
+            fingerprint=application.fingerprint,
+            active=self._tasks.owned,
+            standby=frozenset(self._tasks.standbys),
+            promised=self._promised,
+            positions=self._tasks.positions(),
+            lags=self._tasks.lags(),
+            generation=self.generation,
+            client_tags=context.config.client_tags,
+            reason=self._reason,
+            endpoint=context.metrics.address,
+        )
+
+    def _assigned(self, assignment: Assignment) -> list[ThreadState]:
+        reach("rebalance.assigned")
+        if assignment.error is not None:
+            raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
+        active = _active(assignment)
+        standbys = assignment.standby | assignment.warmup
+        revoked = self._tasks.owned - assignment.active
+        if self._tasks.changed(active):
+            self._part()
+        self._tasks.assign(active, standbys)
+        self._warm_ups.assigned(assignment.warmup)
+        self._promised = assignment.promised
+        if revoked:
+            reach("rebalance.revoked")
+            self._member.request_rejoin("tasks were released to their new owners")
+        log.info(
+            "%s: generation %d, tasks %s, standbys %s, warm-ups %s, revoked %s",
+            self._context.name, self.generation,
+            *(sorted(map(str, tasks)) for tasks in (active, assignment.standby, assignment.warmup, revoked)),
+        )  # fmt: skip
+        return [ThreadState.PARTITIONS_ASSIGNED]
+
+
+def _active(assignment: Assignment) -> dict[TaskId, frozenset[TopicPartition]]:
+    return {id: frozenset(assignment.partitions.get(id, ())) for id in assignment.active}

@@ -1,0 +1,51 @@
+"""How far standbys may read source topics that serve as changelogs: what the group has committed of them.
+
+*Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more.
+One that the coordinator refuses is an error: it would refuse it to an active task, too.
+*Assumes*: driven by the thread that owns the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import MembershipError
+from milestones.common.kafka.membership import Committed
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TopicPartition
+
+if TYPE_CHECKING:
+    from milestones.common.task.standby import StandbyTask
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Clients
+
+INTERVAL_MS = 1_000
+
+
+class CommittedLimits:
+    """*Sends*: questions for committed offsets. *Receives*: `Committed`."""
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        self._clients = clients
+        self._answers: Mailbox[Committed] = Mailbox(10, f"{context.name} limits of standbys")
+        self._asked: frozenset[TopicPartition] = frozenset()
+        self._known: frozenset[TopicPartition] = frozenset()
+        self._number = 0
+        self._next_ms = 0
+
+    def run_once(self, standbys: Iterable[StandbyTask], now_ms: int) -> Mapping[TopicPartition, int] | None:
+        """What is committed of all source topics that these standbys follow, when there is news; 0 where nothing is."""
+        news: Mapping[TopicPartition, int] | None = None
+        for answer in self._answers.drain():
+            if isinstance(answer.error, MembershipError):
+                raise answer.error
+            if answer.error is None:
+                news = {p: answer.offsets[p].offset if p in answer.offsets else 0 for p in self._asked}
+                self._known = self._asked
+            self._asked, self._next_ms = frozenset(), now_ms + INTERVAL_MS
+        partitions = frozenset(partition for standby in standbys for partition in standby.source_changelogs)
+        if partitions and not self._asked and (now_ms >= self._next_ms or partitions - self._known):
+            self._number, self._asked = self._number + 1, partitions
+            self._clients.member.fetch_offsets(self._number, partitions, self._answers)
+        return news

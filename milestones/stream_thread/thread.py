@@ -1,0 +1,119 @@
+"""The stream thread: a loop, and an end with everything closed.
+
+*Guarantees*: whatever ends it, its tasks and clients are closed, and the client is told why.
+*Assumes*: nothing but what `ThreadContext` and `Parts` say.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from milestones.common.errors import ApplicationShutdownError
+from milestones.common.mailbox import Mailbox
+from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
+from milestones.instance.states import ThreadState, thread_moved
+from milestones.parts import Clients, Parts
+from milestones.stream_thread.loop import StreamLoop
+
+log = logging.getLogger(__name__)
+
+STOP_PATIENCE_MS = 10_000
+"""How long a thread that is to stop asks a Kafka that doesn't answer for its last commit; half of `close_timeout_ms` if
+that is less."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    leave_group: bool
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    reason: str
+
+
+class StreamThread(threading.Thread):
+    """Polls, processes, commits, by its `StreamLoop`.
+
+    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; `Stop`, `Rejoin`.
+    *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
+    """
+
+    def __init__(self, context: ThreadContext, parts: Parts) -> None:
+        super().__init__(name=context.name, daemon=True)
+        self._surroundings, self._parts = context, parts
+        self._state = ThreadState.CREATED
+        self._requests: Mailbox[Stop | Rejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
+
+    def stop(self, *, leave_group: bool) -> None:
+        """Ask the thread to commit, close and end; the caller joins it."""
+        self._surroundings.patience.hurry(min(STOP_PATIENCE_MS, self._surroundings.config.close_timeout_ms // 2))
+        self._requests.put(Stop(leave_group), timeout_ms=1_000)
+
+    def rejoin(self, reason: str) -> None:
+        """Have the group assign anew."""
+        self._requests.try_put(Rejoin(reason))
+
+    def run(self) -> None:
+        clients: Clients | None = None
+        loop: StreamLoop | None = None
+        error: BaseException | None = None
+        failure: ThreadFailed | None = None
+        leave_group = self._surroundings.config.group_instance_id is None
+        try:
+            self._move(ThreadState.STARTING)
+            clients = self._parts.clients(self._surroundings)
+            loop = StreamLoop(self._surroundings, self._parts, clients, self._move)
+            clients.member.start()
+            while (stop := self._next_stop(clients)) is None:
+                loop.run_once(self._surroundings.clock.monotonic_ms())
+            leave_group = stop.leave_group
+            self._move(ThreadState.PENDING_SHUTDOWN)
+            loop.shut_down(leave_group=leave_group)
+        except BaseException as raised:
+            error = raised
+        if error is not None:
+            failure = self._fail(loop, error)  # not in the handler: see `failures.caught`
+        if clients is not None:
+            clients.close(leave_group=leave_group)
+        if loop is not None:
+            self._finish(loop)
+        self._move(ThreadState.DEAD)
+        if failure is not None:
+            self._surroundings.notify(failure)
+
+    def _next_stop(self, clients: Clients) -> Stop | None:
+        for request in self._requests.drain():
+            match request:
+                case Stop():
+                    return request
+                case Rejoin(reason):
+                    clients.member.request_rejoin(reason)
+        return None
+
+    def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
+        log.error("%s dies: %s", self.name, error, exc_info=error)
+        told = isinstance(error, ApplicationShutdownError)
+        decision = Exceptions.SHUTDOWN_CLIENT if told else self._surroundings.decide(error)
+        if self._state is not ThreadState.PENDING_SHUTDOWN:
+            self._move(ThreadState.PENDING_SHUTDOWN)
+        try:
+            if loop is not None:
+                everyone = decision is Exceptions.SHUTDOWN_APPLICATION
+                loop.fail(shut_application_down=f"{self.name} died: {error}" if everyone else None)
+        except BaseException:
+            log.exception("%s: a task didn't close cleanly", self.name)
+        return ThreadFailed(self.name, error, decision)
+
+    def _finish(self, loop: StreamLoop) -> None:
+        try:
+            loop.close()
+        except BaseException:
+            log.exception("%s: a task didn't close cleanly", self.name)
+
+    def _move(self, state: ThreadState) -> None:
+        if state is not self._state:
+            self._state = thread_moved(self._state, state)
+            self._surroundings.notify(ThreadMoved(self.name, state.value))

@@ -1,0 +1,157 @@
+"""What a supervisor drives, faked: threads that do what a test says, an instance, a housekeeper; a client of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from milestones import wiring
+from milestones.client.supervisor import Supervisor
+from milestones.common.records import TaskId
+from milestones.instance.context import ThreadFailed, ThreadMoved
+from milestones.instance.states import StreamsState, ThreadState
+from milestones.parts import Parts
+from tests.milestones.fakes import World, counting
+
+A = TaskId(0, 0)
+WAIT_S = 10
+
+
+class FakeThread:
+    """A stream thread as the supervisor sees it."""
+
+    all: list[FakeThread]
+    start_error: Exception | None = None
+
+    def __init__(self, context: Any, parts: Any) -> None:
+        self.context, self.name = context, context.name
+        self.started = self.joined = False
+        self.stopped: list[bool] = []
+        self.on_stop: Callable[[], None] = lambda: None
+        FakeThread.all.append(self)
+
+    def start(self) -> None:
+        if FakeThread.start_error is not None and len(FakeThread.all) > 1:
+            raise FakeThread.start_error
+        self.started = True
+
+    def stop(self, *, leave_group: bool) -> None:
+        self.stopped.append(leave_group)
+        self.on_stop()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        self.joined = True
+
+    def is_alive(self) -> bool:
+        return not self.joined
+
+    def moves(self, *states: ThreadState) -> None:
+        for state in states:
+            self.context.notify(ThreadMoved(self.name, state.value))
+
+    def fails(self, error: BaseException) -> None:
+        decision = self.context.decide(error)
+        self.moves(ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
+        self.context.notify(ThreadFailed(self.name, error, decision))
+
+
+class FakeInstance:
+    sources: frozenset[str] = frozenset()
+    prepare_error: Exception | None = None
+    close_error: Exception | None = None
+    closed = 0
+    state: Any = None
+    client_id = "app-process"
+
+    def __init__(self, config: Any, application: Any, stage: str, clock: Any) -> None:
+        pass
+
+    def prepare(self) -> None:
+        if FakeInstance.prepare_error is not None:
+            raise FakeInstance.prepare_error
+
+    def cleaner(self) -> None:
+        return None
+
+    def thread_context(
+        self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, live: Any, listeners: Any
+    ) -> Any:
+        name = f"{self.client_id}-StreamThread-{index}"
+        return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, live=live)
+
+    def close(self) -> None:
+        FakeInstance.closed += 1
+        if FakeInstance.close_error is not None:
+            raise FakeInstance.close_error
+
+
+class FakeHousekeeper:
+    name = "app-process-housekeeper"
+    last: FakeHousekeeper
+
+    def __init__(self, *arguments: Any) -> None:
+        self.requests = None
+        *_, self.on_error, self.runs, _ = arguments
+        self.did: list[str] = []
+        FakeHousekeeper.last = self
+
+    def start(self) -> None:
+        self.did.append("start")
+
+    def close(self) -> None:
+        self.did.append("close")
+
+    def join(self, timeout_s: float | None = None) -> None:
+        self.did.append("join")
+
+    def is_alive(self) -> bool:
+        return "join" not in self.did
+
+
+class Client:
+    """A supervisor, started. `heard` has the state changes of the listener."""
+
+    def __init__(self, parts: Parts = wiring.BASELINE, **settings: Any) -> None:
+        world = World(counting(), settings)
+        application = world.context.application
+        self.supervisor = Supervisor(world.config, frozenset(), application, parts, world.clock)
+        self.heard: list[tuple[str, str]] = []
+        self.also: Callable[[StreamsState], None] = lambda _: None
+        self.supervisor.listener = self.listen
+        self._take = self.supervisor._take
+        self.supervisor._take = self.take  # type: ignore[method-assign]
+
+    def listen(self, new: StreamsState, old: StreamsState) -> None:
+        self.heard.append((old.value, new.value))
+        self.also(new)
+
+    def take(self, event: Any, add: Any) -> Any:
+        """A test's own event only says that all before it has been taken."""
+        if isinstance(event, threading.Event):
+            return event.set()
+        return self._take(event, add)
+
+    def begin(self) -> Client:
+        self.supervisor.begin()
+        return self.until(lambda: len(FakeThread.all) >= self.supervisor._config.num_stream_threads)
+
+    def until(self, true: Callable[[], bool]) -> Client:
+        """The supervisor's thread has taken everything that was told before."""
+        done = threading.Event()
+        self.supervisor._mailbox.put(done, timeout_ms=1_000)  # type: ignore[arg-type]
+        assert done.wait(WAIT_S)
+        assert true()
+        return self
+
+    def settle(self) -> Client:
+        return self.until(lambda: True)
+
+    def ended(self) -> Client:
+        assert self.supervisor.wait(WAIT_S)
+        return self
+
+    @property
+    def states(self) -> list[str]:
+        return [new for _, new in self.heard]

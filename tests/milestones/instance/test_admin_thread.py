@@ -1,0 +1,423 @@
+"""The housekeeper: questions, purges, a watch over the source topics; driven by hand."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Uuid
+
+from milestones.common.errors import SourceTopicError, StateError
+from milestones.common.kafka.failures import is_passing
+from milestones.common.kafka.topics import Cluster
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId, TopicPartition
+from milestones.instance.admin_thread import (
+    WATCH_INTERVAL_MS,
+    AskBounds,
+    Bounds,
+    Housekeeper,
+    NewSources,
+    Purge,
+    changed_sources,
+)
+from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
+from tests.milestones.fakes import World, counting, passing
+
+A = TaskId(0, 0)
+IN = TopicPartition("in", 0)
+CHANGELOG = "app-counts-changelog"
+
+
+def answered(result: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+    return future
+
+
+class FakeCluster:
+    """Topics `counts` with partitions led by broker 1, but for those of `leaders`. Who asks a broker of `hanging` gets
+    no answer."""
+
+    client = None
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {"in": 2, CHANGELOG: 2, "unrelated": 9}
+        self.ids: dict[str, int] = {}
+        self.leaders: dict[TopicPartition, int | None] = {}
+        self.hanging: set[int] = set()
+        self.error: Exception | None = None
+        self.described: list[set[str]] = []
+        self.listed: list[tuple[set[TopicPartition], bool, bool]] = []
+        self.purged_: list[Mapping[TopicPartition, int]] = []
+        self.looked_at_all = 0
+
+    def renew_after(self, exception: Exception) -> None: ...
+
+    def partition_counts(self) -> dict[str, int]:
+        self.looked_at_all += 1
+        return dict(self.counts)
+
+    def start_describing(self, topics: Any) -> dict[str, Future[Any]]:
+        self.described.append(set(topics))
+        return {topic: answered(self.error or self._description(topic)) for topic in topics}
+
+    def _description(self, topic: str) -> object:
+        if topic not in self.counts:
+            return KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        partitions = []
+        for number in range(self.counts[topic]):
+            leader = self.leaders.get(TopicPartition(topic, number), 1)
+            node = None if leader is None else SimpleNamespace(id=leader)
+            partitions.append(SimpleNamespace(id=number, leader=node))
+        return SimpleNamespace(topic_id=Uuid(7, self.ids.get(topic, 1)), partitions=partitions)
+
+    seen = staticmethod(Cluster.seen)
+
+    def start_listing(
+        self, partitions: Any, *, end: bool, committed: bool = False
+    ) -> dict[TopicPartition, Future[Any]]:
+        self.listed.append((set(partitions), end, committed))
+        at = {self.leaders.get(partition, 1) for partition in partitions}
+        if at & self.hanging:
+            return {partition: Future() for partition in partitions}
+        return {partition: answered(SimpleNamespace(offset=8 if end else 3)) for partition in partitions}
+
+    def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
+        self.purged_.append(offsets)
+        return dict.fromkeys(offsets, answered(None))
+
+    def purged(self, answers: Any) -> None: ...
+
+
+class Client: ...
+
+
+class FakeCleaner:
+    def __init__(self) -> None:
+        self.runs: list[int] = []
+        self.error: Exception | None = None
+
+    def run_once(self, now_ms: int) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.runs.append(now_ms)
+        return False
+
+
+class Keeping:
+    def __init__(self, topology: Any = None, sources: frozenset[str] = frozenset(), **settings: Any) -> None:
+        self.world = World(topology or counting(), settings)
+        self.cluster, self.cleaner = FakeCluster(), FakeCleaner()
+        self.errors: list[Exception] = []
+        cleaner: Any = self.cleaner
+        self.runs = True
+        self.keeper = Housekeeper(
+            "keeper", self.world.config, self.world.context.application, cleaner, self.world.clock, self.errors.append,
+            lambda: self.runs, sources,
+        )  # fmt: skip
+
+    def step(self, request: Any = None, *, ms: int = 0) -> None:
+        self.world.clock.advance(ms)
+        cluster: Any = self.cluster
+        requests = request if isinstance(request, list) else [] if request is None else [request]
+        self.keeper.run_once(cluster, self.world.clock.monotonic_ms(), requests)
+
+    def look(self) -> list[str]:
+        """Look at the topics once more; the errors so far."""
+        self.step(ms=WATCH_INTERVAL_MS)
+        return [str(error) for error in self.errors]
+
+
+def ask(committed: bool = False) -> AskBounds:
+    return AskBounds(A, frozenset({IN}), Mailbox(5), committed)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_question_is_answered_into_the_mailbox_of_whoever_asked(committed: bool) -> None:
+    k, question = Keeping(), ask(committed)
+    k.step(question)
+    assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)})]
+    assert k.cluster.listed == [({IN}, False, False), ({IN}, True, committed)]
+
+
+def test_the_ids_of_the_topics_come_along_when_they_are_asked_for() -> None:
+    k, question = Keeping(), AskBounds(A, frozenset({IN}), Mailbox(1), topic_ids=True)
+    k.step(question)
+    assert question.reply_to.drain() == [Bounds(A, {IN: (3, 8)}, topic_ids={"in": str(Uuid(7, 1))})]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaException(KafkaError(KafkaError._TIMED_OUT)), KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))],
+)
+def test_a_question_that_kafka_cannot_answer_is_answered_with_its_error(error: Exception) -> None:
+    k, question = Keeping(), ask()
+    k.step()
+    k.cluster.error = error
+    k.step(question)
+    assert question.reply_to.drain() == [Bounds(A, {}, error)]
+
+
+def test_somebody_who_no_longer_reads_its_answers_stops_nobody() -> None:
+    k, question = Keeping(), AskBounds(A, frozenset({IN}), Mailbox(1))
+    for _ in range(3):
+        k.step(question)
+    assert len(question.reply_to.drain()) == 1
+
+
+def test_a_purge_is_handed_on() -> None:
+    k = Keeping()
+    k.step(Purge({IN: 7}))
+    assert k.cluster.purged_ == [{IN: 7}]
+
+
+def test_a_purge_is_answered_by_a_client_that_another_one_has_replaced_meanwhile() -> None:
+    """One that is let go never answers: nothing would be purged any more."""
+    k, cluster = Keeping(), Cluster({"bootstrap.servers": "127.0.0.1:1"}, request_timeout_ms=500)
+    k.runs = False
+    k.keeper._next_watch = 1 << 60
+    k.keeper.run_once(cluster, 0, [Purge({IN: 7})])
+    under_way = list(k.keeper._purging.values())
+    cluster.renew()
+    assert not wait(under_way, 20).not_done
+    k.keeper.run_once(cluster, 0, [Purge({IN: 8})])
+    assert list(k.keeper._purging.values()) != under_way
+
+
+def test_where_partitions_begin_is_told_by_a_client_that_another_one_has_replaced_meanwhile() -> None:
+    k, question = Keeping(), ask()
+    k.step(ms=WATCH_INTERVAL_MS)
+    k.cluster.leaders, k.cluster.hanging = {IN: 5}, {5}
+    asked_of = WeakSet[Any]()
+    listing = k.cluster.start_listing
+
+    def start_listing(*args: Any, **kwargs: Any) -> Any:
+        asked_of.add(k.cluster.client)
+        return listing(*args, **kwargs)
+
+    def start_describing(topics: Any) -> Any:
+        found = describing(topics)
+        k.cluster.client = Client()  # type: ignore[assignment]
+        return found
+
+    describing, k.cluster.start_describing = k.cluster.start_describing, start_describing  # type: ignore[method-assign]
+    k.cluster.start_listing = start_listing  # type: ignore[method-assign]
+    k.step(question)
+    k.cluster.client = None
+    gc.collect()
+    assert len(asked_of) == 1
+
+
+def test_questions_that_come_together_share_their_requests() -> None:
+    """A thousand tasks that start would be minutes of questions one after the other."""
+    k = Keeping()
+    k.cluster.counts["in"] = 50
+    questions = [AskBounds(TaskId(0, n), frozenset({TopicPartition("in", n)}), Mailbox(1)) for n in range(50)]
+    k.step(questions)
+    assert all(question.reply_to.drain()[0].error is None for question in questions)
+    assert len(k.cluster.listed) == 2
+
+
+def test_questions_wait_for_the_topics_of_earlier_ones_for_a_while_to_be_put_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    k, unknown = Keeping(), Future[Any]()
+    monkeypatch.setattr(k.cluster, "start_describing", lambda topics: {"in": unknown})
+    k.step(ask())
+    monkeypatch.undo()
+    later = [ask() for _ in range(3)]
+    for question in later:
+        k.step(question, ms=100)
+    assert not any(question.reply_to.drain() for question in later)
+    k.step(ms=ALONE_MS)
+    assert all(question.reply_to.drain() for question in later), "one that has no answer holds up nobody for long"
+    assert [topics for topics in k.cluster.described if topics == {"in"}] == [{"in"}]
+
+
+def test_a_leader_that_hangs_holds_up_nobody_elses_questions() -> None:
+    k, other = Keeping(), TopicPartition("in", 1)
+    k.cluster.leaders, k.cluster.hanging = {IN: 5}, {5}
+    stuck, well = ask(), AskBounds(TaskId(0, 1), frozenset({other}), Mailbox(5))
+    k.step([stuck, well])
+    assert well.reply_to.drain() == [Bounds(TaskId(0, 1), {other: (3, 8)})]
+    assert stuck.reply_to.drain() == []
+    later = AskBounds(TaskId(0, 1), frozenset({other}), Mailbox(5))
+    k.step(later)
+    assert later.reply_to.drain()[0].error is None
+    k.step(ms=ANSWER_MS)
+    (answer,) = stuck.reply_to.drain()
+    assert is_passing(answer.error)
+
+
+def test_a_partition_without_a_leader_is_told_as_such_without_another_request() -> None:
+    k, question = Keeping(), ask()
+    k.cluster.leaders[IN] = None
+    k.step(question)
+    assert is_passing(question.reply_to.drain()[0].error)
+    assert k.cluster.listed == []
+
+
+@pytest.mark.parametrize("change", [{"ids": {CHANGELOG: 2}}, {"gone": True}, {"count": 5}])
+def test_a_changelog_that_is_deleted_or_made_anew_ends_the_application_before_its_state_is_lost(change: Any) -> None:
+    """Where a broker makes topics by itself it would come back empty, and state would go with the next move."""
+    k = Keeping()
+    assert k.look() == []
+    k.cluster.ids |= change.get("ids", {})
+    k.cluster.counts[CHANGELOG] = change.get("count", 2)
+    if "gone" in change:
+        del k.cluster.counts[CHANGELOG]
+        assert k.look() == [], "one broker may not know it for a moment"
+    assert f"internal topic {CHANGELOG}" in k.look()[0]
+    assert isinstance(k.errors[0], SourceTopicError)
+    assert "milestones reset" in str(k.errors[0])
+
+
+def test_a_changelog_that_is_deleted_before_the_first_look_is_missed_once_the_application_runs() -> None:
+    k = Keeping()
+    del k.cluster.counts[CHANGELOG]
+    k.runs = False
+    assert k.look() == k.look() == [], "it isn't made yet"
+    k.runs = True
+    k.look()
+    assert f"internal topic {CHANGELOG} was deleted" in k.look()[0]
+
+
+def test_only_topics_that_are_named_are_looked_at_unless_there_is_a_pattern() -> None:
+    k = Keeping()
+    k.look()
+    assert k.cluster.described == [{"in", CHANGELOG}]
+    assert k.cluster.looked_at_all == 0
+    k = Keeping(topology=passing((re.compile("in.*"),)))
+    k.look()
+    assert k.cluster.looked_at_all == 1
+
+
+def test_the_first_topic_that_a_pattern_ever_matches_is_news() -> None:
+    k = Keeping(passing((re.compile("new.*"),)))
+    assert k.look() == []
+    k.cluster.counts["new"] = 1
+    k.look()
+    k.look()
+    assert k.errors == [NewSources(frozenset({"new"}))]
+
+
+def test_a_topic_that_comes_up_after_the_start_and_before_the_first_look_is_news() -> None:
+    """The group may have been assigned without it."""
+    k = Keeping(passing((re.compile("in.*"),)), sources=frozenset({"in"}))
+    k.cluster.counts["in-2"] = 1
+    k.look()
+    k.look()
+    assert k.errors == [NewSources(frozenset({"in-2"}))]
+
+
+def test_a_source_topic_that_gets_more_partitions_is_an_error_that_says_what_to_do() -> None:
+    k = Keeping()
+    assert k.look() == []
+    k.cluster.counts["in"] = 3
+    assert k.look()[0].startswith("source topic in had 2 partitions and has 3 now")
+    assert "milestones reset" in str(k.errors[0])
+
+
+def test_a_source_topic_that_two_looks_in_a_row_miss_was_deleted() -> None:
+    k = Keeping()
+    k.look()
+    del k.cluster.counts["in"]
+    assert k.look() == []
+    assert k.look()[0].startswith("source topic in was deleted")
+
+
+def test_a_source_topic_that_brokers_do_not_know_for_a_moment_is_no_error() -> None:
+    k = Keeping()
+    k.look()
+    count = k.cluster.counts.pop("in")
+    k.look()
+    k.cluster.counts["in"] = count
+    k.look()
+    del k.cluster.counts["in"]
+    assert k.look() == []
+
+
+def test_topics_of_others_may_change() -> None:
+    k = Keeping()
+    k.look()
+    k.cluster.counts = {"in": 2, CHANGELOG: 2, "new": 1}
+    assert k.look() == []
+    assert k.look() == []
+
+
+def test_a_cluster_that_does_not_answer_is_looked_at_later() -> None:
+    k = Keeping()
+    k.look()
+    k.cluster.error = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    assert k.look() == []
+    k.cluster.error = None
+    k.cluster.counts["in"] = 3
+    assert len(k.look()) == 1
+
+
+def test_topics_are_looked_at_every_few_seconds_only() -> None:
+    k = Keeping()
+    k.step()
+    k.cluster.counts["in"] = 3
+    k.step(ms=WATCH_INTERVAL_MS - 1)
+    assert k.errors == []
+    k.step(ms=1)
+    assert len(k.errors) == 1
+
+
+def test_the_state_directory_is_cleaned_ten_times_per_cleanup_delay_at_most_once_a_second() -> None:
+    k = Keeping(state_cleanup_delay_ms=100_000)
+    for _ in range(21):
+        k.step(ms=1_000)
+    assert len(k.cleaner.runs) == 3
+    k = Keeping(state_cleanup_delay_ms=0)
+    for _ in range(10):
+        k.step(ms=500)
+    assert len(k.cleaner.runs) == 5
+
+
+def test_nothing_is_cleaned_away_while_tasks_may_be_about_to_be_opened_or_closed_for_the_end() -> None:
+    k = Keeping(state_cleanup_delay_ms=0)
+    k.runs = False
+    k.step(ms=5_000)
+    assert not k.cleaner.runs
+    k.runs = True
+    k.step()
+    assert len(k.cleaner.runs) == 1
+
+
+def test_a_housekeeper_that_dies_tells_the_client_and_refuses_further_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    k = Keeping()
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _, stopped: k.cluster)
+    k.cleaner.error = error = StateError("the disk is gone")
+    k.keeper.run()
+    assert k.errors == [error]
+    with pytest.raises(StateError, match="the disk is gone"):
+        k.keeper.requests.put(ask(), timeout_ms=0)
+
+
+def test_a_housekeeper_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    k = Keeping()
+    monkeypatch.setattr("milestones.instance.admin_thread.Cluster", lambda _, stopped: k.cluster)
+    k.keeper.close()
+    k.keeper.run()
+    assert k.errors == []
+
+
+def test_changed_sources_is_about_what_was_there_before_only() -> None:
+    assert changed_sources({}, {"in": 1}) is None
+    assert changed_sources({"in": 1}, {"in": 1, "new": 3}) is None
+    assert isinstance(changed_sources({"in": 1}, {}), SourceTopicError)
+    assert isinstance(changed_sources({"in": 1}, {"in": 2}), SourceTopicError)

@@ -1,0 +1,104 @@
+"""What an instance looks for before it starts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.clock import SystemClock
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import SourceTopicError
+from milestones.common.kafka.topics import Cluster
+from milestones.common.topology.builder import StreamsBuilder
+from milestones.common.topology.topology import Topology
+from milestones.instance.application import Application
+from milestones.instance.instance import Instance
+from milestones.instance.listeners import Listeners
+from milestones.instance.thread_registry import Live
+from tests.milestones.fakes import counting
+
+
+def prepare(
+    topology: Topology, existing: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Instance:
+    """Prepare an instance of an application on a Kafka that has these topics, and close it."""
+    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
+    config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
+    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock())
+    try:
+        instance.prepare()
+    finally:
+        instance.close()
+    return instance
+
+
+@pytest.mark.parametrize(
+    ("existing", "missing"),
+    [
+        ({"in"}, "output topics don't exist: out; create them, then start again"),
+        ({"out"}, "source topics don't exist: in; create them, then start again"),
+        (set(), "source topics don't exist: in; output topics don't exist: out; create them"),
+    ],
+)
+def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
+    existing: set[str], missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SourceTopicError, match=missing):
+        prepare(counting(), existing, tmp_path, monkeypatch)
+
+
+LETTERS = {"errors_dead_letter_queue_topic_name": "letters"}
+
+
+def test_a_dead_letter_topic_that_does_not_exist_is_named_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the first poison record, and at each start after it."""
+    with pytest.raises(SourceTopicError, match="dead letter topics don't exist: letters; create them"):
+        prepare(counting(), {"in", "out"}, tmp_path, monkeypatch, **LETTERS)
+
+
+@pytest.mark.parametrize("handler", ["deserialization", "processing", "production", None])
+def test_a_dead_letter_topic_that_nothing_is_written_to_is_warned_of(
+    handler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {} if handler is None else {f"{handler}_exception_handler": "log_and_continue"}
+    prepare(counting(), {"in", "out", "letters"}, tmp_path, monkeypatch, **LETTERS, **settings)
+    assert ("errors_dead_letter_queue_topic_name='letters' has no effect" in caplog.text) == (handler is None)
+
+
+def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").group_by(lambda _, value: value).count("counts").to_stream().to("out")
+    application = Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="a:1"))
+    assert application.repartition_topics
+    prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
+
+
+def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream(re.compile("sensor-.*")).to("out")
+    instance = prepare(builder.build(), {"sensor-1", "sensor-2", "other", "out"}, tmp_path, monkeypatch)
+    assert instance.sources == {"sensor-1", "sensor-2"}
+
+
+def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_a_later_start_ends_its_transactions(
+    tmp_path: Path,
+) -> None:
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path),
+        processing_guarantee="exactly_once_v2",
+    )  # fmt: skip
+    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
+    nothing: Any = None
+    try:
+        context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1), Listeners())
+        assert context.transactional_id == f"app-{instance.process_id}-5"
+        assert context.transactional_id in instance._directory.transactional_ids
+    finally:
+        instance.close()

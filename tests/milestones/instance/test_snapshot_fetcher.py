@@ -1,0 +1,150 @@
+"""The fetcher of snapshots: whoever asks is answered, and what can't be had is a warning."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milestones.common.config import StreamsConfig
+from milestones.common.errors import ConfigError
+from milestones.common.records import TaskId
+from milestones.common.state.repository import SnapshotRepository
+from milestones.common.testing import StepClock
+from milestones.instance.snapshot_fetcher import Fetching, NoSnapshots, SnapshotFetcher, snapshot_source
+from tests.common.state.test_repository import local
+from tests.common.state.test_snapshot import MANIFEST
+from tests.milestones.fakes import CHANGELOG, World
+
+PLACE = TaskId(0, MANIFEST.partition)
+
+
+class Fetched:
+    """A fetcher whose thread doesn't run by itself, and a task that asks."""
+
+    def __init__(self, directory: Path) -> None:
+        self.remote, self.state = directory / "remote", directory / "state"
+        self.state.mkdir()
+        self.clock = StepClock()
+        self.repository = SnapshotRepository(f"file://{self.remote}", "app")
+        self.fetcher = SnapshotFetcher("fetcher", self.repository, self.state, self.clock, 30_000)
+        self.task = World().task(MANIFEST.partition)
+
+    def ask(self) -> Fetching:
+        asked = self.fetcher.ask(self.task)
+        assert asked is not None
+        return asked
+
+    def serve(self) -> None:
+        for request in self.fetcher._requests.drain():
+            self.fetcher.serve(request)
+
+    def here(self) -> list[str]:
+        return [path.name for path in self.state.rglob("*.sst")]
+
+
+@pytest.fixture
+def f(tmp_path: Path) -> Fetched:
+    assert MANIFEST.changelog == CHANGELOG
+    return Fetched(tmp_path)
+
+
+def test_whoever_asks_gets_the_newest_snapshot_of_each_empty_store(f: Fetched, tmp_path: Path) -> None:
+    snapshot = local(tmp_path)
+    f.repository.publish(snapshot)
+    asked = f.ask()
+    assert asked.take(0) is None
+    f.serve()
+    (found,) = (asked.take(0) or {}).values()
+    assert found.manifest == snapshot.manifest
+    assert [path.read_bytes() for path in found.files] == [path.read_bytes() for path in snapshot.files]
+
+
+def test_where_there_is_none_the_answer_is_empty(f: Fetched) -> None:
+    asked = f.ask()
+    f.serve()
+    assert asked.take(0) == {}
+
+
+def test_a_task_without_an_empty_store_has_nothing_to_wait_for(f: Fetched) -> None:
+    f.task.restore("counts", [], 5)
+    assert f.fetcher.ask(f.task) is None
+
+
+@pytest.mark.parametrize("damage", ["expired", "file", "manifest", "foreign"])
+def test_what_is_no_use_is_a_warning_and_an_empty_answer(
+    f: Fetched, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    f.repository.publish(local(tmp_path, usable_until_ms=2_000 if damage == "expired" else None))
+    for path in f.remote.rglob({"manifest": "latest.json", "file": "*.sst"}.get(damage, "nothing")):
+        path.write_bytes(b"")
+    if damage == "foreign":
+        place = f.remote / "app" / CHANGELOG
+        shutil.rmtree(place / "3")
+        f.repository.publish(local(tmp_path, partition=0))
+        shutil.copytree(place / "0", place / "3")
+    asked = f.ask()
+    f.serve()
+    assert asked.take(0) == {}
+    assert "store counts is restored from its changelog, its snapshot is no use" in caplog.text
+    assert f.here() == []
+
+
+def test_whoever_has_waited_for_too_long_gives_up_with_a_warning(
+    f: Fetched, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    f.repository.publish(local(tmp_path))
+    asked = f.ask()
+    now = f.clock.monotonic_ms()
+    assert asked.take(now + 30_000) is None
+    assert asked.take(now + 30_001) == {}
+    assert "snapshot_timeout_ms" in caplog.text
+    f.serve()
+    assert f.here() == []
+
+
+def test_bytes_that_come_for_anybody_are_a_reason_to_wait_on(f: Fetched) -> None:
+    asked = f.ask()
+    f.clock.advance(25_000)
+    f.fetcher.serve(f.fetcher._requests.drain()[0])
+    waiting = f.ask()
+    assert waiting.take(f.clock.monotonic_ms() + 29_000) is None
+    assert asked.take(f.clock.monotonic_ms() + 40_000) == {}
+
+
+def test_an_answer_that_nobody_takes_is_deleted(f: Fetched, tmp_path: Path) -> None:
+    f.repository.publish(local(tmp_path))
+    asked = f.ask()
+    f.serve()
+    assert len(f.here()) == 2
+    asked.close()
+    assert f.here() == []
+
+
+def test_a_fetcher_that_died_is_a_warning(f: Fetched, caplog: pytest.LogCaptureFixture) -> None:
+    f.fetcher._requests.close(RuntimeError("died"))
+    assert f.fetcher.ask(f.task) is None
+    assert "its changelogs are read instead" in caplog.text
+
+
+def test_the_thread_serves_and_ends_and_leaves_nothing(f: Fetched, tmp_path: Path) -> None:
+    f.repository.publish(local(tmp_path))
+    f.fetcher.start()
+    asked: Any = f.ask()
+    assert asked._answers.wait(10_000)
+    assert asked.take(f.clock.monotonic_ms()).keys() == {"counts"}
+    f.fetcher.close()
+    f.fetcher.join(10)
+    assert not f.fetcher.is_alive()
+    assert list(f.state.iterdir()) == []
+
+
+def test_the_setting_says_whether_there_are_snapshots(tmp_path: Path) -> None:
+    config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
+    assert isinstance(snapshot_source(config, "s", tmp_path, StepClock()), NoSnapshots)
+    found = snapshot_source(config.replace(snapshot_url="memory://x"), "s", tmp_path, StepClock())
+    assert isinstance(found, SnapshotFetcher)
+    with pytest.raises(ConfigError, match="snapshot_url"):
+        snapshot_source(config.replace(snapshot_url="nonsense://x"), "s", tmp_path, StepClock())

@@ -1,0 +1,85 @@
+"""The table of the client's errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import milestones.m3_fencing_tolerance
+from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, Reaction, mark_of, reaction_to
+from tests.milestones.fakes import kafka_error
+
+README = Path(str(milestones.m3_fencing_tolerance.__file__)).parent / "README.md"
+CODES = sorted(
+    {value for name, value in vars(KafkaError).items() if name.strip("_").isupper() and isinstance(value, int)}
+)
+MARKS = {
+    "fatal": {"fatal": True}, "abort": {"abort": True}, "retriable": {"retriable": True}, "none": {},
+}  # fmt: skip
+
+
+def of(code: int, mark: str) -> Reaction:
+    return reaction_to(kafka_error(code, **MARKS[mark]))
+
+
+def test_every_code_with_every_mark_has_a_reaction() -> None:
+    assert len(CODES) > 150
+    assert {of(code, mark) for code in CODES for mark in MARKS} == set(Reaction)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_fenced_producer_is_rebuilt_however_it_is_marked(mark: str) -> None:
+    assert of(KafkaError._FENCED, mark) is Reaction.REBUILD
+
+
+@pytest.mark.parametrize(
+    ("code", "mark", "expected"),
+    [
+        (KafkaError.ILLEGAL_GENERATION, "abort", Reaction.ABORT),
+        (KafkaError._INCONSISTENT, "abort", Reaction.ABORT),
+        (KafkaError._MSG_TIMED_OUT, "abort", Reaction.ABORT),
+        (KafkaError._TIMED_OUT, "retriable", Reaction.RETRY),
+        (KafkaError._TIMED_OUT, "fatal", Reaction.REBUILD),
+        (KafkaError._TRANSPORT, "none", Reaction.RETRY),
+        (KafkaError._STATE, "none", Reaction.REBUILD),
+        (KafkaError.INVALID_TXN_STATE, "fatal", Reaction.REBUILD),
+        (KafkaError.INVALID_PRODUCER_ID_MAPPING, "abort", Reaction.REBUILD),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "fatal", Reaction.FAIL),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "abort", Reaction.FAIL),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "fatal", Reaction.FAIL),
+    ],
+)
+def test_errors_as_the_client_marks_them(code: int, mark: str, expected: Reaction) -> None:
+    assert of(code, mark) is expected
+
+
+def test_an_exception_without_an_error_counts_as_a_dead_producer() -> None:
+    assert reaction_to(KafkaException("?")) is Reaction.REBUILD
+    assert reaction_to(SystemError("returned NULL")) is Reaction.REBUILD
+
+
+def test_the_table_names_only_codes_that_the_client_has_and_calls_that_there_are() -> None:
+    known = {KafkaError(code).name() for code in CODES}
+    for line in TABLE:
+        assert set(line.codes) <= known
+        assert set(line.calls) <= set(CALLS)
+    assert {call for line in TABLE for call in line.calls} == set(CALLS)
+
+
+def test_marks_are_the_clients_own_but_for_brokers_that_are_away() -> None:
+    assert mark_of(KafkaError(KafkaError._ALL_BROKERS_DOWN)).value == "retriable"
+
+
+def test_the_readme_shows_the_table() -> None:
+    shown = [
+        [cell.strip().replace("`", "") for cell in row.strip("|").split("|")]
+        for row in re.findall(r"(?m)^\| .*\|$", README.read_text(encoding="utf-8"))
+    ]
+    for line in TABLE:
+        calls = "all" if line.calls == CALLS else ", ".join(line.calls)
+        marks = "any" if len(line.marks) > 1 else next(iter(line.marks)).value
+        codes = ", ".join(line.codes) or "all others"
+        assert [calls, codes, marks, line.meaning, line.reaction.name.lower(), line.source] in shown, line

@@ -1,0 +1,303 @@
+"""When a thread commits, and when it must not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import TimeoutExceededError
+from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.instance.admin_thread import Purge
+from milestones.stream_thread.commit_schedule import CommitSchedule
+from milestones.stream_thread.rollback_metrics import RollBacks
+from tests.milestones.fakes import World, passing
+
+A = TaskId(0, 0)
+IN = TopicPartition("in", 0)
+
+
+class FakeTask:
+    def __init__(self) -> None:
+        self.needed, self.requested, self.bytes = True, False, 0
+        self.committable, self.applying = True, False
+
+    def commit_needed(self) -> bool:
+        return self.needed
+
+    def commit_requested(self) -> bool:
+        return self.requested
+
+    def uncommitted_bytes(self) -> int:
+        return self.bytes
+
+
+class Scheduled:
+    """A schedule over fake tasks; `commits` has the tasks of each commit."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.world = World(passing(), {"commit_interval_ms": 100, **settings})
+        self.task = FakeTask()
+        self.processing: dict[TaskId, FakeTask] = {A: self.task}
+        self.commits: list[list[FakeTask]] = []
+        self.error: Exception | None = None
+        self.roll_backs = RollBacks(self.world.clock)
+        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.prepared, self.released = True, 0
+        parts: Any = self
+        part: Any = SimpleNamespace(prepare=lambda now_ms: self.prepared, committed=self._committed)
+        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
+
+    def _committed(self) -> None:
+        self.released += 1
+
+    def commit(self, tasks: list[FakeTask]) -> dict[TopicPartition, OffsetAndMetadata]:
+        if self.error is not None:
+            raise self.error
+        self.commits.append(list(tasks))
+        return self.offsets
+
+    def after(self, ms: int) -> int:
+        """Commits so far, `ms` later."""
+        self.world.clock.advance(ms)
+        self.schedule.run_once(self.world.clock.monotonic_ms())
+        return len(self.commits)
+
+
+@pytest.mark.parametrize(("guarantee", "succeeded"), [("at_least_once", True), ("exactly_once_v2", False)])
+def test_a_commit_ends_a_producer_that_tells_outputs_apart_where_no_transaction_does(
+    guarantee: str, succeeded: bool
+) -> None:
+    s = Scheduled(processing_guarantee=guarantee)
+    s.world.producer.tells_apart = True
+    s.error = CommitRetriableError("not yet")
+    assert (s.after(100), s.world.producer.tells_apart) == (0, True)
+    s.error = None
+    assert (s.after(100), s.world.producer.tells_apart) == (1, not succeeded)
+
+
+def test_a_commit_is_due_every_commit_interval() -> None:
+    s = Scheduled()
+    assert [s.after(99), s.after(1), s.after(99), s.after(1)] == [0, 1, 1, 2]
+
+
+def test_the_loop_is_told_how_long_it_may_wait_for_the_next_commit() -> None:
+    s = Scheduled()
+    assert s.schedule.due_in_ms(30) == 70
+    assert s.schedule.due_in_ms(500) == 0
+
+
+def test_without_anything_to_commit_nothing_is_committed() -> None:
+    s = Scheduled()
+    s.task.needed = False
+    assert s.after(100) == 0
+    assert s.schedule.due_in_ms(100) == 100
+
+
+def test_only_tasks_with_something_to_commit_are_committed() -> None:
+    s = Scheduled()
+    idle = FakeTask()
+    idle.needed = False
+    s.processing[TaskId(0, 1)] = idle
+    s.after(100)
+    assert s.commits == [[s.task]]
+
+
+def test_a_commit_waits_until_the_tasks_are_prepared_and_lets_them_go_on_after_it() -> None:
+    s = Scheduled()
+    s.prepared = False
+    assert (s.after(100), s.after(1), s.released) == (0, 0, 0)
+    s.prepared = True
+    assert (s.after(1), s.released) == (1, 1)
+
+
+def test_a_task_that_isnt_at_a_boundary_that_can_be_committed_is_left_out() -> None:
+    s = Scheduled()
+    s.processing[TaskId(0, 1)] = other = FakeTask()
+    other.committable = False
+    s.after(100)
+    assert s.commits == [[s.task]]
+
+
+def test_tasks_go_on_after_a_commit_that_failed() -> None:
+    s = Scheduled()
+    s.error = ValueError("Kafka")
+    with pytest.raises(ValueError, match="Kafka"):
+        s.after(100)
+    assert s.released == 1
+
+
+def test_user_code_can_ask_for_a_commit_at_once() -> None:
+    s = Scheduled()
+    s.task.requested = True
+    assert s.after(1) == 1
+
+
+def test_uncommitted_bytes_at_their_limit_ask_for_a_commit_at_once() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
+    s.task.bytes = 999
+    assert s.after(1) == 0
+    s.task.bytes = 1_000
+    assert s.after(1) == 1
+
+
+def test_the_limit_of_uncommitted_bytes_is_shared_by_the_threads() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000, num_stream_threads=4)
+    s.task.bytes = 250
+    assert s.after(1) == 1
+
+
+def test_what_is_being_applied_asks_for_no_other_commit() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
+    s.task.bytes, s.task.applying = 1_000, True
+    assert s.after(1) == 0
+    s.task.applying = False
+    assert s.after(1) == 1
+
+
+def test_uncommitted_bytes_may_be_without_a_limit() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=-1)
+    s.task.bytes = 10**12
+    assert s.after(1) == 0
+
+
+def test_between_our_join_and_the_new_generation_a_commit_waits() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    assert s.after(1_000) == 0
+    s.world.member.gate = False
+    assert s.after(1) == 1
+
+
+def test_a_commit_is_held_back_for_a_quarter_of_the_transaction_timeout_at_most() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    assert [s.after(100), s.after(1_999), s.after(1), s.after(100)] == [0, 0, 1, 2]
+
+
+def test_each_rebalance_has_a_quarter_of_its_own() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    s.after(1_900)
+    s.world.member.gate = False
+    s.after(100)
+    s.world.member.gate = True
+    assert s.after(1_900) == 1
+
+
+def test_a_commit_that_somebody_asks_for_now_is_not_held_back() -> None:
+    s = Scheduled()
+    s.world.member.gate = True
+    assert s.schedule.commit_now(5)
+    assert len(s.commits) == 1
+
+
+def test_a_commit_without_an_answer_is_repeated_at_the_next_interval() -> None:
+    s = Scheduled()
+    s.error = CommitRetriableError("no answer")
+    assert s.after(100) == 0
+    s.error = None
+    assert [s.after(50), s.after(50)] == [0, 1]
+
+
+def test_commits_without_an_answer_for_task_timeout_end_the_thread() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.error = CommitRetriableError("no answer")
+    for _ in range(11):
+        s.after(100)
+    with pytest.raises(TimeoutExceededError, match="task_timeout_ms"):
+        s.after(100)
+
+
+def test_a_commit_that_succeeds_in_between_begins_the_count_anew() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    for _ in range(3):
+        s.error = CommitRetriableError("no answer")
+        for _ in range(8):
+            s.after(100)
+        s.error = None
+        s.after(1_000)
+    assert len(s.commits) == 3
+
+
+def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_come() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.error = CommitRetriableError("no answer")
+    s.after(100)
+    s.task.needed = False
+    s.after(2_000)
+    assert not s.schedule.failing
+    s.task.needed = True
+    s.after(100)
+    assert s.schedule.failing
+
+
+def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_topics() -> None:
+    s = Scheduled(repartition_purge_interval_ms=1_000)
+    internal = TopicPartition("app-x-repartition", 0)
+    s.world.context.application.__dict__["repartition_topics"] = frozenset({internal.topic})
+    s.offsets = {IN: OffsetAndMetadata(9), internal: OffsetAndMetadata(5)}
+    s.after(100)
+    s.offsets = {internal: OffsetAndMetadata(7)}
+    s.after(100)
+    assert s.world.requests.purges == []
+    s.after(800)
+    assert s.world.requests.purges == [Purge({internal: 7})]
+    s.task.needed = False
+    s.after(1_000)
+    assert len(s.world.requests.purges) == 1
+
+
+def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> None:
+    s = Scheduled(repartition_purge_interval_ms=1_000)
+    internal = TopicPartition("app-x-repartition", 0)
+    s.world.context.application.__dict__["repartition_topics"] = frozenset({internal.topic})
+    s.offsets = {internal: OffsetAndMetadata(5)}
+    s.world.requests.full = True
+    s.after(1_000)
+    s.world.requests.full = False
+    s.after(1_000)
+    assert s.world.requests.purges == [Purge({internal: 5})]
+
+
+def test_a_transaction_that_is_open_for_half_of_its_timeout_is_committed_at_once() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000, commit_interval_ms=8_000)
+    s.world.producer.begin()
+    s.world.producer.age = 3_999
+    assert s.after(1) == 0
+    s.world.producer.age = 4_000
+    assert s.after(1) == 1
+
+
+def test_a_transaction_of_that_age_is_not_held_back_by_a_rebalance_either() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.member.gate = True
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.after(100) == 1
+
+
+def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
+    s = Scheduled(task_timeout_ms=1_000)
+    s.roll_backs.began([A])
+    s.error = CommitRetriableError("no answer")
+    assert s.after(1) == 0
+    s.error = None
+    assert [s.after(100), s.after(1)] == [1, 1]
+
+
+def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    assert s.schedule.too_old_in_ms() is None
+    s.world.producer.begin()
+    s.world.producer.age = 3_000
+    assert s.schedule.too_old_in_ms() == 1_000
+
+
+def test_a_transaction_that_is_too_old_and_cannot_be_committed_yet_does_not_make_the_loop_spin() -> None:
+    s = Scheduled(transaction_timeout_ms=8_000)
+    s.world.producer.begin()
+    s.world.producer.age = 4_000
+    assert s.schedule.too_old_in_ms() is None

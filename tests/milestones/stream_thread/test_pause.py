@@ -1,0 +1,98 @@
+"""A stream thread whose sub-topologies are paused (KIP-834)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from milestones.common.kafka.membership import Assigned, JoinNeeded
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.instance.thread_registry import Live
+from milestones.stream_thread.thread import StreamThread
+from tests.milestones.fakes import Running, World, assignment, put
+from tests.milestones.stream_thread.feeding import Fed, two
+
+IN = TopicPartition("in", 0)
+ALL = frozenset({0})
+
+
+def outputs(world: World) -> int:
+    return [output[0] for _, output in world.producer.sent].count("out")
+
+
+def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done_until_the_resume() -> None:
+    world = World(settings={"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000})
+    put(world, 0, "a", "b")
+    r = Running(world).run(0)
+    r.step(2)
+    assert world.member.commits == []
+    world.context.live.pause(ALL)
+    r.step()
+    assert world.member.committed[IN].offset == 2
+    put(world, 0, "c")
+    r.step(20, ms=100)
+    assert outputs(world) == 2
+    world.context.live.resume(ALL)
+    r.step(3)
+    assert outputs(world) == 3
+
+
+def test_an_idle_paused_thread_waits_for_input_as_long_as_any_other() -> None:
+    world = World(settings={"poll_ms": 50})
+    r = Running(world).run(0)
+    put(world, 0, *"abc")
+    world.context.live.pause(ALL)
+    r.step(4, ms=10)
+    assert world.consumer.waits[-1] > 0
+
+
+def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
+    world = World()
+    put(world, 1, "b")
+    r = Running(world).run(0)
+    world.context.live.pause(ALL)
+    put(world, 0, "a")
+    r.rebalance(1)
+    r.step(10)
+    assert r.tasks.owned == assignment(world, 1).active
+    assert outputs(world) == 0
+
+
+def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_first_round() -> None:
+    world = World()
+    put(world, 0, "a")
+    live = Live(1)
+    live.pause({0})
+    thread = StreamThread(replace(world.context, live=live), world.parts)
+    rounds = 0
+
+    def poll() -> list[Any]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 20:
+            assert outputs(world) == 0
+            live.resume({0})
+        if rounds == 30:
+            thread.stop(leave_group=True)
+        return {1: [JoinNeeded("start")], 2: [Assigned(1, "m", assignment(world, 0))]}.get(rounds, [])
+
+    world.member.poll = poll  # type: ignore[method-assign]
+    thread.run()
+    assert outputs(world) == 1
+
+
+def test_what_a_paused_task_keeps_leaves_no_partition_of_another_one_paused() -> None:
+    f = Fed(topology=two(), input_buffer_max_bytes=6_000)
+    other, source = f.world.task(subtopology=1), TopicPartition("other", 0)
+    f.inputs.start(other, {source: OffsetAndMetadata(0)})
+    put(f.world, 0, "x" * 4_000, topic="other")
+    put(f.world, 0, *["y" * 500] * 10)
+    f.start(0)
+    f.inputs.fetch(0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {source, IN}
+    f.inputs.pause(frozenset({1}))
+    f.task.process(10, 0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == {source}
+    assert f.inputs.buffered_bytes > 4_000
