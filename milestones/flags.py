@@ -18,12 +18,12 @@ from milestones.common.errors import ConfigError
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flag without which it can't be; `source`:
+    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flags without which it can't be; `source`:
     where the idea comes from; `built`: whether this version can run it."""
 
     name: str
     flag: str | None
-    needs: str | None
+    needs: tuple[str, ...]
     title: str
     source: str
     built: bool
@@ -35,7 +35,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="baseline",
         flag=None,
-        needs=None,
+        needs=(),
         title="stream threads, each with its own clients and tasks; all work inline",
         source="Kafka Streams: threading model",
         built=True,
@@ -43,7 +43,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m1",
         flag="state_updater",
-        needs=None,
+        needs=(),
         title="restoration and standby updates on threads of their own",
         source=f"{_DESIGN}, KAFKA-10199",
         built=True,
@@ -51,7 +51,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m2",
         flag="processing_threads",
-        needs="state_updater",
+        needs=("state_updater",),
         title="processing threads take tasks; the stream thread polls, sends, commits",
         source=f"{_DESIGN}, KAFKA-15326, KIP-408",
         built=True,
@@ -59,7 +59,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m3",
         flag="fencing_tolerance",
-        needs=None,
+        needs=(),
         title="a fenced or timed-out producer is replaced in place",
         source=f"{_DESIGN}, KIP-588, KAFKA-9803",
         built=True,
@@ -67,7 +67,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m4",
         flag="polling_thread",
-        needs="processing_threads",
+        needs=("processing_threads",),
         title="one consumer, one producer, one group member per instance",
         source=_DESIGN,
         built=False,
@@ -75,7 +75,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m5",
         flag="committed_collector",
-        needs="polling_thread",
+        needs=("polling_thread", "fencing_tolerance"),
         title="one shared collector; processing goes on during commits",
         source=f"{_DESIGN}, KIP-691",
         built=False,
@@ -83,7 +83,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="m6",
         flag="state_manager",
-        needs="committed_collector",
+        needs=("committed_collector",),
         title="one owner of all stores; snapshots; one memory budget",
         source=_DESIGN,
         built=False,
@@ -123,9 +123,10 @@ def _check(value: str | Iterable[str], flag: str, flags: frozenset[str]) -> None
         near = difflib.get_close_matches(flag, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"stages are {', '.join(_BY_NAME)}; flags {', '.join(_BY_FLAG)}"
         raise _error(value, f"there is no stage or flag {flag!r}; {hint}")
-    needed = _BY_FLAG[flag].needs
-    if needed is not None and needed not in flags:
-        raise _error(value, f"{flag} needs {needed}, which is missing")
+    missing = [needed for needed in _BY_FLAG[flag].needs if needed not in flags]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise _error(value, f"{flag} needs {' and '.join(missing)}, which {are} missing")
 
 
 def _error(value: str | Iterable[str], reason: str) -> ConfigError:
@@ -139,10 +140,10 @@ def _in_order(flags: Iterable[str]) -> list[str]:
 
 
 def legal_sets() -> tuple[frozenset[str], ...]:
-    """All sets of flags whose needs are met, built or not: twelve, since `fencing_tolerance` is independent."""
+    """All sets of flags whose needs are met, built or not: ten, since `fencing_tolerance` is independent up to M4."""
     flags = list(_BY_FLAG)
     sets = (frozenset(chosen) for size in range(len(flags) + 1) for chosen in combinations(flags, size))
-    return tuple(chosen for chosen in sets if all(_BY_FLAG[flag].needs in {None, *chosen} for flag in chosen))
+    return tuple(chosen for chosen in sets if all(chosen.issuperset(_BY_FLAG[flag].needs) for flag in chosen))
 
 
 def stage_name(flags: frozenset[str]) -> str:

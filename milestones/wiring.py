@@ -1,23 +1,23 @@
 """Flags -> parts: the only place that knows which part belongs to which flag.
 
-*Guarantees*: every legal set of flags that is built gives a complete `Parts`.
+*Guarantees*: every legal set of flags that is built gives complete `Parts`. Two flags of which neither needs the other
+replace no part in common (a test looks), so that their order doesn't matter; observers add up.
 *Assumes*: the flags were validated by `flags.parse_milestones`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from milestones.baseline.clients import ThreadClients
+from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, Confirmation, OffsetCommit
+from milestones.baseline.committing import Committer, OffsetCommit
 from milestones.baseline.next_producer import ThreadTransaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.state import TaskOwnedState
+from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.clock import Clock
 from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
@@ -29,65 +29,81 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
-from milestones.parts import Clients, Commit, Observer, OutputCollection, Parts, Processing, StateOwnership
+from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
+from milestones.stream_thread.workforce import StreamThreads
 
-Confirmations = dict[str, Callable[[ThreadContext, Clients], Confirmation]]
-
-CONFIRMATIONS: Confirmations = {
-    "exactly_once_v2": ThreadTransaction,
-    "at_least_once": OffsetCommit,
-}
-"""Step 3 of a commit, by processing guarantee."""
+Confirming = Callable[[ThreadContext, Clients], Confirmation]
 
 
-TOLERANT: Confirmations = {**CONFIRMATIONS, "exactly_once_v2": ResolvedTransaction}
-"""The same with fencing tolerance."""
+def _by_guarantee(exactly_once: Confirming) -> Confirming:
+    """Without transactions there is one way to confirm a commit."""
+    return lambda context, clients: (
+        exactly_once(context, clients) if context.config.exactly_once else OffsetCommit(context, clients)
+    )
 
 
-def _commit(
-    confirmations: Confirmations,
-    context: ThreadContext,
-    clients: Clients,
-    collection: OutputCollection,
-    processing: Processing,
-) -> Commit:
-    confirmation = confirmations[context.config.processing_guarantee]
-    return Committer(clients, collection, confirmation(context, clients), processing)
+def _engine_metrics(client_id: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
+    return EngineMetricsThread(f"{client_id}-metrics", state.statistics, metrics, clock)
 
 
-def _engine_metrics(name: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
-    return EngineMetricsThread(name, state.statistics, metrics, clock)
-
-
-def _state(context: ThreadContext, clients: Clients) -> StateOwnership:
+def _asked_of_admin(context: ThreadContext, _: Clients) -> Callable[[str], int]:
+    """How many partitions a topic has, asked by a client of its own: for any thread."""
     config = context.config
-    counts = PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms)
-    return TaskOwnedState(context, clients, counts.of)
+    return PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms).of
 
 
 BASELINE = Parts(
-    clients=ThreadClients,
-    state=TaskOwnedState,
-    restoration=InlineRestoration,
-    processing=InlineProcessing,
-    collection=DirectCollection,
-    commit=partial(_commit, CONFIRMATIONS),
-    recovery=RejoinRecovery,
-    observer=lambda *_: None,
+    InstanceParts(
+        workforce=StreamThreads,
+        client_factory=ThreadClientFactory,
+        observers=(),
+    ),
+    ThreadParts(
+        clients=ThreadClients,
+        collection=DirectCollection,
+        processing=InlineProcessing,
+        restoration=InlineRestoration,
+        recovery=RejoinRecovery,
+        partition_counts=asked_of_consumer,
+        state=TaskOwnedState,
+        confirmation=_by_guarantee(ThreadTransaction),
+        commit=Committer,
+    ),
 )
 
-REPLACEMENTS: dict[str, dict[str, Callable[..., object]]] = {
-    "state_updater": {"restoration": UpdaterRestoration, "observer": _engine_metrics},
-    "processing_threads": {"state": _state, "processing": ThreadedProcessing, "collection": BufferedCollection},
-    "fencing_tolerance": {"commit": partial(_commit, TOLERANT), "recovery": InPlaceRecovery},
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a flag changes: parts of the instance and of its threads, by their names; observers that it adds."""
+
+    instance: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    thread: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    observers: tuple[Callable[..., Observer], ...] = ()
+
+
+REPLACEMENTS: Mapping[str, Replacement] = {
+    "state_updater": Replacement(thread={"restoration": UpdaterRestoration}, observers=(_engine_metrics,)),
+    "processing_threads": Replacement(
+        thread={
+            "processing": ThreadedProcessing,
+            "collection": BufferedCollection,
+            "partition_counts": _asked_of_admin,
+        }
+    ),
+    "fencing_tolerance": Replacement(
+        thread={"confirmation": _by_guarantee(ResolvedTransaction), "recovery": InPlaceRecovery}
+    ),
 }
-"""By flag, in the order of the stages: the parts that it puts in, by their name in `Parts`."""
+"""By flag, in the order of the stages."""
 
 
-def parts(flags: frozenset[str]) -> Parts:
+def parts(
+    flags: frozenset[str], replacements: Mapping[str, Replacement] = REPLACEMENTS, baseline: Parts = BASELINE
+) -> Parts:
     """The parts that these flags choose."""
-    chosen = BASELINE
-    for flag, replaced in REPLACEMENTS.items():
+    instance, thread = baseline.instance, baseline.thread
+    for flag, put in replacements.items():
         if flag in flags:
-            chosen = replace(chosen, **replaced)  # type: ignore[arg-type]
-    return chosen
+            instance = replace(instance, **put.instance, observers=instance.observers + put.observers)  # type: ignore[arg-type]
+            thread = replace(thread, **put.thread)  # type: ignore[arg-type]
+    return Parts(instance, thread)

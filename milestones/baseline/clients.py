@@ -23,6 +23,7 @@ from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.retry import Patience
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.instance.context import ThreadContext
+from milestones.parts import ClientFactory
 
 CALL_MS = 10_000
 """The time-out of one attempt to initialise a producer."""
@@ -33,34 +34,50 @@ LEAVE_MS = 200
 log = logging.getLogger(__name__)
 
 
-class ThreadClients:
-    """One thread's consumer, producer and group member; restore consumers for whoever restores."""
+class ThreadClientFactory:
+    """Makes the clients of one stream thread: they carry its name, its transactional id, its static id."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
-        config, name = context.config, context.name
-        self._transactional_id = context.transactional_id if config.exactly_once else None
+
+    def consumer(self) -> AssignedConsumer:
+        return AssignedConsumer(self._context.config.consumer_settings(self._context.name))
+
+    def restore_consumer(self) -> AssignedConsumer:
+        return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
+
+    def producer(self, *, tells_apart: bool = False) -> OutputProducer:
+        context, config = self._context, self._context.config
+        transactional_id = context.transactional_id if config.exactly_once else None
+        settings = config.producer_settings(context.name, transactional_id)
+        return OutputProducer(settings, context.clock, tells_apart=tells_apart)
+
+    def member(self, tell: Callable[[int, int], None]) -> GroupMember:
+        context, config = self._context, self._context.config
+        leader = TopologyLeader(config, context.application.subtopologies, f"{context.name}-leader")
+        settings = config.member_settings(context.name, context.index)
+        return GroupMember(settings, leader, context.clock, tell=tell)
+
+
+class ThreadClients:
+    """One thread's consumer, producer and group member; restore consumers for whoever restores."""
+
+    def __init__(self, context: ThreadContext, factory: ClientFactory) -> None:
+        self._context, self._factory = context, factory
+        self._transactional_id = context.transactional_id if context.config.exactly_once else None
         with ExitStack() as unfinished:
-            self.consumer = AssignedConsumer(config.consumer_settings(name))
+            self.consumer = factory.consumer()
             unfinished.callback(self.consumer.close)
-            self.producer = self._new_producer()
+            self.producer = factory.producer()
             unfinished.callback(self.producer.close)
             self._initialise(context.config.task_timeout_ms)
-            leader = TopologyLeader(config, context.application.subtopologies, f"{name}-leader")
-            self._pulse = Heartbeats(context.metrics.add(HeartbeatMetrics, client_id=f"{name}-consumer"))
+            self._pulse = Heartbeats(context.metrics.add(HeartbeatMetrics, client_id=f"{context.name}-consumer"))
             unfinished.callback(context.metrics.remove, self._pulse.scope)
-            self.member = GroupMember(
-                config.member_settings(name, context.index), leader, context.clock, tell=self._pulse.tell
-            )
+            self.member = factory.member(self._pulse.tell)
             unfinished.pop_all()
 
     def new_restore_consumer(self) -> AssignedConsumer:
-        return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
-
-    def _new_producer(self, *, tells_apart: bool = False) -> OutputProducer:
-        context = self._context
-        settings = context.config.producer_settings(context.name, self._transactional_id)
-        return OutputProducer(settings, context.clock, tells_apart=tells_apart)
+        return self._factory.restore_consumer()
 
     def _initialise(self, within_ms: int) -> None:
         context = self._context
@@ -68,7 +85,7 @@ class ThreadClients:
             initialise(self.producer, self._transactional_id, context.clock, context.patience, within_ms)
 
     def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
-        old, self.producer = self.producer, self._new_producer(tells_apart=tells_apart)
+        old, self.producer = self.producer, self._factory.producer(tells_apart=tells_apart)
         if not old.transactional:
             # Nothing fences it.
             old.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
@@ -22,34 +22,13 @@ from milestones.common.testing.faults import reach
 if TYPE_CHECKING:
     from milestones.common.task.task import Staged, Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import OutputCollection, Processing, Sending
+    from milestones.parts import Confirmation, OutputCollection, Processing, Sending
 
 
 log = logging.getLogger(__name__)
 
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
-
-
-class Confirmation(Protocol):
-    """Step 3 of a commit: what the processing guarantee decides."""
-
-    @property
-    def room_ms(self) -> int:
-        """How long the outputs of a commit may wait for room in the client while none of them leaves."""
-        ...
-
-    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
-        """What follows when that was too long."""
-        ...
-
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Make Kafka commit; returns once it has."""
-        ...
-
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
-        """The commit failed: keep or drop what the tasks staged for it."""
-        ...
 
 
 class Committer:

@@ -25,14 +25,10 @@ log = logging.getLogger(__name__)
 class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
 
-    def __init__(
-        self, context: ThreadContext, clients: Reading, partitions_of: Callable[[str], int] | None = None
-    ) -> None:
-        """`partitions_of`: how many partitions a topic has; by default the consumer is asked, by its own thread."""
+    def __init__(self, context: ThreadContext, partitions_of: Callable[[str], int]) -> None:
+        """`partitions_of`: how many partitions a topic has."""
         self._context = context
         config = context.config
-        if partitions_of is None:
-            partitions_of = partial(_ask_consumer, clients, config.request_timeout_ms)
         self._settings = TaskSettings(
             application_id=config.application_id,
             clock=context.clock,
@@ -79,6 +75,11 @@ class TaskOwnedState:
             for task, offsets in closed.items()
             if changelogs.get(task.subtopology)
         }
+
+
+def asked_of_consumer(context: ThreadContext, clients: Reading) -> Callable[[str], int]:
+    """How many partitions a topic has, asked of the consumer: only for the thread that owns it."""
+    return partial(_ask_consumer, clients, context.config.request_timeout_ms)
 
 
 def _ask_consumer(clients: Reading, timeout_ms: int, topic: str) -> int:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.errors import CloseTimeoutError
 from milestones.common.records import TaskId, TopicPartition
@@ -100,6 +100,20 @@ def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
     return None
 
 
+class Joinable(Protocol):
+    """What a client waits for at its end: any of its threads."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ident(self) -> int | None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def is_alive(self) -> bool: ...
+
+
 class Closing:
     """How long the end of a client may take. `hanging`: the threads that weren't back in time, with their places."""
 
@@ -113,14 +127,14 @@ class Closing:
         """Whether time is up."""
         return self._clock.monotonic_ms() >= self._end_ms
 
-    def join(self, thread: threading.Thread) -> bool:
+    def join(self, thread: Joinable) -> bool:
         """Wait until the thread has ended; False when time is up before."""
         helpers = partial(self._live.helpers, thread_number(thread.name))
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging
 
-    def hangs(self, thread: threading.Thread, helpers: Iterable[int] = ()) -> None:
+    def hangs(self, thread: Joinable, helpers: Iterable[int] = ()) -> None:
         """Note where the thread is."""
         self.hanging[thread.name] = whereabouts(thread, helpers)
 
@@ -140,7 +154,7 @@ def thread_number(name: str) -> int:
 
 
 def join(
-    thread: threading.Thread,
+    thread: Joinable,
     helpers: Callable[[], Collection[int]] = frozenset,
     left_s: Callable[[], float] = lambda: math.inf,
 ) -> bool:
@@ -159,7 +173,7 @@ def join(
         log.warning("waiting for %s to end, for %.0f s now; it is in %s", thread.name, waited_s, where)
 
 
-def whereabouts(thread: threading.Thread, helpers: Iterable[int]) -> str:
+def whereabouts(thread: Joinable, helpers: Iterable[int]) -> str:
     """Where the thread is; if it, or others for it, are in functions of the user, where those are."""
     known, own = frames(), thread.ident or 0
     busy = [ident for ident in (*helpers, own) if in_user_code(known.get(ident)) is not None]

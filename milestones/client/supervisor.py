@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from milestones.client.client_events import (
@@ -24,18 +23,18 @@ from milestones.client.client_events import (
     Closing,
     Ending,
     Event,
+    Joinable,
     RemoveThread,
     Status,
     ThreadGone,
     client_state,
     join,
-    thread_number,
 )
 from milestones.client.health import ClientHealth
-from milestones.common.config import thread_name
+from milestones.client.metrics import ClientPublisher
 from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics, MetricsEndpoint
+from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpoint
 from milestones.flags import stage_name
 from milestones.instance.admin_thread import Housekeeper, NewSources
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
@@ -43,22 +42,22 @@ from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.states import ALIVE_THREADS, StreamsState, ThreadState, moved
 from milestones.instance.thread_registry import Live
-from milestones.stream_thread.thread import StreamThread
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
-    from milestones.parts import Observer, Parts
+    from milestones.parts import InstanceThread, Observer, Parts, Workforce
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Member:
-    """One stream thread as the supervisor knows it."""
+    """One thread of the workforce as the supervisor knows it."""
 
-    thread: StreamThread
+    number: int
+    thread: InstanceThread
     state: ThreadState = ThreadState.CREATED
     report: ThreadReport | None = None
     removal: RemoveThread | None = None
@@ -81,8 +80,17 @@ class Supervisor:
     """
 
     def __init__(
-        self, config: StreamsConfig, flags: frozenset[str], application: Application, parts: Parts, clock: Clock
+        self,
+        config: StreamsConfig,
+        flags: frozenset[str],
+        application: Application,
+        parts: Parts,
+        clock: Clock,
+        instance: Callable[[StreamsConfig, Application, str, Clock], Instance] = Instance,
+        housekeeper: Callable[..., Housekeeper] = Housekeeper,
     ) -> None:
+        """`instance`, `housekeeper`: how these are made."""
+        self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
         self.stage = stage_name(flags)
         self.metrics = Metrics(
@@ -90,7 +98,7 @@ class Supervisor:
         )
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
-        self._client: ClientMetrics | None = None
+        self._publisher: ClientPublisher | None = None
         self._threads_failed = 0
         self.state = StreamsState.CREATED
         self.error: BaseException | None = None
@@ -100,23 +108,24 @@ class Supervisor:
         self.hanging = self.told = False
         self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
-        self.live = Live(config.num_stream_threads)
+        self.live = Live(0)
+        self._workforce: Workforce | None = None
         self.listeners = Listeners()
-        self._client_id = ""
         self._members: dict[str, _Member] = {}
         self._records_before = 0
         self._thread: threading.Thread | None = None
-        self._observer: Observer | None = None
+        self._observers: list[Observer] = []
         self._listening: int | None = None
 
     def begin(self) -> None:
         """Take the state directory, see that Kafka is there, start the threads."""
-        instance = Instance(self._config, self._application, self.stage, self._clock)
+        instance = self._make_instance(self._config, self._application, self.stage, self._clock)
         try:
             instance.prepare()
             self.live.sources = instance.sources
-            self._client_id = instance.client_id
-            self._client = self._client_metrics(instance.client_id)
+            self._publisher = ClientPublisher(
+                self.metrics, instance.client_id, self._config.application_id, self.stage, self._clock
+            )
             if self._config.metrics_port is not None:
                 health = ClientHealth(self, self.metrics, self._config, self._clock)
                 self.endpoint = MetricsEndpoint(
@@ -126,36 +135,28 @@ class Supervisor:
         except BaseException:
             instance.close()
             raise
-        housekeeper = Housekeeper(
+        housekeeper = self._make_housekeeper(
             f"{instance.client_id}-housekeeper", self._config, self._application, instance.cleaner(), self._clock,
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
             lambda: self.state is StreamsState.RUNNING, instance.sources,
         )  # fmt: skip
+        parts = self._parts.instance
+        self._workforce = parts.workforce(
+            self._config, instance.client_id, self.live, self._parts.thread, parts.client_factory
+        )
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
-        name = f"{instance.client_id}-metrics"
-        self._observer = self._parts.observer(name, instance.state, self.metrics, self._clock)
-        if self._observer is not None:
-            self._observer.start()
+        for make in parts.observers:
+            self._observers.append(make(instance.client_id, instance.state, self.metrics, self._clock))
+            self._observers[-1].start()
         name = f"{instance.client_id}-supervisor"
         self._thread = threading.Thread(target=self._run, args=(instance, housekeeper), name=name, daemon=True)
         self._thread.start()
 
-    def _client_metrics(self, client_id: str) -> ClientMetrics:
-        client = self.metrics.add(ClientMetrics, client_id=client_id)
-        client.version.value = _version()
-        client.application_id.value, client.stage.value = self._config.application_id, self.stage
-        return client
-
     def _publish(self, *, at_once: bool) -> None:
-        """The client's own metrics: at each change of its state, and about once a second."""
-        client, now_ms = self._client, self._clock.monotonic_ms()
-        if client is None or not (at_once or now_ms - client.published.at_ms >= PUBLISH_INTERVAL_MS):
-            return
-        client.state.value = self.state.value
-        client.alive_stream_threads.value = sum(m.state in ALIVE_THREADS for m in self._members.values())
-        client.failed_stream_threads.value = self._threads_failed
-        client.publish(now_ms)
+        if self._publisher is not None:
+            alive = sum(member.state in ALIVE_THREADS for member in self._members.values())
+            self._publisher.publish(self.state.value, alive, self._threads_failed, at_once=at_once)
 
     def ask_to_close(self, leave_group: bool) -> None:
         if self.state is not StreamsState.CREATED:
@@ -181,22 +182,22 @@ class Supervisor:
 
     def add_thread(self) -> str:
         """Have a thread of the lowest free number started; its name."""
-        self._must_run("added")
-        number = self.live.add()
+        workforce = self._running("added")
+        number = workforce.add()
         self._tell(AddThread(number))
-        return thread_name(self._client_id, number)
+        return workforce.name(number)
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
         """Have a thread closed, and wait for that; its name. None: one that isn't the caller, if there is another."""
-        self._must_run("removed")
-        names = {thread_name(self._client_id, number): number for number in self.live.numbers()}
+        workforce = self._running("removed")
+        names = {workforce.name(number): number for number in workforce.numbers()}
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
             raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
         own = names.get(threading.current_thread().name) or self.live.helped()
-        number = self.live.remove(names[name] if name is not None else None, own=own)
+        number = workforce.remove(names[name] if name is not None else None, own=own)
         removal = RemoveThread(number)
-        removed = thread_name(self._client_id, number)
+        removed = workforce.name(number)
         if self._told(removal) and not self.is_inside() and not removal.done.wait(timeout_s):
             raise TimeoutExceededError(
                 f"{removed} hasn't ended within {timeout_s:g} s, it is in user code or a call to Kafka; it will end, "
@@ -204,12 +205,13 @@ class Supervisor:
             )
         return removed
 
-    def _must_run(self, what: str) -> None:
-        if self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
+    def _running(self, what: str) -> Workforce:
+        if self._workforce is None or self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
             raise MilestonesError(
                 f"a stream thread can be {what} while the client runs (REBALANCING or RUNNING); it is "
                 f"{self.state.value}. Before start() set num_stream_threads"
             )
+        return self._workforce
 
     def is_inside(self) -> bool:
         """Whether the calling thread is one of ours, works for one, or is in the listener: it can't wait for itself."""
@@ -251,8 +253,9 @@ class Supervisor:
         self._end(ending, instance, housekeeper)
 
     def _supervise(self, add: Callable[[int], None]) -> Ending:
-        for index in range(1, self._config.num_stream_threads + 1):  # what was changed since waits in the mailbox
-            add(index)
+        assert self._workforce is not None
+        for number in self._workforce.first():  # what was changed since waits in the mailbox
+            add(number)
         while True:
             event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
             self._publish(at_once=False)
@@ -300,12 +303,13 @@ class Supervisor:
             self._replace(failed.thread, add)
         return None
 
-    def _add_thread(self, instance: Instance, housekeeper: Housekeeper, index: int) -> None:
+    def _add_thread(self, instance: Instance, housekeeper: Housekeeper, number: int) -> None:
+        assert self._workforce is not None
         context = instance.thread_context(
-            index, self.metrics, housekeeper.requests, self._tell, self._decide, self.live, self.listeners
+            number, self.metrics, housekeeper.requests, self._tell, self._decide, self.live, self.listeners
         )
-        thread = StreamThread(context, self._parts)
-        self._members[context.name] = _Member(thread)
+        thread = self._workforce.make(context)
+        self._members[context.name] = _Member(number, thread)
         try:
             thread.start()
         except BaseException:
@@ -328,17 +332,17 @@ class Supervisor:
 
     def _remove(self, removal: RemoveThread) -> None:
         """The thread commits, closes its tasks and leaves the group, a static member too: it isn't expected back."""
-        name = thread_name(self._client_id, removal.number)
-        log.info("%s is removed; %d are left", name, self.live.threads)
-        member = self._members[name]
+        member = next(member for member in self._members.values() if member.number == removal.number)
+        log.info("%s is removed; %d are left", member.thread.name, self.live.threads)
         member.removal = removal
         member.thread.stop(leave_group=True)
         self._follow()
 
     def _gone(self, name: str) -> None:
         member = self._forget(name)
+        assert self._workforce is not None
         assert member.removal is not None  # else nobody says that it is gone
-        self.live.gone(member.removal.number)
+        self._workforce.gone(member.number)
         member.removal.done.set()
 
     def _decide(self, error: BaseException) -> Exceptions:
@@ -351,8 +355,9 @@ class Supervisor:
 
     def _replace(self, name: str, add: Callable[[int], None]) -> None:
         """A dead thread's successor, with its number."""
-        self._forget(name).thread.join()
-        add(thread_number(name))
+        dead = self._forget(name)
+        dead.thread.join()
+        add(dead.number)
 
     def _forget(self, name: str) -> _Member:
         """A thread that has ended; what it has processed still counts."""
@@ -372,9 +377,9 @@ class Supervisor:
             member.over()
         self._mailbox.close()
         self._give_up_removals()
-        if self._observer is not None:
-            self._observer.close()
-            self._await(closing, [self._observer])
+        for observer in self._observers:
+            observer.close()
+        self._await(closing, self._observers)
         housekeeper.close()
         self._await(closing, [housekeeper])
         try:
@@ -386,7 +391,7 @@ class Supervisor:
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self._stopped.set()
 
-    def _await(self, closing: Closing, threads: Iterable[threading.Thread]) -> None:
+    def _await(self, closing: Closing, threads: Iterable[Joinable]) -> None:
         """Wait for these. When `close_timeout_ms` is over the client counts as stopped, with an error; what is left is
         still closed once they come back."""
         late = [thread for thread in threads if not closing.join(thread)]
@@ -439,10 +444,3 @@ class Supervisor:
                 log.exception("the state listener raised")
             finally:
                 self._listening = None
-
-
-def _version() -> str:
-    try:
-        return version("milestones")
-    except PackageNotFoundError:  # run from a checkout that isn't installed
-        return "unknown"

@@ -33,6 +33,12 @@ class Live:
         self.threads = threads
         """Threads that share what the instance has (memory), those that leave not counted."""
 
+    def begin(self, numbers: Iterable[int]) -> None:
+        """These threads are there from now on, and no other."""
+        with self._lock:
+            self._alive = set(numbers)
+            self.threads = len(self._alive)
+
     def numbers(self) -> list[int]:
         """The threads that are there, those that leave not counted."""
         with self._lock:

@@ -3,7 +3,7 @@
 *Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
 when it sends, a moment, or commits: without transactions some seconds, with them at most `task_timeout_ms`. It opens
 and closes stores for a bounded time. What it can't send or commit isn't made: then it processes nothing.
-*Assumes*: made and driven by one thread; `Parts` come from `wiring.py`: nothing here knows of which stage they are.
+*Assumes*: made and driven by one thread; the parts come from `wiring.py`: nothing here knows of which stage they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
-from milestones.parts import Clients, Parts
+from milestones.parts import Clients, ThreadParts
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.error_series import Trouble
 from milestones.stream_thread.inputs import Inputs
@@ -46,7 +46,7 @@ class StreamLoop:
     """
 
     def __init__(
-        self, context: ThreadContext, parts: Parts, clients: Clients, on_state: Callable[[ThreadState], None]
+        self, context: ThreadContext, parts: ThreadParts, clients: Clients, on_state: Callable[[ThreadState], None]
     ) -> None:
         self._context, self._clients, self._clock, self._on_state = context, clients, context.clock, on_state
         self._collection = parts.collection(context, clients)
@@ -54,10 +54,10 @@ class StreamLoop:
         self._restoration = parts.restoration(context, clients)
         self._recovery = parts.recovery(context, clients)
         self._inputs = Inputs(context, clients)
-        self._tasks = ThreadTasks(
-            context, clients, parts.state(context, clients), self._inputs, self._restoration, self._processing
-        )
-        commit = TimedCommit(parts.commit(context, clients, self._collection, self._processing))
+        state = parts.state(context, parts.partition_counts(context, clients))
+        self._tasks = ThreadTasks(context, clients, state, self._inputs, self._restoration, self._processing)
+        confirmation = parts.confirmation(context, clients)
+        commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
         self._rebalance = Rebalance(
             context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._part, self._abandon

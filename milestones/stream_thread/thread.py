@@ -1,20 +1,21 @@
 """The stream thread: a loop, and an end with everything closed.
 
 *Guarantees*: whatever ends it, its tasks and clients are closed, and the client is told why.
-*Assumes*: nothing but what `ThreadContext` and `Parts` say.
+*Assumes*: nothing but what `ThreadContext` and `ThreadParts` say.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from milestones.common.errors import ApplicationShutdownError
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
 from milestones.instance.states import ThreadState, thread_moved
-from milestones.parts import Clients, Parts
+from milestones.parts import ClientFactory, Clients, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
 
 log = logging.getLogger(__name__)
@@ -41,9 +42,11 @@ class StreamThread(threading.Thread):
     *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
     """
 
-    def __init__(self, context: ThreadContext, parts: Parts) -> None:
+    def __init__(
+        self, context: ThreadContext, parts: ThreadParts, client_factory: Callable[[ThreadContext], ClientFactory]
+    ) -> None:
         super().__init__(name=context.name, daemon=True)
-        self._surroundings, self._parts = context, parts
+        self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
         self._requests: Mailbox[Stop | Rejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
@@ -64,7 +67,7 @@ class StreamThread(threading.Thread):
         leave_group = self._surroundings.config.group_instance_id is None
         try:
             self._move(ThreadState.STARTING)
-            clients = self._parts.clients(self._surroundings)
+            clients = self._parts.clients(self._surroundings, self._client_factory(self._surroundings))
             loop = StreamLoop(self._surroundings, self._parts, clients, self._move)
             clients.member.start()
             while (stop := self._next_stop(clients)) is None:

@@ -21,7 +21,7 @@ from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, Transaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.state import TaskOwnedState
+from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import goes_on
@@ -80,7 +80,7 @@ class HostedTask:
         committed = self._clients.offsets.stable(self._work.ends)
         if not (self._work.anyway or self._left(committed)):
             return Done()
-        state = TaskOwnedState(self._context, self._clients)
+        state = TaskOwnedState(self._context, asked_of_consumer(self._context, self._clients))
         task = state.create(self._work.task, frozenset(self._work.ends))
         try:
             self._restore(task, committed)

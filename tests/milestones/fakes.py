@@ -247,9 +247,9 @@ class World:
         )  # fmt: skip
         self.state = FakeState(self)
         self.parts = replace(
-            wiring.BASELINE,
-            clients=lambda context: self.clients,  # type: ignore[arg-type,return-value]
-            state=lambda context, clients: self.state,
+            wiring.BASELINE.thread,
+            clients=lambda context, factory: self.clients,  # type: ignore[arg-type,return-value]
+            state=lambda context, partitions_of: self.state,
         )
 
     @property
@@ -280,6 +280,10 @@ class World:
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
         """What the group has committed."""
         self.member.committed[partition] = OffsetAndMetadata(offset, metadata)
+
+
+NO_CLIENTS: Any = lambda context: None  # noqa: E731
+"""A client factory for a thread whose clients are fakes."""
 
 
 def inputs(world: World, id: TaskId) -> tuple[TopicPartition, ...]:

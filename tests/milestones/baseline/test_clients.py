@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.baseline import clients
 from milestones.baseline.clients import ThreadClients
 from milestones.common.errors import KafkaUnreachableError
 from tests.milestones.fakes import TIMED_OUT, FakeConsumer, FakeMember, FakeProducer, World, kafka_error
 
 
 class Making:
-    """What is made, in order; `producer_errors` are raised by `init_transactions`."""
+    """A client factory: what it has made, in order; `producer_errors` are raised by `init_transactions`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.world = World(settings=settings)
         self.consumers: list[FakeConsumer] = []
         self.producers: list[FakeProducer] = []
@@ -24,16 +23,16 @@ class Making:
         self.producer_errors: list[Exception] = []
         self.closed: list[str] = []
         self.member_error: Exception | None = None
-        monkeypatch.setattr(clients, "AssignedConsumer", self.consumer)
-        monkeypatch.setattr(clients, "OutputProducer", self.producer)
-        monkeypatch.setattr(clients, "GroupMember", self.member)
 
-    def consumer(self, settings: Any) -> FakeConsumer:
+    def consumer(self) -> FakeConsumer:
         self.consumers.append(FakeConsumer(self.world.logs))
         return self.consumers[-1]
 
-    def producer(self, settings: dict[str, Any], clock: Any, **_: Any) -> FakeProducer:
-        made = FakeProducer(transactional="transactional.id" in settings)
+    def restore_consumer(self) -> FakeConsumer:
+        return self.consumer()
+
+    def producer(self, *, tells_apart: bool = False) -> FakeProducer:
+        made = FakeProducer(transactional=self.world.config.exactly_once)
         made.init_transactions = self.init  # type: ignore[attr-defined]
         self.producers.append(made)
         return made
@@ -43,14 +42,15 @@ class Making:
         if self.producer_errors:
             raise self.producer_errors.pop(0)
 
-    def member(self, *_: Any, tell: Any) -> FakeMember:
+    def member(self, tell: Any) -> FakeMember:
         if self.member_error is not None:
             raise self.member_error
         self.members.append(FakeMember())
         return self.members[-1]
 
     def make(self) -> ThreadClients:
-        return ThreadClients(self.world.context)
+        factory: Any = self
+        return ThreadClients(self.world.context, factory)
 
     @property
     def all_closed(self) -> bool:
@@ -58,14 +58,14 @@ class Making:
 
 
 def test_a_transactional_producer_is_initialised_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    making = Making(monkeypatch)
+    making = Making()
     making.producer_errors = [TIMED_OUT]
     assert making.make().producer is making.producers[0]
     assert making.producer_errors == []
 
 
 def test_at_least_once_needs_no_transactional_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    making = Making(monkeypatch, processing_guarantee="at_least_once")
+    making = Making(processing_guarantee="at_least_once")
     making.producer_errors = [TIMED_OUT]
     assert not making.make().producer.transactional
     assert making.producer_errors == [TIMED_OUT]
@@ -79,7 +79,7 @@ def test_at_least_once_needs_no_transactional_id(monkeypatch: pytest.MonkeyPatch
 def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    making = Making(monkeypatch, task_timeout_ms=1_000)
+    making = Making(task_timeout_ms=1_000)
     making.producer_errors = [error] * 100
     with pytest.raises(KafkaUnreachableError, match="transactional id app-tx can't be initialised"):
         making.make()
@@ -88,7 +88,7 @@ def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left
 
 
 def test_a_member_that_cannot_be_made_leaves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    making = Making(monkeypatch)
+    making = Making()
     making.member_error = ValueError("group_id")
     with pytest.raises(ValueError, match="group_id"):
         making.make()
@@ -96,7 +96,7 @@ def test_a_member_that_cannot_be_made_leaves_no_client(monkeypatch: pytest.Monke
 
 
 def test_a_renewed_producer_replaces_the_one_before_which_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    making = Making(monkeypatch)
+    making = Making()
     made = making.make()
     made.renew_producer()
     first, second = making.producers
@@ -107,7 +107,7 @@ def test_a_renewed_producer_replaces_the_one_before_which_is_closed(monkeypatch:
 def test_all_clients_are_closed_the_producer_before_the_group_is_left(
     leave: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    making = Making(monkeypatch)
+    making = Making()
     made = making.make()
     order: list[str] = []
     monkeypatch.setattr(making.producers[0], "close", lambda: order.append("producer"))
@@ -120,7 +120,7 @@ def test_all_clients_are_closed_the_producer_before_the_group_is_left(
 def test_a_client_that_does_not_close_cleanly_keeps_no_other_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    making = Making(monkeypatch)
+    making = Making()
     made = making.make()
     making.producers[0].fail("close", RuntimeError("already closed"))
     made.close(leave_group=True)

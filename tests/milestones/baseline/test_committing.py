@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones import wiring
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.processing import InlineProcessing
 from milestones.common import serdes
+from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -35,7 +35,8 @@ class Committing:
         clients: Any = self.world.clients
         self.collection = DirectCollection(self.world.context, clients)
         processing = InlineProcessing(self.world.context)
-        self.committer = self.world.parts.commit(self.world.context, clients, self.collection, processing)
+        confirmation = self.world.parts.confirmation(self.world.context, clients)
+        self.committer = self.world.parts.commit(clients, self.collection, confirmation, processing)
         self.tasks = [self.task(partition) for partition in partitions or (0,)]
 
     def task(self, partition: int) -> Task:
@@ -218,7 +219,7 @@ def test_a_member_without_a_generation_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-@pytest.mark.parametrize("guarantee", list(wiring.CONFIRMATIONS))
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
 def test_a_crash_at_any_point_of_a_commit_leaves_engines_with_committed_data_only(
     point: str, guarantee: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

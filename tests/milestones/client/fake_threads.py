@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from milestones import wiring
+from milestones import Streams, wiring
 from milestones.client.supervisor import Supervisor
+from milestones.common.clock import SystemClock
 from milestones.common.records import TaskId
 from milestones.instance.context import ThreadFailed, ThreadMoved
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Parts
+from milestones.stream_thread.workforce import StreamThreads
 from tests.milestones.fakes import World, counting
 
 A = TaskId(0, 0)
@@ -25,7 +28,7 @@ class FakeThread:
     all: list[FakeThread]
     start_error: Exception | None = None
 
-    def __init__(self, context: Any, parts: Any) -> None:
+    def __init__(self, context: Any, parts: Any = None, client_factory: Any = None) -> None:
         self.context, self.name = context, context.name
         self.started = self.joined = False
         self.stopped: list[bool] = []
@@ -55,6 +58,13 @@ class FakeThread:
         decision = self.context.decide(error)
         self.moves(ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
         self.context.notify(ThreadFailed(self.name, error, decision))
+
+
+class FakeThreads(StreamThreads):
+    """The workforce of every stage so far, with threads that do what a test says."""
+
+    def make(self, context: Any) -> Any:
+        return FakeThread(context)
 
 
 class FakeInstance:
@@ -110,13 +120,31 @@ class FakeHousekeeper:
         return "join" not in self.did
 
 
+MAKERS: dict[str, Any] = {"instance": FakeInstance, "housekeeper": FakeHousekeeper}
+
+
+def parts(*observers: Any) -> Parts:
+    """The baseline's parts, but for its threads."""
+    instance = replace(wiring.BASELINE.instance, workforce=FakeThreads, observers=observers)
+    return replace(wiring.BASELINE, instance=instance)
+
+
+def faked(streams: Streams) -> Streams:
+    """The same client, whose supervisor drives fakes."""
+    made = Supervisor(streams.config, frozenset(), streams._application, parts(), SystemClock(), **MAKERS)
+    streams._supervisor = made
+    return streams
+
+
 class Client:
     """A supervisor, started. `heard` has the state changes of the listener."""
 
-    def __init__(self, parts: Parts = wiring.BASELINE, **settings: Any) -> None:
+    def __init__(self, *observers: Any, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
-        self.supervisor = Supervisor(world.config, frozenset(), application, parts, world.clock)
+        self.supervisor = Supervisor(
+            world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS
+        )
         self.heard: list[tuple[str, str]] = []
         self.also: Callable[[StreamsState], None] = lambda _: None
         self.supervisor.listener = self.listen

@@ -11,7 +11,7 @@ from milestones.client.streams import Streams
 from milestones.common.errors import MilestonesError, ProcessingError, TimeoutExceededError
 from milestones.instance.context import Exceptions, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeThread
+from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeThread, faked
 from tests.milestones.fakes import counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
@@ -211,7 +211,8 @@ def test_threads_may_be_added_and_removed_before_the_first_ones_have_started(cha
 
 
 def test_a_handler_in_a_stream_thread_removes_another_one_and_itself_when_it_is_the_last() -> None:
-    streams = Streams(counting(), application_id="app", bootstrap_servers="localhost:1", num_stream_threads=2)
+    settings: dict[str, Any] = {"bootstrap_servers": "localhost:1", "num_stream_threads": 2}
+    streams = faked(Streams(counting(), application_id="app", **settings))
     removed: list[str] = []
 
     def handler(_: BaseException) -> Exceptions:

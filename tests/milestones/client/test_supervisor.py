@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from milestones import wiring
 from milestones.client.client_events import ClientFailed, client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
@@ -18,7 +16,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Observer
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread
+from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
 from tests.milestones.fakes import counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
@@ -105,7 +103,7 @@ class SlowObserver(Observer):
 def test_a_client_that_has_stopped_has_no_thread_left() -> None:
     before = set(threading.enumerate())
     observer = SlowObserver()
-    c = Client(replace(wiring.BASELINE, observer=lambda *_: observer)).begin()
+    c = Client(lambda *_: observer).begin()
     assert not c.supervisor.wait(0)
     c.supervisor.ask_to_close(True)
     c.ended()
@@ -339,7 +337,7 @@ def test_a_thread_that_hangs_does_not_hide_the_error_that_ended_the_client(monke
 
 @pytest.fixture
 def streams() -> Streams:
-    return Streams(counting(), application_id="app", bootstrap_servers="localhost:1")
+    return faked(Streams(counting(), application_id="app", bootstrap_servers="localhost:1"))
 
 
 @pytest.mark.parametrize("state", [StreamsState.REBALANCING, StreamsState.RUNNING, StreamsState.PENDING_SHUTDOWN])

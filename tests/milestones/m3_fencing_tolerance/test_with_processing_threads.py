@@ -11,7 +11,7 @@ from milestones.common.records import Record
 from tests.milestones.m3_fencing_tolerance.scenario import SETTINGS, Scenario
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
-TOLERANT = wiring.parts(frozenset({"state_updater", "processing_threads", "fencing_tolerance"}))
+TOLERANT = wiring.parts(frozenset({"state_updater", "processing_threads", "fencing_tolerance"})).thread
 SEEDS = range(40)
 
 
@@ -20,7 +20,7 @@ class TolerantProcessingWorld(ProcessingWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.parts = replace(self.parts, commit=TOLERANT.commit, recovery=TOLERANT.recovery)
+        self.parts = replace(self.parts, confirmation=TOLERANT.confirmation, recovery=TOLERANT.recovery)
 
 
 def scenario(seed: int) -> Scenario:

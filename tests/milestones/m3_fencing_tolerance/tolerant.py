@@ -23,9 +23,9 @@ class TolerantWorld(World):
     def __init__(self, settings: dict[str, Any] | None = None, also: Collection[str] = ()) -> None:
         super().__init__(settings={"heartbeat_interval_ms": 10, **(settings or {})})
         self.parts = replace(
-            wiring.parts(FLAGS | set(also)),
-            clients=lambda context: self.clients,  # type: ignore[arg-type,return-value]
-            state=lambda context, clients: self.state,
+            wiring.parts(FLAGS | set(also)).thread,
+            clients=lambda context, factory: self.clients,  # type: ignore[arg-type,return-value]
+            state=lambda context, partitions_of: self.state,
         )
 
     def recovery(self) -> InPlaceRecovery:

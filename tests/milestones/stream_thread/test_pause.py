@@ -9,7 +9,7 @@ from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.instance.thread_registry import Live
 from milestones.stream_thread.thread import StreamThread
-from tests.milestones.fakes import Running, World, assignment, put
+from tests.milestones.fakes import NO_CLIENTS, Running, World, assignment, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
 IN = TopicPartition("in", 0)
@@ -63,7 +63,7 @@ def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_
     put(world, 0, "a")
     live = Live(1)
     live.pause({0})
-    thread = StreamThread(replace(world.context, live=live), world.parts)
+    thread = StreamThread(replace(world.context, live=live), world.parts, NO_CLIENTS)
     rounds = 0
 
     def poll() -> list[Any]:

@@ -13,7 +13,7 @@ from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
-from tests.milestones.fakes import TIMED_OUT, Counting, World, assignment, counting, put
+from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, Counting, World, assignment, counting, put
 
 A = TaskId(0, 0)
 
@@ -32,7 +32,7 @@ class Thread:
         self.each_round: Callable[[int], None] = lambda _: None
         self.world.member.poll = self.poll  # type: ignore[method-assign]
         self.polls = 0
-        self.thread = StreamThread(self.context, self.world.parts)
+        self.thread = StreamThread(self.context, self.world.parts, NO_CLIENTS)
 
     def decide(self, error: BaseException) -> Exceptions:
         self.decided.append(error)
@@ -83,10 +83,10 @@ def test_whether_the_group_is_left_is_said_by_whoever_stops_the_thread() -> None
 def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why() -> None:
     t = Thread()
 
-    def unreachable(_: Any) -> Any:
+    def unreachable(*_: Any) -> Any:
         raise KafkaUnreachableError("no broker")
 
-    t.thread = StreamThread(t.context, replace(t.world.parts, clients=unreachable))
+    t.thread = StreamThread(t.context, replace(t.world.parts, clients=unreachable), NO_CLIENTS)
     t.run()
     assert t.states == ["STARTING", "PENDING_SHUTDOWN", "DEAD"]
     assert isinstance(t.failure.error, KafkaUnreachableError)

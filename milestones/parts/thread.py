@@ -1,4 +1,4 @@
-"""The seams: one Protocol per part that a milestone may replace, and `Parts`, one factory of each.
+"""The seams of a thread that polls: one Protocol per part, and `ThreadParts`, one factory of each.
 
 *Guarantees*: the stream thread knows only these; `wiring.py` alone knows which class stands behind which.
 *Assumes*: every part is made in the thread that drives it, and driven by `run_once(now_ms) -> did_something`, where
@@ -8,8 +8,6 @@
 from __future__ import annotations
 
 import enum
-import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -17,15 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
-    from milestones.common.clock import Clock
+    from milestones.common.errors import MilestonesError
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
-    from milestones.common.metrics import Metrics
-    from milestones.common.state.local import LocalState
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import OpenState, Staged, Task
     from milestones.instance.context import ThreadContext
+    from milestones.parts.instance import ClientFactory
 
 
 class Committing(Protocol):
@@ -312,6 +309,27 @@ class OutputCollection(Protocol):
         ...
 
 
+class Confirmation(Protocol):
+    """Confirmation: how Kafka is made to commit. The processing guarantee decides, and how a producer is recovered."""
+
+    @property
+    def room_ms(self) -> int:
+        """How long the outputs of a commit may wait for room in the client while none of them leaves."""
+        ...
+
+    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+        """What follows when that was too long."""
+        ...
+
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Make Kafka commit; returns once it has."""
+        ...
+
+    def failed(self, staged: Mapping[Task, Staged]) -> None:
+        """The commit failed: keep or drop what the tasks staged for it."""
+        ...
+
+
 class Commit(Protocol):
     """Commit: one committer per transaction."""
 
@@ -340,24 +358,17 @@ class Recovery(Protocol):
         ...
 
 
-class Observer(threading.Thread, ABC):
-    """A thread of its own that only looks."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ask it to end: a client that closes waits for that."""
-
-
 @dataclass(frozen=True)
-class Parts:
-    """One factory per seam; each but the observer's is called once per stream thread, in that thread."""
+class ThreadParts:
+    """One factory per seam; each is called once per thread that polls, in that thread, in the order of the fields."""
 
-    clients: Callable[[ThreadContext], Clients]
-    state: Callable[[ThreadContext, Clients], StateOwnership]
-    restoration: Callable[[ThreadContext, Clients], Restoration]
-    processing: Callable[[ThreadContext], Processing]
+    clients: Callable[[ThreadContext, ClientFactory], Clients]
     collection: Callable[[ThreadContext, Clients], OutputCollection]
-    commit: Callable[[ThreadContext, Clients, OutputCollection, Processing], Commit]
+    processing: Callable[[ThreadContext], Processing]
+    restoration: Callable[[ThreadContext, Clients], Restoration]
     recovery: Callable[[ThreadContext, Clients], Recovery]
-    observer: Callable[[str, LocalState, Metrics, Clock], Observer | None]
-    """What watches the instance's state, if anything does: one per client, started and closed by the supervisor."""
+    partition_counts: Callable[[ThreadContext, Clients], Callable[[str], int]]
+    """Gives a function that says how many partitions a topic has; whoever runs user code may call that."""
+    state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
+    confirmation: Callable[[ThreadContext, Clients], Confirmation]
+    commit: Callable[[Clients, OutputCollection, Confirmation, Processing], Commit]

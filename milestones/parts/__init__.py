@@ -1,0 +1,46 @@
+"""The seams that a milestone may replace: those of an instance and those of a thread that polls."""
+
+from milestones.parts.instance import ClientFactory, InstanceParts, InstanceThread, Observer, Parts, Workforce
+from milestones.parts.thread import (
+    PREPARE_MS,
+    Clients,
+    Commit,
+    Committing,
+    Confirmation,
+    FailedTask,
+    Fate,
+    OutputCollection,
+    Processing,
+    Reading,
+    Recovery,
+    Removed,
+    Restoration,
+    Sending,
+    StateOwnership,
+    ThreadParts,
+)
+
+__all__ = [
+    "PREPARE_MS",
+    "ClientFactory",
+    "Clients",
+    "Commit",
+    "Committing",
+    "Confirmation",
+    "FailedTask",
+    "Fate",
+    "InstanceParts",
+    "InstanceThread",
+    "Observer",
+    "OutputCollection",
+    "Parts",
+    "Processing",
+    "Reading",
+    "Recovery",
+    "Removed",
+    "Restoration",
+    "Sending",
+    "StateOwnership",
+    "ThreadParts",
+    "Workforce",
+]

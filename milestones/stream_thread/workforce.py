@@ -1,0 +1,57 @@
+"""The threads of an instance up to M3: stream threads, each with its own loop, clients and tasks.
+
+*Guarantees*: a thread's name follows from its number; the registry keeps numbers apart.
+*Assumes*: `ThreadRegistry` as documented there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from milestones.common.config import thread_name
+from milestones.stream_thread.thread import StreamThread
+
+if TYPE_CHECKING:
+    from milestones.common.config import StreamsConfig
+    from milestones.instance.context import ThreadContext
+    from milestones.instance.thread_registry import Live
+    from milestones.parts import ClientFactory, ThreadParts
+
+
+class StreamThreads:
+    """`num_stream_threads` stream threads. One that is added, removed or replaced is a member of the group that comes
+    or goes: a rebalance."""
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        client_id: str,
+        live: Live,
+        parts: ThreadParts,
+        client_factory: Callable[[ThreadContext], ClientFactory],
+    ) -> None:
+        self._client_id, self._live, self._parts, self._client_factory = client_id, live, parts, client_factory
+        self._first = range(1, config.num_stream_threads + 1)
+        live.begin(self._first)
+
+    def first(self) -> Sequence[int]:
+        return self._first
+
+    def name(self, number: int) -> str:
+        return thread_name(self._client_id, number)
+
+    def numbers(self) -> Sequence[int]:
+        return self._live.numbers()
+
+    def add(self) -> int:
+        return self._live.add()
+
+    def remove(self, number: int | None, *, own: int | None) -> int:
+        return self._live.remove(number, own=own)
+
+    def make(self, context: ThreadContext) -> StreamThread:
+        return StreamThread(context, self._parts, self._client_factory)
+
+    def gone(self, number: int) -> None:
+        self._live.gone(number)
