@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
-from milestones.common.records import UNKNOWN_TIMESTAMP, TaskId, TopicPartition
+from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
 from milestones.common.task.failures import damage_of
 from milestones.common.task.metadata import OffsetMetadata
@@ -44,7 +44,7 @@ class TaskCommits:
     ) -> None:
         self._task, self._subtopology, self._transactional_id = task, subtopology, transactional_id
         self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
-        self._number = 0
+        self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
         self.pending: tuple[Staged, Progress] | None = None
         self._to_apply: Mapping[str, int] | None = None
@@ -57,9 +57,19 @@ class TaskCommits:
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
         """Go on from what was committed before, be it by another application. `OffsetMetadataError` when what that
         one has left there doesn't fit beside our own."""
-        self._number = max(self._number, *(data.commit for data in known.values()))
+        self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
+        self._number = max(self._number, self._confirmed)
         self._others = _highest(data.others for data in known.values())
         OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, self._others).check()
+
+    def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether a commit was made of which the task never heard. Its offsets tell, or its number: a punctuation alone
+        moves no offset."""
+        positions = self.committed.positions
+        return any(
+            at.offset != positions[partition].offset or OffsetMetadata.decode(at.metadata).commit > self._confirmed
+            for partition, at in committed.items()
+        )
 
     def began(self) -> None:
         """The input stands at what was committed, the stores are complete; punctuations keep their rhythm."""
@@ -114,6 +124,7 @@ class TaskCommits:
     def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
         """Kafka has confirmed `staged`: from here on it is committed, `apply` is to write it."""
         self.committed = self._take(staged)
+        self._confirmed = staged.number
         self.start_pends = False
         offsets = dict(changelog_offsets)
         for spec in self._subtopology.stores:

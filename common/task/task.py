@@ -22,7 +22,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from milestones.common.errors import OwnershipError
-from milestones.common.records import Emitted, TaskId, TopicPartition
+from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.task.boundary import Boundary, Position, Staged
 from milestones.common.task.changelog_task import ChangelogTask
@@ -114,11 +114,10 @@ class Task(ChangelogTask):
         """Its stores may lack what was committed, and it has changelogs."""
         return not self._complete and bool(self.subtopology.changelogs)
 
-    def compare(self, committed: Mapping[TopicPartition, int]) -> None:
-        """What Kafka has committed, after a roll-back. Where it isn't what the task went back to, a commit without an
-        answer was made all the same: its writes have to be restored, as those that couldn't be applied."""
-        moved = any(self.input.position(partition) != offset for partition, offset in committed.items())
-        if moved or self._commits.incomplete:
+    def compare(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """What Kafka has committed, after a roll-back. Where it isn't what the task went back to, its writes have to be
+        restored, as those that couldn't be applied."""
+        if self._commits.incomplete or self._commits.made_unanswered(committed):
             self._complete = False
             self._stores.trust_changelogs()
 

@@ -313,7 +313,7 @@ class ThreadTasks:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if task.id in self._rolled_back:
             # What has no commit yet goes on from where it began: the reset policy may name another place by now.
-            task.compare({p: at.offset for p, at in known.items()})
+            task.compare(known)
             known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         self._rolled_back.discard(task.id)
         self._committed[task.id] = known

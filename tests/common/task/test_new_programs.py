@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import StateCorruptError, StateError, TopologyError
-from milestones.common.records import Record, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Record, TopicPartition
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue
 
@@ -357,9 +357,9 @@ def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back(
     h.run()
     h.task.freeze()
     h.task.roll_back()
-    h.task.compare({IN: 0})
+    h.task.compare({IN: OffsetAndMetadata(0)})
     assert not h.task.needs_restoration
-    h.task.compare({IN: 1})
+    h.task.compare({IN: OffsetAndMetadata(1)})
     assert h.task.needs_restoration
     h.task.restore("store", [kit.message(0, b"a", b"a", 1)], 1)
     h.task.start({IN: 1}, {}, initialise=False)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import OwnershipError, StateCorruptError, StateError
-from milestones.common.records import TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
 from milestones.common.topology.handlers import LogAndContinue
@@ -222,14 +222,33 @@ def test_what_couldnt_be_applied_is_restored_after_a_roll_back(kit: Any, monkeyp
     monkeypatch.undo()
     assert (h.task.applying, h.task.committable) == (False, False)
     h.task.roll_back()
-    h.task.compare({IN: 1})
+    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
     assert h.task.needs_restoration
     h.task.restore("store", [kit.message(0, b"a", b"1", 5)], 1)
     h.task.start({IN: 1}, staged.metadata)
     assert (h.task.store("store").get("a"), h.task.committable) == ("1", True)
     h.task.roll_back()
-    h.task.compare({IN: 1})
+    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
     assert not h.task.needs_restoration
+
+
+@pytest.mark.parametrize("transactional_id", ["tx", ""])
+def test_a_commit_of_a_punctuation_that_was_made_without_an_answer_is_restored_though_no_offset_moved(
+    kit: Any, transactional_id: str
+) -> None:
+    h = keeping(kit, transactional_id=transactional_id)
+    h.feed(("a", "1", 5))
+    h.run()
+    staged = h.task.freeze()
+    h.task.confirmed(staged, {"store": 1})
+    h.task.apply()
+    unanswered = h.task.freeze()
+    assert unanswered.offsets == staged.offsets
+    h.task.roll_back()
+    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
+    assert not h.task.needs_restoration
+    h.task.compare({IN: OffsetAndMetadata(1, unanswered.metadata[IN])})
+    assert h.task.needs_restoration
 
 
 def damaged(*_: Any, **__: Any) -> Any:
