@@ -55,7 +55,7 @@ SLOTS = Flow(
     ("in",), "out", timed, slots.encode, slots.step, store="slots", later=the_last, counts=False, rows=slots.rows
 )
 CALLS = Flow(("in",), "out", twice, as_long, plus_one, store="counts")
-REMEMBERED_TICKS = Flow(("in",), "ticks", same, store="waiting")
+REMEMBERED_TICKS = Flow(("in",), "ticks", same, store="waiting", kept_back=True)
 FRAGILE_COUNT = Flow(("in",), "counts", same, as_long, plus_one, store="counts")
 
 BY_VALUE_REPARTITION = "by-value-repartition"

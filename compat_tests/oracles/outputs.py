@@ -57,7 +57,8 @@ def at_least_once(
     known, findings = _known(wanted, outputs)
     findings += _multiplicity(wanted, known, duplicates_allowed=True)
     findings += _keys_and_places(wanted, known, partitions)
-    findings += _order(wanted, known, _must_not_skip)
+    if not flow.kept_back:
+        findings += _order(wanted, known, _must_not_skip)
     if not findings and flow.step is None:
         findings += _values(flow, wanted, known)
     elif not findings and not zombies and flow.counts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.outputs import at_least_once, exact, in_order, table
 from compat_tests.oracles.rows import Place, origin_of
@@ -119,6 +121,8 @@ def test_a_skipped_record_is_found_under_at_least_once_even_when_it_comes_later(
     again = copies(IN)
     late = placed([row for row in again if row is not again[SAME_KEY[2]]] + [again[SAME_KEY[2]]])
     assert "order" in kinds(at_least_once(COPY, IN, late, PARTITIONS))
+    assert not at_least_once(replace(COPY, kept_back=True), IN, late, PARTITIONS)
+    assert "order" in kinds(exact(replace(COPY, kept_back=True), IN, late, PARTITIONS))
 
 
 def test_the_table_is_what_the_last_outputs_say() -> None:
