@@ -342,7 +342,7 @@ def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break
     world.processed()
     app.stop()
     shutil.rmtree(app.state_dir)
-    app.start(fault="restore.batch:sleep=8000:1", watch=True)
+    app.start(fault="restore.batch:sleep=30000:1", watch=True)
     app.says(" restores {")
     mutated.instance("count", "other").start()
     app.says(WAITED)

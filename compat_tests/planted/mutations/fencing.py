@@ -16,6 +16,7 @@ from milestones.common.kafka.membership import GroupMember, Lost, StaleGeneratio
 from milestones.common.kafka.membership.metadata import PREFIX, _build
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.local import TaskState
+from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance import transaction
 from milestones.m3_fencing_tolerance.commit_outcome import Outcome
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -91,8 +92,9 @@ def an_unknown_end_counts_as_committed() -> None:
 
 @mutation
 def an_unknown_end_counts_as_rolled_back() -> None:
-    """Nobody looks at what is committed."""
+    """Nobody looks at what is committed: neither who asks how the commit has ended, nor the task that comes back."""
     guessing(Outcome.ROLLED_BACK)
+    Task.compare = lambda *_: None  # type: ignore[method-assign]
 
 
 @mutation
@@ -147,9 +149,9 @@ def a_transaction_stays_open() -> None:
     topics: list[str] = []
 
     @around(OutputProducer, "send")
-    def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> None:
+    def send(original: Any, producer: Any, task: Any, outputs: Any, changelogs: Any = (), **named: Any) -> Any:
         topics[:] = [fields[0] for fields in outputs if fields[0] not in changelogs][:1] or topics
-        original(producer, task, outputs, changelogs, **named)
+        return original(producer, task, outputs, changelogs, **named)
 
     @around(OutputProducer, "commit")
     def commit(original: Any, producer: Any, timeout_ms: int) -> None:

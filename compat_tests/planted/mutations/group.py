@@ -20,7 +20,8 @@ def assigning(change: Any) -> None:
 
     @around(TopologyLeader, "assign")
     def assign(original: Any, *arguments: Any) -> Any:
-        return change(original(*arguments))
+        given = yield from original(*arguments)
+        return change(given)
 
 
 @mutation
