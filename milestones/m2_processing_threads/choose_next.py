@@ -17,6 +17,8 @@ thread in this.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
+from operator import sub
 from typing import NamedTuple
 
 
@@ -28,16 +30,24 @@ class Waiting(NamedTuple):
 
 
 def choose(waiting: Sequence[Waiting], now_ms: int, *, ready: int, threads: int, slice_ms: int) -> int:
-    """The index of the task that is next. `waiting` isn't empty."""
+    """The index of the task that is next. `waiting` isn't empty. `ReadyQueue` gives the same answer without a sort."""
     by_age = sorted(range(len(waiting)), key=lambda index: waiting[index].since_ms)
     oldest = by_age[0]
     most = max(by_age, key=lambda index: waiting[index].load)
-    if most == oldest:
-        return oldest
-    patience_ms = ready * slice_ms // threads
     behind = [waiting[index].since_ms for index in by_age if index != most]
-    in_time = all(
-        now_ms + slice_ms * (1 + position // threads) <= since_ms + patience_ms
-        for position, since_ms in enumerate(behind)
-    )
-    return most if in_time else oldest
+    if most == oldest or tightest(behind, threads, slice_ms)[0] >= needed_ms(now_ms, ready, threads, slice_ms):
+        return most
+    return oldest
+
+
+def needed_ms(now_ms: int, ready: int, threads: int, slice_ms: int) -> int:
+    """What `tightest` of the others must be at least, so that none of them waits too long if another task is next."""
+    return now_ms + slice_ms - ready * slice_ms // threads
+
+
+def tightest(since_ms: Sequence[int], threads: int, slice_ms: int) -> tuple[int, int]:
+    """Since when the task waits whose turn would be most urgent if all were served by age, less the time until that
+    turn; and the task's position. `since_ms`: by age. Of the tasks whose turns begin together the oldest counts."""
+    times = list(map(sub, since_ms[::threads], count(0, slice_ms)))
+    least = min(times)
+    return least, times.index(least) * threads

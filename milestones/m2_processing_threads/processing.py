@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.processing import retired
+from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
@@ -82,6 +83,7 @@ class ThreadedProcessing:
         )
         self._threads: list[Running] = []
         self._tasks: dict[TaskId, Task] = {}
+        self._arrivals = Arrivals()
         self._fetched_ms = 0
         self._look_ms = FIRST_LOOK_MS
         self._seen = 0
@@ -98,6 +100,7 @@ class ThreadedProcessing:
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
+        self._arrivals.add(task)
         self._scheduler.add(task)
         self._start()
 
@@ -110,6 +113,7 @@ class ThreadedProcessing:
 
     def remove(self, task: TaskId, fate: Fate) -> None:
         del self._tasks[task]
+        self._arrivals.remove(task)
         self._scheduler.remove(task, fate)
 
     def retire(self, task: Task, fate: Fate) -> None:
@@ -136,7 +140,7 @@ class ThreadedProcessing:
 
     def run_once(self, now_ms: int) -> bool:
         """Wake threads that have something to do; see what failed."""
-        self._scheduler.wake()
+        self._scheduler.wake(self._arrivals.look())
         if self._measures.due(now_ms):
             self._measure(now_ms)
         failure = self._scheduler.failure()
@@ -183,11 +187,10 @@ class ThreadedProcessing:
 
     def _sated(self, enough: int) -> bool:
         """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
-        tasks = self._tasks.values()
-        waiting = [count for task in tasks if (count := task.input.waiting())]
-        if len(waiting) < min(self._count, len(tasks)):
+        waiting = dict(self._arrivals.waiting())
+        if len(waiting) < min(self._count, len(self._tasks)):
             return False
-        return sum(waiting) >= enough or sum(task.input.bytes() for task in tasks) >= self._many_bytes()
+        return sum(waiting.values()) >= enough or sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
         """Half of what this thread's input may take: with all of it partitions would have to be paused."""

@@ -66,12 +66,12 @@ class Lease:
 
 
 class Entry:
-    """One task. `since_ms`: since when it waits for a thread; `fate`: it is to be given back; `flush`: its caches are
-    to be flushed; `missed`: and a commit went without it; `full`: its outputs have filled their buffer; `limit`:
-    records per batch."""
+    """One task. `fate`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit went
+    without it; `full`: its outputs have filled their buffer; `limit`: records per batch. Of the `ReadyQueue`:
+    `number`, None while it isn't in there; `since_ms`, since when it was ready last; `load`, what it had to do."""
 
-    __slots__ = ("failure", "fate", "flush", "full", "lease", "limit", "locked_until_ms", "missed", "place", "since_ms",
-                 "task", "weight")  # fmt: skip
+    __slots__ = ("failure", "fate", "flush", "full", "lease", "limit", "load", "locked_until_ms", "missed", "number",
+                 "place", "since_ms", "task", "weight")  # fmt: skip
 
     def __init__(self, task: Task, weight: int) -> None:
         self.task, self.weight = task, weight
@@ -80,7 +80,8 @@ class Entry:
         self.fate: Fate | None = None
         self.flush = self.missed = self.full = False
         self.failure: Failure | None = None
-        self.since_ms: int | None = None
+        self.number: int | None = None
+        self.since_ms = self.load = 0
         self.locked_until_ms = 0
         self.limit = 1
 

@@ -6,6 +6,8 @@
 - What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
   next record's boundary. A task that is given back was asked for once, and comes back once.
 - A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
+- A lease, a turn of the stream thread and a thread's sleep look at the tasks that something has happened to; a commit
+  and a pause look at all (`agenda.py`).
 
 *Assumes*: nothing is called under the lock but what is quick: no user code, no store, no client.
 """
@@ -14,11 +16,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
-from milestones.m2_processing_threads.choose_next import Waiting, choose
+from milestones.m2_processing_threads.agenda import Agenda
+from milestones.m2_processing_threads.commit_preparation import CALL_MS, LOCK_MS, CommitPreparation
 from milestones.m2_processing_threads.metrics import Standing
 from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Entry, Job, Lease, Place
@@ -29,19 +33,15 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
 
+__all__ = ["CALL_MS", "IDLE_MS", "LOCK_MS", "SLICE_MS", "Scheduler", "wait"]
+
 log = logging.getLogger(__name__)
 
 SLICE_MS = 50
 """How long a task is worked on while others wait."""
 
-LOCK_MS = 10_000
-"""How long a task that was flushed waits to be committed."""
-
-CALL_MS = 250
-"""So long after the end of its slice a task that still works on one record is in a long call."""
-
-IDLE_MS, LOOK_MS = 1_000, 20
-"""How long a thread without work sleeps; and while a task waits for the records of another of its partitions."""
+IDLE_MS = 1_000
+"""How long a thread without work sleeps."""
 
 
 def wait(condition: threading.Condition, timeout_ms: int) -> None:
@@ -68,11 +68,16 @@ class Scheduler:
         self._weight, self._most_output_bytes, self._wait = weight, most_output_bytes, wait
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._entries: dict[TaskId, Entry] = {}
+        self._agenda = Agenda(clock, SLICE_MS)
+        self._entries = self._agenda.entries
+        self._preparation = CommitPreparation(self._agenda)
+        self._weights: Counter[int] = Counter()
+        self._leased: dict[Entry, Lease] = {}
+        self._failing: dict[TaskId, Failure] = {}
+        self._full: dict[Entry, None] = {}
         self._retiring: list[Entry] = []
         self._in_transit = 0
         self._removed: list[Removed] = []
-        self._paused: frozenset[int] = frozenset()
         self._idle = 0
         self._dead: BaseException | None = None
         self.closing = self._abandoned = False
@@ -84,13 +89,21 @@ class Scheduler:
 
     def add(self, task: Task) -> None:
         with self._lock:
-            self._entries[task.id] = Entry(task, self._weight(task.id))
-            self._look.notify()
+            entry = Entry(task, self._weight(task.id))
+            self._weights[entry.weight] += 1
+            self._agenda.add(entry, self._clock.monotonic_ms())
+            self._call(1)
 
     def remove(self, id: TaskId, fate: Fate) -> None:
         """Give the task back after its fate; whatever it does from now on is void."""
         with self._lock:
-            entry = self._entries.pop(id)
+            entry = self._entries[id]
+            self._agenda.remove(entry)
+            self._preparation.forget(entry)
+            self._weights -= Counter((entry.weight,))
+            for kept in (self._leased, self._full):
+                kept.pop(entry, None)
+            self._failing.pop(id, None)
             entry.task.invalidate()
             self._leave(entry, fate)
 
@@ -104,14 +117,16 @@ class Scheduler:
         self._in_transit += 1
         if entry.lease is not None:
             entry.lease.end()
-        entry.release()
-        if entry.lease is not None:
-            entry.place = Place.LEASED
-        elif fate is Fate.KEEP and not entry.task.applying:
-            self._give(Removed(entry.task))
             return
+        entry.release()
+        if fate is Fate.KEEP and not entry.task.applying:
+            self._give(Removed(entry.task))
+        else:
+            self._retire(entry)
+
+    def _retire(self, entry: Entry) -> None:
         self._retiring.append(entry)
-        self._look.notify()
+        self._call(1)
 
     def take_removed(self) -> list[Removed]:
         with self._lock:
@@ -124,18 +139,17 @@ class Scheduler:
             entry = self._entries[id]
             if entry.lease is not None:
                 entry.lease.end()
-            self._look.notify()
+            self._agenda.look(entry, self._clock.monotonic_ms())
+            self._call(1)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         with self._lock:
-            self._paused = subtopologies
-            for entry in self._entries.values():
-                if entry.lease is not None and self._is_paused(entry):
-                    entry.lease.end()
+            self._agenda.paused = subtopologies
+            for entry, lease in self._leased.items():
+                if self._agenda.is_paused(entry):
+                    lease.end()
+            self._agenda.look_at_all(self._clock.monotonic_ms())
             self._look.notify_all()
-
-    def _is_paused(self, entry: Entry) -> bool:
-        return entry.task.id.subtopology in self._paused
 
     def flush(self, *, parting: bool = False) -> bool:
         """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
@@ -146,66 +160,48 @@ class Scheduler:
         has been done since, or may yet be.
         """
         with self._lock:
-            now_ms = self._clock.monotonic_ms()
-            waiting = 0
-            for entry in self._entries.values():
-                if entry.place is Place.LOCKED:
-                    entry.locked_until_ms = now_ms + LOCK_MS
-                elif entry.failure is None and self._lacks(entry, now_ms, parting=parting):
-                    waiting += not self._is_in_a_call(entry, now_ms)
-            return not waiting
-
-    def _lacks(self, entry: Entry, now_ms: int, *, parting: bool) -> bool:
-        """Whether a thread has something to do, and was asked for it, before all of the task can be committed."""
-        task, leased = entry.task, entry.lease is not None
-        if task.cached and (task.unflushed or (parting and leased)):
-            self._ask_for_flush(entry)
-            return True
-        if parting and task.applying and (task.cached or leased or task.commit_needed()):
-            return True
-        if parting and task.cached and task.initialised:
-            entry.lock(now_ms + LOCK_MS)
-        return False
-
-    def _ask_for_flush(self, entry: Entry) -> None:
-        if not entry.flush:
-            entry.flush = True
-            if entry.lease is not None:
-                entry.lease.end()
-            self._look.notify()
+            prepared = self._preparation.flush(self._clock.monotonic_ms(), parting=parting)
+            self._call(self._takable())
+            return prepared
 
     def unlock(self) -> None:
         """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
         commit is to follow that one."""
         with self._lock:
-            now_ms = self._clock.monotonic_ms()
-            for entry in self._entries.values():
-                entry.flush = entry.missed = entry.flush and self._is_in_a_call(entry, now_ms)
-                if entry.place is Place.LOCKED:
-                    entry.release()
-            self._look.notify_all()
+            self._preparation.unlock(self._clock.monotonic_ms())
+            self._call(self._takable())
 
-    def _is_in_a_call(self, entry: Entry, now_ms: int) -> bool:
-        return entry.lease is not None and now_ms >= entry.lease.deadline_ms + CALL_MS
-
-    def wake(self) -> None:
-        """There may be something to do: input came, outputs have left, or time has passed."""
-        now_ms = self._clock.monotonic_ms()
+    def wake(self, arrived: Collection[TaskId] | None = None) -> None:
+        """There may be something to do: outputs have left, time has passed, or input came, to these tasks or, by
+        default, to any."""
         with self._lock:
-            for entry in self._entries.values():
-                lease = entry.lease
-                if lease is not None and now_ms >= lease.deadline_ms and not lease.stop:
+            now_ms = self._clock.monotonic_ms()
+            for lease in self._leased.values():
+                if now_ms >= lease.deadline_ms and not lease.stop:
                     lease.end()
-            self._look_for_room()
-            takable = sum(1 for _ in self._takable(now_ms))
-            for _ in range(min(self._idle, takable)):
-                self._look.notify()
+            self._look_for_room(now_ms)
+            self._agenda.look_around(now_ms)
+            if arrived is None:
+                self._agenda.look_at_all(now_ms)
+            else:
+                self._agenda.look_at(arrived, now_ms)
+            self._call(self._takable())
 
-    def _look_for_room(self) -> None:
+    def _look_for_room(self, now_ms: int) -> None:
         limit = self._most_output_bytes() // 2
-        for entry in self._entries.values():
-            if entry.full and entry.task.output_bytes() <= limit:
-                entry.full = False
+        for entry in [entry for entry in self._full if entry.task.output_bytes() <= limit]:
+            del self._full[entry]
+            entry.full = False
+            self._agenda.look(entry, now_ms)
+
+    def _takable(self) -> int:
+        """Tasks that threads could take."""
+        return len(self._retiring) + (0 if self.closing else len(self._agenda))
+
+    def _call(self, threads: int) -> None:
+        """Wake so many that sleep."""
+        if self._idle and threads > 0:
+            self._look.notify(min(self._idle, threads))
 
     def died(self, error: BaseException) -> None:
         """A processing thread ends, of a bug."""
@@ -215,19 +211,16 @@ class Scheduler:
 
     def failure(self) -> Failure | None:
         """That of a task that has failed for too long, and is none of the scheduler's business any more."""
-        now_ms = self._clock.monotonic_ms()
         with self._lock:
+            now_ms = self._clock.monotonic_ms()
             if self._dead is not None:
                 return failed(self._dead, None, now_ms, 0, lasting=True)
-            return next(
-                (e.failure for e in self._entries.values() if e.failure is not None and now_ms >= e.failure.end_ms),
-                None,
-            )
+            return next((failure for failure in self._failing.values() if now_ms >= failure.end_ms), None)
 
     def failures(self) -> dict[TaskId, Failure]:
         """All failing tasks."""
         with self._lock:
-            return {id: entry.failure for id, entry in self._entries.items() if entry.failure is not None}
+            return dict(self._failing)
 
     def places(self) -> dict[TaskId, Place]:
         with self._lock:
@@ -236,9 +229,8 @@ class Scheduler:
     def working(self) -> tuple[int, int]:
         """How many tasks threads work on; how many more they could."""
         with self._lock:
-            leased = sum(entry.lease is not None for entry in self._entries.values())
-            now_ms = self._clock.monotonic_ms()
-            return leased, sum(1 for _ in self._takable(now_ms))
+            self._agenda.ring(self._clock.monotonic_ms())
+            return len(self._leased), self._takable()
 
     def wait_for_news(self, timeout_ms: int, until: Callable[[], bool]) -> bool:
         """Wait until a thread has something to tell and `until` holds, at most so long. Whether it holds."""
@@ -266,114 +258,76 @@ class Scheduler:
 
     def take(self, owner: str) -> Lease | None:
         """What the thread is to do next."""
-        now_ms = self._clock.monotonic_ms()
         with self._lock:
+            now_ms = self._clock.monotonic_ms()
             chosen = self._choose(now_ms)
             if chosen is None:
                 return None
             entry, job = chosen
-            entry.release()
             if job is Job.TURN:
-                self._count_wait(now_ms - (now_ms if entry.since_ms is None else entry.since_ms))
-            entry.place, entry.since_ms = Place.LEASED, None
-            entry.lease = Lease(entry, job, owner, now_ms + max(1, SLICE_MS * entry.weight // self._heaviest()))
+                self._count_wait(now_ms - entry.since_ms)
+            entry.release()
+            entry.place = Place.LEASED
+            slice_ms = max(1, SLICE_MS * entry.weight // max(self._weights, default=1))
+            entry.lease = Lease(entry, job, owner, now_ms + slice_ms)
+            if job is not Job.LEAVE:
+                self._leased[entry] = entry.lease
             return entry.lease
+
+    def _choose(self, now_ms: int) -> tuple[Entry, Job] | None:
+        if self._retiring:
+            return self._retiring.pop(0), Job.LEAVE
+        if self.closing:
+            return None
+        before = len(self._agenda)
+        self._agenda.ring(now_ms)
+        self._call(len(self._agenda) - max(1, before))  # one of them is taken here
+        overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
+        return self._agenda.choose(now_ms, len(self._leased), max(1, self._threads - overdue))
 
     def _count_wait(self, ms: int) -> None:
         self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
         self._longest_ms = max(self._longest_ms, ms)
 
-    def _heaviest(self) -> int:
-        return max((entry.weight for entry in self._entries.values()), default=1)
-
-    def _choose(self, now_ms: int) -> tuple[Entry, Job] | None:
-        for entry in self._retiring:
-            if entry.lease is None:
-                return entry, Job.LEAVE
-        ready: list[Entry] = []
-        for entry, job in self._takable(now_ms):
-            if job is not Job.TURN:
-                return entry, job
-            ready.append(entry)
-        if not ready:
-            return None
-        waiting = [Waiting(e.since_ms or 0, e.task.input.waiting() * e.weight) for e in ready]
-        leased = [e.lease for e in self._entries.values() if e.lease is not None]
-        overdue = sum(now_ms >= lease.deadline_ms for lease in leased)
-        index = choose(
-            waiting, now_ms, ready=len(ready) + len(leased), threads=max(1, self._threads - overdue), slice_ms=SLICE_MS
-        )
-        return ready[index], Job.TURN
-
-    def _takable(self, now_ms: int) -> Iterator[tuple[Entry, Job]]:
-        """What could be done, in no order; notes since when tasks are ready."""
-        wall_ms = self._clock.wall_ms()
-        for entry in self._retiring:
-            if entry.lease is None:
-                yield entry, Job.LEAVE
-        for entry in () if self.closing else self._entries.values():
-            if entry.lease is not None:
-                continue
-            if entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
-                entry.release()
-            job = self._job(entry, now_ms, wall_ms)
-            if job is None:
-                entry.since_ms = None
-                continue
-            if entry.since_ms is None:
-                entry.since_ms = now_ms
-            yield entry, job
-
-    def _job(self, entry: Entry, now_ms: int, wall_ms: int) -> Job | None:
-        task = entry.task
-        if task.applying:
-            return Job.APPLY
-        if entry.place is Place.LOCKED or (entry.failure is not None and now_ms < entry.failure.again_ms):
-            return None
-        if entry.flush and (task.unflushed or entry.failure is None):
-            return Job.FLUSH
-        if self._is_paused(entry):
-            return None
-        if not task.initialised:
-            return Job.TURN
-        ready = task.punctuation_due(wall_ms) or (not entry.full and task.ready(now_ms))
-        return Job.TURN if ready else None
-
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: Removed | None = None) -> None:
         """The thread is done with it: it was this far, or failed, or this is what became of the task."""
-        now_ms = self._clock.monotonic_ms()
         with self._lock:
+            now_ms = self._clock.monotonic_ms()
             entry = lease.entry
             if entry.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             entry.lease, entry.place, entry.limit = None, Place.IDLE, lease.limit
+            self._leased.pop(entry, None)
             self.processed += lease.processed
             if lease.full and not entry.full:
                 entry.full = True
                 self.held_back += 1
             if entry.fate is not None:
                 self._gone(entry, removed, error)
-            elif error is not None:
-                self._note(entry, error, lease.processed > 0, now_ms)
             else:
-                self._settle(entry, lease, now_ms)
+                if entry.full:
+                    self._full[entry] = None
+                if error is not None:
+                    self._note(entry, error, lease.processed > 0, now_ms)
+                else:
+                    self._settle(entry, lease, now_ms)
+                self._agenda.look(entry, now_ms)
             self._news.notify_all()
 
     def _settle(self, entry: Entry, lease: Lease, now_ms: int) -> None:
         if lease.processed or (lease.job is Job.TURN and not lease.stop):
             entry.failure = None
+            self._failing.pop(entry.task.id, None)
         if entry.failure is not None:
             entry.quarantine(entry.failure)
-        elif lease.job is Job.FLUSH and entry.flush:
-            if entry.missed:
-                entry.task.request_commit()
-            entry.flush = entry.missed = False
-            entry.lock(now_ms + LOCK_MS)
+        elif lease.job is Job.FLUSH:
+            self._preparation.flushed(entry, now_ms)
 
     def _note(self, entry: Entry, error: BaseException, progress: bool, now_ms: int) -> None:
         before = None if progress else entry.failure
         lasting = lasts(error) or not entry.task.initialised
         failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
+        self._failing[entry.task.id] = failure
         entry.quarantine(failure)
         if failure.first and not lasting:
             log.warning(
@@ -385,12 +339,11 @@ class Scheduler:
     def _gone(self, entry: Entry, removed: Removed | None, error: BaseException | None) -> None:
         """Its fate has come, or it is still to come."""
         if removed is not None:
-            self._retiring.remove(entry)
             self._give(removed)
             return
         if error is not None:
             log.info("task %s failed after it was taken away, which is void: %s", entry.task.id, error)
-        self._look.notify()
+        self._retire(entry)
 
     def _give(self, removed: Removed) -> None:
         self._in_transit -= 1
@@ -408,40 +361,23 @@ class Scheduler:
         """Sleep until there may be something to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if self.closing or any(True for _ in self._takable(now_ms)):
+            self._agenda.look_around(now_ms)
+            if self.closing or self._takable():
+                self._call(self._takable() - 1)
                 return
             self._idle += 1
             try:
-                self._wait(self._look, self._sleep_ms(now_ms, most_ms))
+                self._wait(self._look, self._agenda.idle_ms(now_ms, most_ms))
             finally:
                 self._idle -= 1
-
-    def _sleep_ms(self, now_ms: int, most_ms: int) -> int:
-        """Until the next punctuation, or the next try of what failed."""
-        wall_ms, sleep_ms = self._clock.wall_ms(), most_ms
-        for entry in self._entries.values():
-            if entry.lease is not None or self._is_paused(entry):
-                continue
-            if entry.failure is not None:
-                sleep_ms = min(sleep_ms, entry.failure.again_ms - now_ms)
-                continue
-            due_ms = entry.task.next_punctuation_ms()
-            if due_ms is not None:
-                sleep_ms = min(sleep_ms, due_ms - wall_ms)
-            if not entry.full and entry.task.input.waiting():
-                sleep_ms = min(sleep_ms, LOOK_MS)
-        return max(1, sleep_ms)
 
     # -- what there is
 
     def standing(self) -> Standing:
         """For metrics; waits are counted anew from here on."""
         with self._lock:
-            entries = self._entries.values()
-            running = sum(entry.lease is not None for entry in entries)
-            ready = sum(1 for _ in self._takable(self._clock.monotonic_ms()))
-            failing = sum(entry.failure is not None for entry in entries)
-            full = sum(entry.full for entry in entries)
             waits = self._waits, self._waited_ms, self._longest_ms
             self._waits = self._waited_ms = self._longest_ms = 0
-            return Standing(running, ready, failing, full, self.held_back, *waits)
+            return Standing(
+                len(self._leased), self._takable(), len(self._failing), len(self._full), self.held_back, *waits
+            )

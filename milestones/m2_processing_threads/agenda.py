@@ -1,0 +1,174 @@
+"""What threads could do now, and when there will be more: one look at a task whenever something has happened to it.
+
+    something has happened ---> look ---> errands   (apply, flush)
+    or an alarm rings                 |-> turns     (initialise, punctuate, process)
+                                      |-> halves    (records wait for those of another partition)
+                                      +-> nowhere, but for its next alarm: punctuation, next try, end of a lock
+
+*Guarantees*: what a lease costs grows with the logarithm of how many tasks are ready, and not with how many have
+nothing to do. A task that a thread has is nowhere; who gives it back has it looked at. If nobody told of what happened
+to a task, a patrol finds it: each call looks at a few tasks, in turns.
+*Assumes*: under the scheduler's lock; who changes an entry, or asks something of its task, has it looked at.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from milestones.m2_processing_threads.alarms import Alarms
+from milestones.m2_processing_threads.quarantine import NEVER
+from milestones.m2_processing_threads.ready_queue import ReadyQueue
+from milestones.m2_processing_threads.scheduled_task import Entry, Job, Place
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.records import TaskId
+
+LOOK_MS = 20
+"""How often a task is looked at whose records wait for those of another of its partitions."""
+
+PATROL = 4
+"""Tasks of which nobody has told anything that one patrol looks at."""
+
+
+class Agenda:
+    """*Owns*: `entries`, all tasks that the scheduler has; which of them are next."""
+
+    def __init__(self, clock: Clock, slice_ms: int) -> None:
+        self._clock = clock
+        self.entries: OrderedDict[TaskId, Entry] = OrderedDict()
+        self._errands: dict[Entry, None] = {}
+        self._turns = ReadyQueue(slice_ms)
+        self._halves: dict[Entry, None] = {}
+        self._alarms, self._wall_alarms = Alarms(), Alarms()
+        self._wall_ms = clock.wall_ms()
+        self.paused: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        """How many tasks a thread could take now."""
+        return len(self._errands) + len(self._turns)
+
+    def add(self, entry: Entry, now_ms: int) -> None:
+        self.entries[entry.task.id] = entry
+        self.look(entry, now_ms)
+
+    def remove(self, entry: Entry) -> None:
+        del self.entries[entry.task.id]
+        self._clear(entry)
+        self._alarms.forget(entry.task.id)
+        self._wall_alarms.forget(entry.task.id)
+
+    def _clear(self, entry: Entry) -> None:
+        self._errands.pop(entry, None)
+        self._turns.discard(entry)
+        self._halves.pop(entry, None)
+
+    # -- what happens
+
+    def look(self, entry: Entry, now_ms: int) -> None:
+        """Something about the task may have changed."""
+        if entry.lease is not None:
+            return
+        if entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
+            entry.release()
+        job = self.job(entry, now_ms)
+        if job is Job.TURN:
+            self._errands.pop(entry, None)
+            self._halves.pop(entry, None)
+            self._turns.put(entry, now_ms)
+            return
+        self._clear(entry)
+        if job is None:
+            self._wait(entry, now_ms)
+        else:
+            self._errands[entry] = None
+
+    def look_at(self, ids: Iterable[TaskId], now_ms: int) -> None:
+        """The same for those of these tasks that are here."""
+        for id in ids:
+            entry = self.entries.get(id)
+            if entry is not None:
+                self.look(entry, now_ms)
+
+    def look_at_all(self, now_ms: int) -> None:
+        for entry in self.entries.values():
+            self.look(entry, now_ms)
+
+    def look_around(self, now_ms: int) -> None:
+        """Look at what time has brought, and, in turns, at a few others."""
+        self.ring(now_ms)
+        for entry in list(self._halves):
+            self.look(entry, now_ms)
+        for _ in range(min(PATROL, len(self.entries))):
+            id = next(iter(self.entries))
+            self.entries.move_to_end(id)
+            self.look(self.entries[id], now_ms)
+
+    def ring(self, now_ms: int) -> None:
+        """Look at what time has brought."""
+        wall_ms, before_ms = self._clock.wall_ms(), self._wall_ms
+        self._wall_ms = wall_ms
+        if wall_ms < before_ms:  # it was put back: punctuations have to follow
+            self.look_at_all(now_ms)
+        self.look_at(self._alarms.ring(now_ms), now_ms)
+        self.look_at(self._wall_alarms.ring(wall_ms), now_ms)
+
+    def job(self, entry: Entry, now_ms: int) -> Job | None:
+        """What a thread could do about the task."""
+        task = entry.task
+        if task.applying:
+            return Job.APPLY
+        if entry.place is Place.LOCKED or (entry.failure is not None and now_ms < entry.failure.again_ms):
+            return None
+        if entry.flush and (task.unflushed or entry.failure is None):
+            return Job.FLUSH
+        if self.is_paused(entry):
+            return None
+        if not task.initialised:
+            return Job.TURN
+        ready = task.punctuation_due(self._clock.wall_ms()) or (not entry.full and task.ready(now_ms))
+        return Job.TURN if ready else None
+
+    def is_paused(self, entry: Entry) -> bool:
+        return entry.task.id.subtopology in self.paused
+
+    def _wait(self, entry: Entry, now_ms: int) -> None:
+        """There is nothing to do about the task until time has passed, or something happens to it."""
+        id = entry.task.id
+        if entry.place is Place.LOCKED:
+            self._alarms.set(id, entry.locked_until_ms)
+        elif entry.failure is not None and now_ms < entry.failure.again_ms:
+            if entry.failure.again_ms < NEVER:
+                self._alarms.set(id, entry.failure.again_ms)
+        elif not self.is_paused(entry):
+            due_ms = entry.task.next_punctuation_ms()
+            if due_ms is not None:
+                self._wall_alarms.set(id, due_ms)
+            if not entry.full and entry.task.input.waiting():
+                self._halves[entry] = None
+                self._alarms.set(id, now_ms + LOOK_MS)
+
+    # -- what is next
+
+    def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[Entry, Job] | None:
+        """A task, which is to be taken, and what for; None when there is nothing to do. `at_work`: tasks that threads
+        have; `threads`: those that will be free within a slice."""
+        while (entry := next(iter(self._errands), None)) or (entry := self._turns.choose(now_ms, at_work, threads)):
+            job = self.job(entry, now_ms)
+            if job is None or (job is Job.TURN and entry.number is None):
+                self.look(entry, now_ms)  # nobody told what it is about by now
+            else:
+                self._clear(entry)
+                return entry, job
+        return None
+
+    def idle_ms(self, now_ms: int, most_ms: int) -> int:
+        """How long there is nothing to do, if nothing happens."""
+        due_ms, wall_due_ms = self._alarms.next_ms(), self._wall_alarms.next_ms()
+        if due_ms is not None:
+            most_ms = min(most_ms, due_ms - now_ms)
+        if wall_due_ms is not None:
+            most_ms = min(most_ms, wall_due_ms - self._wall_ms)
+        return max(1, most_ms)

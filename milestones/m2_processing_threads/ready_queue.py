@@ -1,0 +1,111 @@
+"""The tasks that wait for a turn, and which of them is next: what `choose_next.choose` says, without looking at all.
+
+By age they are a list, as whoever becomes ready is the youngest; by load a heap. Whether the others are in time is
+known from two facts that stay true while tasks leave, because whoever is behind moves on then:
+- `tightest` was at least this much: the task with most to do may be next;
+- that task is this late: it may not, as long as that one is in the queue.
+Only when neither decides, `tightest` is reckoned anew, from one task per thread's turn.
+
+*Guarantees*: a task is in the queue at most once, with the time since when it has been there.
+*Assumes*: time doesn't go back from one `put` to the next. Of what `choose` names the caller takes it out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from milestones.m2_processing_threads.choose_next import needed_ms, tightest
+
+if TYPE_CHECKING:
+    from milestones.m2_processing_threads.scheduled_task import Entry
+
+UNKNOWN = -(2**62)
+
+SPARE = 64
+"""Outdated loads that are kept, besides as many as there are tasks."""
+
+
+class ReadyQueue:
+    """*Owns*: `since_ms`, `number` and `load` of the entries."""
+
+    def __init__(self, slice_ms: int) -> None:
+        self._slice_ms = slice_ms
+        self._entries: dict[int, Entry] = {}
+        self._numbers: list[int] = []
+        self._since_ms: list[int] = []
+        self._loads: list[tuple[int, int]] = []
+        self._next = 0
+        self._threads = 1
+        self._at_least_ms = UNKNOWN
+        self._late: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def put(self, entry: Entry, now_ms: int) -> None:
+        """The task is ready, or still is, perhaps with more to do."""
+        load = entry.task.input.waiting() * entry.weight
+        if entry.number is None:
+            entry.number, entry.since_ms = self._next, now_ms
+            self._next += 1
+            if not self._numbers:
+                self._at_least_ms = now_ms
+            until_its_turn_ms = self._slice_ms * (len(self) // self._threads)
+            self._at_least_ms = min(self._at_least_ms, now_ms - until_its_turn_ms)
+            self._entries[entry.number] = entry
+            self._numbers.append(entry.number)
+            self._since_ms.append(now_ms)
+        elif load == entry.load:
+            return
+        entry.load = load
+        if len(self._loads) >= 2 * len(self) + SPARE:
+            self._loads = [(-one.load, number) for number, one in self._entries.items()]
+            heapq.heapify(self._loads)
+        else:
+            heapq.heappush(self._loads, (-load, entry.number))
+
+    def discard(self, entry: Entry) -> None:
+        """The task isn't ready, if it was."""
+        if entry.number is not None:
+            position = bisect_left(self._numbers, entry.number)
+            del self._numbers[position], self._since_ms[position], self._entries[entry.number]
+            entry.number = None
+
+    def choose(self, now_ms: int, at_work: int, threads: int) -> Entry | None:
+        """The task that is next, to be taken out; None without any. `at_work`: tasks that threads have."""
+        if not self._numbers:
+            return None
+        oldest, most = self._numbers[0], self._most()
+        if threads != self._threads:
+            self._threads, self._at_least_ms, self._late = threads, UNKNOWN, None
+        least_ms = needed_ms(now_ms, len(self) + at_work, threads, self._slice_ms)
+        may_be_next = most == oldest or self._others_are_in_time(most, least_ms)
+        return self._entries[most if may_be_next else oldest]
+
+    def _most(self) -> int:
+        """The number of the task with most to do; of equals the oldest's."""
+        while True:
+            load, number = self._loads[0]
+            entry = self._entries.get(number)
+            if entry is not None and entry.load == -load:
+                return number
+            heapq.heappop(self._loads)
+
+    def _others_are_in_time(self, most: int, least_ms: int) -> bool:
+        if self._at_least_ms >= least_ms:
+            return True
+        position = bisect_left(self._numbers, most)
+        if self._late in self._entries and self._late != most:
+            late = bisect_left(self._numbers, self._late)
+            before = late - (position < late)
+            if self._since_ms[late] - self._slice_ms * (before // self._threads) < least_ms:
+                return False
+        others = self._since_ms[:position] + self._since_ms[position + 1 :]
+        found_ms, late = tightest(others, self._threads, self._slice_ms)
+        if found_ms >= least_ms:
+            self._at_least_ms = found_ms
+            return True
+        self._late = self._numbers[late + (late >= position)]
+        return False
