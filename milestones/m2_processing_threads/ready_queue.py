@@ -4,7 +4,8 @@ By age they are a list, as whoever becomes ready is the youngest; by load a heap
 known from two facts that stay true while tasks leave, because whoever is behind moves on then:
 - `tightest` was at least this much: the task with most to do may be next;
 - that task is this late: it may not, as long as that one is in the queue.
-Only when neither decides, `tightest` is reckoned anew, from one task per thread's turn.
+Only when neither decides, `tightest` is reckoned anew, from one of as many tasks as there are threads. That is seldom
+while turns are short; where each turn takes its whole slice it is once per slice.
 
 *Guarantees*: a task is in the queue at most once, with the time since when it has been there.
 *Assumes*: time doesn't go back from one `put` to the next. Of what `choose` names the caller takes it out.

@@ -107,12 +107,12 @@ def test_a_lease_asks_a_few_tasks_although_five_hundred_are_ready() -> None:
 
 def test_a_punctuation_of_one_task_is_found_among_five_hundred_when_it_is_due(no_patrol: None) -> None:
     hall = Hall()
-    lease, task = hall.scheduler, hall.tasks[77]
+    task = hall.tasks[77]
     task.waiting = 1
-    lease.wake([task.id])
-    taken: Any = lease.take("a thread")
+    hall.scheduler.wake([task.id])
+    taken: Any = hall.scheduler.take("a thread")
     task.waiting, task.punctuation_ms = 0, hall.clock.wall_ms() + 300
-    lease.give_back(taken)
+    hall.scheduler.give_back(taken)
     assert not hall.worker.run_once()
     assert hall.slept == [300]
     hall.clock.advance(299)
@@ -165,7 +165,7 @@ class Told(Chaos):
 
     def feed(self) -> None:
         super().feed()
-        self.scheduler.wake([id for id in self.here if self.rng.random() < 2])
+        self.scheduler.wake(list(self.here))
 
     def pass_time(self) -> None:
         self.clock.advance(self.rng.choice([1, 10, 100, 1_000, 20_000]))
