@@ -16,7 +16,7 @@ from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads import agenda
 from milestones.m2_processing_threads.scheduled_task import Place
-from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
+from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import Fate
 from tests.milestones.m2_processing_threads.test_chaos import STEPS, Chaos
@@ -160,6 +160,27 @@ def test_a_patrol_finds_what_nobody_told_of() -> None:
 # -- nobody is forgotten
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_all_that_were_locked_for_a_commit_are_taken_again_after_it_or_when_their_locks_end(
+    committed: bool, no_patrol: None
+) -> None:
+    hall = Hall(waiting=10)
+    for task in hall.tasks:
+        task.cached = task.unflushed = True
+    assert not hall.scheduler.flush()
+    for _ in hall.tasks:
+        hall.worker.run_once()
+    assert hall.scheduler.flush()
+    assert set(hall.scheduler.places().values()) == {Place.LOCKED}
+    assert hall.scheduler.take("a thread") is None
+    if committed:
+        hall.scheduler.unlock()
+    else:
+        hall.clock.advance(LOCK_MS)
+    leases: list[Any] = [hall.scheduler.take("a thread") for _ in hall.tasks]
+    assert {lease.task.id for lease in leases} == {task.id for task in hall.tasks}
+
+
 class Told(Chaos):
     """What happens to tasks is told of, once; nothing looks at all of them."""
 
@@ -178,6 +199,14 @@ class Told(Chaos):
             task.bytes = 0
         self.scheduler.wake([])
 
+    def commit(self) -> None:
+        """Caches are flushed, mostly, before it: so that tasks come to be locked."""
+        self.scheduler.flush(parting=self.rng.random() < 0.1)
+        for hand in self.rng.choices(self.hands, k=self.rng.randrange(12)):
+            hand.step()
+            self.check()
+        super().commit()
+
     def schedule(self) -> None:
         for task in self.at_work:
             task.punctuation_ms = self.rng.choice([None, self.clock.wall_ms() + self.rng.randrange(500)])
@@ -185,6 +214,9 @@ class Told(Chaos):
     def once(self) -> None:
         if self.rng.random() < 0.1:
             self.schedule()
+        if self.rng.random() < 0.3:
+            self.add()
+            self.feed()
         super().once()
 
     def check(self) -> None:
@@ -206,9 +238,9 @@ class Told(Chaos):
         assert {entry for entry in scheduler._entries.values() if entry.full} == scheduler._full.keys()
 
 
-@pytest.mark.parametrize("hundred", range(10))
-def test_whoever_has_something_to_do_is_in_the_queue_whatever_happened(hundred: int, no_patrol: None) -> None:
-    for seed in range(hundred * 100, (hundred + 1) * 100):
+@pytest.mark.parametrize("fifty", range(10))
+def test_whoever_has_something_to_do_is_in_the_queue_whatever_happened(fifty: int, no_patrol: None) -> None:
+    for seed in range(fifty * 50, (fifty + 1) * 50):
         chaos = Told(seed)
         for _ in range(STEPS):
             actor = chaos.rng.choice([*chaos.hands, None])
