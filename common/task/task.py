@@ -304,7 +304,13 @@ class Task(ChangelogTask):
 
     def commit_requested(self) -> bool:
         """User code asked for a commit, there is something to commit (a record in work isn't), and it can be by now."""
-        return self._services.commit_requested and self._initialised and self.commit_needed()
+        if not (self._services.commit_requested and self._initialised) or self._held_in_quarantine():
+            return False
+        return self.commit_needed()
+
+    def _held_in_quarantine(self) -> bool:
+        """What waits in its caches isn't flushed before it is out of there."""
+        return self.state is State.QUARANTINED and self.unflushed
 
     def request_commit(self) -> None:
         """Ask for one, as user code may. Any thread may call it."""

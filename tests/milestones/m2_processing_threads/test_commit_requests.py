@@ -1,0 +1,47 @@
+"""What user code asks to be committed, where processing threads work: when it is, and when it can't be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milestones.common import serdes
+from milestones.common.records import TopicPartition
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology import Topology
+from tests.milestones.fakes import put
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing, UserCode
+
+
+def with_a_cache(user_code: UserCode) -> Topology:
+    topology = Topology()
+    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
+    topology.add_processor("counting", user_code.processor(), "source")
+    topology.add_sink("sink", "out", "counting", key=serdes.STRING, value=serdes.LONG)
+    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=True)
+    topology.add_state_store(spec, "counting")
+    return topology
+
+
+def running() -> RunningProcessing:
+    user_code = UserCode()
+    settings: dict[str, Any] = {"statestore_cache_max_bytes": 10_000_000, "commit_interval_ms": 10_000}
+    world = ProcessingWorld(with_a_cache(user_code), **settings)
+    world.user_code = user_code
+    r: Any = RunningProcessing(world).run(0, 1)
+    assert isinstance(r, RunningProcessing)
+    return r
+
+
+def test_a_request_of_a_task_in_quarantine_whose_cache_cant_be_flushed_has_no_commit_made_each_turn() -> None:
+    r = running()
+    r.world.user_code.refused = {"poison"}
+    put(r.world, 0, "commit", "poison")
+    r.step(3)
+    commits = r.loop._commits.commits
+    for _ in range(50):
+        put(r.world, 1, "a")
+        r.step(ms=10)
+    assert r.loop._commits.commits - commits <= 1
+    r.world.user_code.refused = set()
+    r.step(50, ms=20)
+    assert r.world.member.committed[TopicPartition("in", 0)].offset == 2
