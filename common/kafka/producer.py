@@ -121,6 +121,7 @@ class OutputProducer(Owned):
     taken, and, outside of transactions, those that another one of their batch was refused with. Both are filled by
     `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has only what was refused itself, of
     transactions too; each output is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
+    `letters`: a user's dead letters that wait for room, by task: those of a transaction end with it.
     """
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:
@@ -141,6 +142,7 @@ class OutputProducer(Owned):
         self._began_ms = 0
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
+        self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
 
     @property
@@ -374,6 +376,7 @@ class OutputProducer(Owned):
             self.in_transaction = False
         self.acknowledged.clear()
         self.refused.clear()
+        self.letters.clear()
         self._logged.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:

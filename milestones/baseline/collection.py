@@ -19,7 +19,8 @@ processed again.
 
 Where the client has no room for outputs (a partition without a leader fills its queue), a turn waits `ROOM_MS` and puts
 back what is left. While anything is left the thread processes nothing, answers its group, and may be stopped; when
-nothing at all has left for `task_timeout_ms`, it ends.
+nothing at all has left for `task_timeout_ms`, it ends. A handler's dead letters that find no room wait likewise, at the
+producer; nothing is sent before them, nor committed without them.
 
 *Guarantees*: only outputs of finished boundaries are sent, and none that a transaction doesn't fence once the group may
 have given this thread up; each knows its task; one that is refused takes no other with it. Dead letters are sent as
@@ -68,9 +69,6 @@ _Mark = tuple[TaskId, Output]
 ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
 
-LETTER_MS = 5_000
-"""How long dead letters, which are few, wait for it."""
-
 ACKNOWLEDGED_MS = 2_000
 """How long a commit without a transaction waits while nothing is acknowledged. Then it is tried again, later."""
 
@@ -93,9 +91,9 @@ class DirectCollection:
         self._given_up: dict[_Mark, Sequence[Output]] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        sent, room_ms = False, self.room_ms
-        left: list[Task] = []
-        for task in tasks:
+        room_ms, held = self.room_ms, not self._send_letters(self.room_ms)
+        sent = held
+        for task in () if held else tasks:
             outputs = self._take(task)
             if outputs:
                 self._must_be_in_session()
@@ -103,24 +101,23 @@ class DirectCollection:
                 rest = self._hand_over(task, outputs, room_ms)
                 if rest:
                     task.put_back(rest)
-                    left.append(task)
-                    room_ms = 0
-        self._hold(left)
+                    held, room_ms = True, 0
         if sent:
             self._clients.producer.poll()
             self._settle()
+        self._hold(held or bool(self._clients.producer.letters))
         return sent
 
     def _take(self, task: Task) -> list[Emitted]:
         """What may be sent now."""
         return task.take_outputs()
 
-    def _hold(self, left: Collection[Task]) -> None:
-        """Outputs of these tasks wait for room; the processing of the tasks is to wait, too."""
-        self.held = bool(left)
+    def _hold(self, held: bool) -> None:
+        """Outputs wait for room, so processing is to wait, too."""
+        self.held = held
 
     def send(self, staged: Mapping[Task, Staged], within_ms: int) -> bool:
-        complete = True
+        complete = self._push_letters(within_ms)
         for task, boundary in staged.items():
             outputs: Sequence[Emitted] = boundary.outputs
             if outputs and complete:
@@ -139,10 +136,23 @@ class DirectCollection:
             outputs = self._hand_over(task, outputs, int(min(within_ms, self._patience.rest_ms())))
         return outputs
 
+    def _push_letters(self, within_ms: int) -> bool:
+        """The same for the dead letters that wait: whether none is left."""
+        while (before := self._waiting_letters()) > 0:
+            self._send_letters(int(min(within_ms, self._patience.rest_ms())))
+            if self._waiting_letters() == before:
+                return False
+        return True
+
+    def _waiting_letters(self) -> int:
+        return sum(map(len, self._clients.producer.letters.values()))
+
     def _hand_over(self, task: Task, outputs: Sequence[Emitted], wait_ms: int) -> Sequence[Emitted]:
         """Send them; the rest for which the client has had no room within `wait_ms`."""
         if self._given_up:
             outputs = self._without_given_up(task.id, outputs)
+            if not self._send_letters(wait_ms):
+                return outputs
         try:
             left = self._clients.producer.send(
                 task.id, outputs, task.changelog_topics, wait_ms=wait_ms, check=self._must_be_in_session
@@ -187,8 +197,17 @@ class DirectCollection:
 
     def flush(self) -> None:
         self._flush()
-        while self._settle():
+        while self._settle() or self._clients.producer.letters:
+            if not self._push_letters(ROOM_MS):
+                self._full()
             self._flush()
+
+    def _full(self) -> None:
+        """A flush has made room and there is still none."""
+        letters = self._clients.producer.letters
+        why = self._clients.producer.why_full({letter[0] for waiting in letters.values() for letter in waiting})
+        what = f"dead letters found no room in the client: {why}"
+        raise TaskCorruptedError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
 
     def _flush(self) -> None:
         producer = self._clients.producer
@@ -261,14 +280,26 @@ class DirectCollection:
         return not refused.dead_letter and (alone or _is_about_one(refused))
 
     def _write(self, task: TaskId, letters: Sequence[Output]) -> None:
+        """Send them, behind those that wait; what there is no room for waits with them."""
         if letters:
             self._letters += len(letters)
-            now_ms = self._clock.wall_ms()
+            now_ms, waiting = self._clock.wall_ms(), self._clients.producer.letters
             timed = [letter if letter.timestamp >= 0 else letter._replace(timestamp=now_ms) for letter in letters]
-            wait_ms = int(min(LETTER_MS, self._patience.rest_ms()))
-            if self._clients.producer.send(task, timed, dead_letters=True, wait_ms=wait_ms):
-                why = self._clients.producer.why_full({letter.topic for letter in timed})
-                raise TimeoutExceededError(f"task {task}: dead letters found no room in the client: {why}")
+            waiting[task] = [*waiting.get(task, ()), *timed]
+            self._send_letters(0)
+
+    def _send_letters(self, wait_ms: int) -> bool:
+        """Send the dead letters that wait, as far as there is room within `wait_ms`: whether none is left."""
+        producer = self._clients.producer
+        for task, letters in list(producer.letters.items()):
+            self._must_be_in_session()
+            left = producer.send(task, letters, dead_letters=True, wait_ms=wait_ms, check=self._must_be_in_session)
+            self._note_room(letters, left)
+            if left:
+                producer.letters[task] = left
+                return False
+            del producer.letters[task]
+        return True
 
     def _send_letter_again(self, refused: Refused) -> None:
         """A letter that is too large, as the output may have been that it is about, goes without its value."""

@@ -12,7 +12,6 @@ the commit itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from milestones.baseline.collection import DirectCollection
@@ -33,5 +32,5 @@ class BufferedCollection(DirectCollection):
     def _may_be_sent(self, task: Task) -> bool:
         return not self._config.exactly_once or (task.committable and not task.cached)
 
-    def _hold(self, left: Collection[Task]) -> None:
+    def _hold(self, held: bool) -> None:
         """Each task waits for itself, once its buffer is full."""

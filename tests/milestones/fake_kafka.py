@@ -165,6 +165,7 @@ class FakeProducer:
         self.in_transaction = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Any] = []
+        self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self.calls: list[str] = []
         self.timeouts: list[int] = []
         self.errors: dict[str, deque[Exception]] = {}
@@ -251,6 +252,7 @@ class FakeProducer:
         self._call("abort")
         self.in_transaction = False
         self.acknowledged.clear()
+        self.letters.clear()
 
     def close(self, timeout_ms: int = 0) -> None:
         self._call("close")

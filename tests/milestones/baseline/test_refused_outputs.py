@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.baseline.collection import DirectCollection
-from milestones.common.errors import ProcessingError, ProductionError, RefusedTogetherError, TaskCorruptedError
+from milestones.baseline.collection import ROOM_MS, DirectCollection
+from milestones.common.errors import (
+    ProcessingError,
+    ProductionError,
+    RefusedTogetherError,
+    TaskCorruptedError,
+    TimeoutExceededError,
+)
+from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Emitted, Output, TaskId
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
+from milestones.m2_processing_threads.collection import BufferedCollection
 from tests.milestones.fakes import CHANGELOG, FakeProducer, World
 
 TASK = TaskId(0, 0)
@@ -29,12 +37,13 @@ class Refusing(FakeProducer):
     def send(
         self, task: TaskId, outputs: Iterable[Output], changelogs: Collection[str] = (), **how: Any
     ) -> Sequence[Emitted]:
-        for output in outputs:
+        for index, output in enumerate(outputs := list(outputs)):
             code = self.refusals.get(output.topic)
             if code is None and len(output.value or b"") > self.longest:
                 code = KafkaError.MSG_SIZE_TOO_LARGE
             if code is None:
-                super().send(task, [output], changelogs)
+                if super().send(task, [output], changelogs, wait_ms=how.get("wait_ms", 0)):
+                    return outputs[index:]
             else:
                 self.refused.append(Refused(task, KafkaError(code), output, how.get("dead_letters", False)))
         return ()
@@ -68,9 +77,14 @@ class Task:
 
     def __init__(self, *outputs: Output) -> None:
         self.id, self.outputs, self.changelog_topics = TASK, list(outputs), frozenset({CHANGELOG})
+        self.committable, self.cached = True, False
 
     def take_outputs(self) -> list[Output]:
-        return self.outputs
+        taken, self.outputs = self.outputs, []
+        return taken
+
+    def put_back(self, outputs: Sequence[Emitted]) -> None:
+        self.outputs = [*map(Output._make, outputs), *self.outputs]
 
 
 def collected(
@@ -140,6 +154,103 @@ def test_no_dead_letter_is_sent_when_the_handler_fails() -> None:
     with pytest.raises(ProductionError):
         DirectCollection(world.context, world.clients).collect([Task(BIG)])  # type: ignore[arg-type,list-item]
     assert producer.topics() == []
+
+
+# -- no room for dead letters
+
+GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+
+
+def full(guarantee: str, *, parts: Any = DirectCollection, **settings: Any) -> tuple[World, Refusing, Any]:
+    """A client that refuses what is too large, takes nothing else, and a handler that writes a letter for each."""
+    handler = Handler(Action.CONTINUE, LETTER)
+    settings |= {"production_exception_handler": handler, "processing_guarantee": guarantee}
+    world = World(settings=settings)
+    producer = world.clients.producer = Refusing(transactional=world.config.exactly_once)
+    producer.clock, producer.room = world.clock, 0
+    return world, producer, parts(world.context, world.clients)
+
+
+@GUARANTEES
+def test_a_dead_letter_that_finds_no_room_waits_and_nothing_is_sent_before_it(guarantee: str) -> None:
+    world, producer, collection = full(guarantee)
+    collection.collect([Task(BIG)])
+    began = world.clock.monotonic_ms()
+    collection.collect([late := Task(output("later"))])
+    assert world.clock.monotonic_ms() - began <= ROOM_MS, "the thread answers its group meanwhile"
+    assert (collection.held, producer.sent, late.outputs) == (True, [], [output("later")])
+    producer.room = None
+    collection.collect([late])
+    assert (collection.held, producer.topics()) == (False, ["letters", "later"])
+
+
+@GUARANTEES
+def test_a_commit_takes_a_dead_letter_that_waits_along_or_fails(guarantee: str) -> None:
+    _, producer, collection = full(guarantee)
+    collection.collect([Task(BIG)])
+    assert not collection.send({}, 1_000)
+    producer.room = 1
+    assert collection.send({}, 1_000)
+    collection.flush()
+    assert producer.topics() == ["letters"]
+
+
+@GUARANTEES
+@pytest.mark.parametrize("collecting", [DirectCollection, BufferedCollection])
+def test_a_flush_that_makes_no_room_for_a_dead_letter_fails_the_commit_and_ends_no_thread(
+    guarantee: str, collecting: Any
+) -> None:
+    _, producer, collection = full(guarantee, parts=collecting)
+    collection.collect([Task(BIG)])
+    with pytest.raises(TaskCorruptedError if producer.transactional else CommitRetriableError, match="letters"):
+        collection.flush()
+
+
+@GUARANTEES
+def test_a_flush_that_makes_room_for_one_dead_letter_after_the_other_goes_on_until_all_are_flushed(
+    guarantee: str,
+) -> None:
+    _, producer, collection = full(guarantee)
+    producer.while_full = lambda: setattr(producer, "room", len(producer.sent) + 1)
+    collection.collect([Task(BIG, BIG, BIG)])
+    collection.flush()
+    assert producer.topics() == ["letters"] * 3
+    assert producer.calls[-1] == "flush"
+
+
+@GUARANTEES
+def test_a_dead_letter_without_room_for_task_timeout_ends_the_thread_and_not_before(guarantee: str) -> None:
+    world, _, collection = full(guarantee, task_timeout_ms=60_000)
+    collection.collect([Task(BIG)])
+    while world.clock.monotonic_ms() < 60_000:
+        collection.collect([])
+    with pytest.raises(TimeoutExceededError, match=r"task_timeout_ms \(60000\): without a leader: letters"):
+        collection.collect([])
+
+
+def test_a_dead_letter_that_waits_ends_with_its_transaction() -> None:
+    """Its record is processed again, and the output refused again."""
+    _, producer, collection = full("exactly_once_v2")
+    collection.collect([Task(BIG)])
+    producer.abort(1_000)
+    producer.room = None
+    collection.collect([Task(BIG)])
+    collection.flush()
+    assert producer.topics() == ["letters"]
+
+
+def test_dead_letters_of_what_a_transaction_failed_of_wait_for_room_like_others() -> None:
+    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, LETTER))
+    with pytest.raises(TaskCorruptedError):
+        collection.flush()
+    producer.sent.clear()
+    producer.room = 0
+    task = Task(output("bad"), output("other"))
+    collection.collect([task])  # type: ignore[list-item]
+    assert (producer.sent, task.outputs, collection.dropped) == ([], [output("other")], {TASK: 1})
+    producer.room = None
+    collection.collect([task])  # type: ignore[list-item]
+    assert producer.topics() == ["letters", "other"]
 
 
 def test_a_dead_letter_that_is_too_large_goes_without_its_value() -> None:
