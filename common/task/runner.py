@@ -28,9 +28,10 @@ from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_context import TaskSettings
-from milestones.common.topology.compiled import Source, failing_node
+from milestones.common.topology.compiled import Source
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
+from milestones.common.topology.tracebacks import failing_node
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from milestones.common.errors import TopologyError
 from milestones.common.patterns import matches
@@ -24,8 +24,9 @@ from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, Sour
 from milestones.common.topology.program import Process, TaskServices
 from milestones.common.topology.sink import bind_sink
 from milestones.common.topology.timestamps import SourceRecord, TimestampExtractor, wallclock_timestamp_extractor
+from milestones.common.topology.tracebacks import MARK
 
-_MARK = "node "
+F = TypeVar("F", bound=Callable[..., None])
 
 Observe = Callable[[str, Process], Process]
 
@@ -117,7 +118,7 @@ class BoundContext:
             ) from None
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        self.init_callbacks.append(callback)
+        self.init_callbacks.append(named(callback, self.node))
 
     def on_close(self, callback: Callable[[], None]) -> None:
         self.close_callbacks.append(callback)
@@ -269,23 +270,12 @@ def _wrap_new(process: Process) -> Process:
     return process_new
 
 
-def named(process: Process, node: str, owned: Iterable[Process] = ()) -> Process:
+def named(process: F, node: str, owned: Iterable[Process] = ()) -> F:
     """`process` with a code object that carries the node's name; as it is when it is one of another node (`owned`)
     or no Python function."""
     if process is _nothing or not isinstance(process, FunctionType) or any(process is other for other in owned):
         return process
-    code = process.__code__.replace(co_name=node, co_qualname=_MARK + node)
+    code = process.__code__.replace(co_name=node, co_qualname=MARK + node)
     renamed = FunctionType(code, process.__globals__, node, process.__defaults__, process.__closure__)
     renamed.__qualname__ = node
-    return renamed
-
-
-def failing_node(error: BaseException) -> str | None:
-    """The innermost node that `error` went through, by its traceback; None when it went through none."""
-    found, step = None, error.__traceback__
-    while step is not None:
-        qualified = step.tb_frame.f_code.co_qualname
-        if qualified.startswith(_MARK):
-            found = qualified.removeprefix(_MARK)
-        step = step.tb_next
-    return found
+    return cast(F, renamed)

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from milestones.common.errors import SerializationError
 from milestones.common.records import Headers, Output, TaskId
+from milestones.common.topology.tracebacks import failing_call
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +175,8 @@ def describe_error(context: ErrorContext, error: Exception) -> str:
     elif context.output is not None:
         record = f"an output to {context.output.topic}"
     else:
-        record = "no input record"
+        call = failing_call(error)
+        record = "no input record" if call is None else f"in {call}"
     return (
         f"task {context.task_id}, node {context.processor_node_id or 'unknown'}, {record}: "
         f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milestones.common.errors import StateCorruptError, StateError, TopologyError
+from milestones.common.errors import ProcessingError, StateCorruptError, StateError, TopologyError
 from milestones.common.records import OffsetAndMetadata, Record, TopicPartition
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue
@@ -174,6 +174,23 @@ def test_a_supplier_that_fails_at_the_roll_back_fails_the_task_and_nothing_is_le
     assert not h.task.initialised
     h.task.close()
     assert h.state.closed == 1
+
+
+def test_an_init_that_fails_is_told_by_its_class_and_its_node(kit: Any) -> None:
+    def init(_: Any) -> None:
+        raise ValueError("no rates yet")
+
+    with pytest.raises(ProcessingError, match=r"node worker, in Calling\.init: ValueError: no rates yet") as caught:
+        kit.Harness(kit.processing(kit.forward, init=init)).start()
+    assert caught.value.node == "worker"
+
+
+def test_a_node_below_that_fails_of_what_init_forwards_is_told_instead(kit: Any) -> None:
+    def init(context: Any) -> None:
+        context.forward(Record("k", 5, 1))
+
+    with pytest.raises(ProcessingError, match=r"node sink, "):
+        kit.Harness(kit.processing(kit.forward, init=init)).start()
 
 
 # -- punctuations

@@ -13,9 +13,9 @@ import pytest
 from milestones.common import serdes
 from milestones.common.errors import MilestonesError, SerializationError
 from milestones.common.topology import Processor, StreamsBuilder, timestamps
-from milestones.common.topology.compiled import failing_node
 from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.topology.timestamps import SourceRecord
+from milestones.common.topology.tracebacks import failing_node
 
 TEXT = serdes.STRING
 
