@@ -24,6 +24,9 @@ class Failure(enum.Enum):
     FATAL = "the producer is dead"
 
 
+UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""Codes of a topic that is gone, or that was just made and a broker doesn't know yet."""
+
 UNREACHABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -56,15 +59,12 @@ STALE_MEMBER = frozenset(
 
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
-REFUSED_RECORD = TOO_LARGE | frozenset(
+REFUSED_RECORD = TOO_LARGE | UNKNOWN_TOPIC | frozenset(
     {
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.INVALID_RECORD,
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         KafkaError.POLICY_VIOLATION,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
 """Codes by which the broker, or the client at once, refuses a record for good; others may pass."""

@@ -37,6 +37,7 @@ from milestones.common.kafka.failures import (
     REFUSED_TOPIC,
     REFUSED_WITH_ANOTHER,
     TOO_LARGE,
+    UNKNOWN_TOPIC,
     error_of,
     is_passing,
 )
@@ -62,11 +63,11 @@ REFUSED_IN_TRANSACTION = (
 
 class RefusedInTransactionError(ProductionError):
     """A record of the transaction was refused by the broker. `single`: a producer that `tells_apart` can say which one;
-    else it is about a topic."""
+    else it is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
 
-    def __init__(self, message: str, *, single: bool) -> None:
+    def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)
-        self.single = single
+        self.single, self.unknown_topic = single, unknown_topic
 
 
 CLOSE_TIMEOUT_MS = 10_000
@@ -362,9 +363,9 @@ class OutputProducer(Owned):
             error = error_of(exception)
             if error is not None and error.txn_requires_abort() and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
                 advice = f"; {BY_SIZE}" if error.code() in TOO_LARGE else ""
-                single = error.code() in REFUSED_RECORD
+                single, unknown = error.code() in REFUSED_RECORD, error.code() in UNKNOWN_TOPIC
                 raise RefusedInTransactionError(
-                    f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single
+                    f"{error.str()}. {REFUSED_IN_TRANSACTION}{advice}", single=single, unknown_topic=unknown
                 ) from exception
             raise
 

@@ -82,6 +82,22 @@ def test_a_changelog_that_is_deleted_under_a_running_application_stops_it_by_nam
     assert_says(app, f"internal topic {world.topic('counts-changelog')} was deleted", "milestones reset")
 
 
+@pytest.mark.parametrize("topic", ["counts-changelog", BY_VALUE_REPARTITION])
+def test_an_internal_topic_that_is_deleted_while_it_is_written_to_stops_the_application_by_name(
+    world: World, topic: str
+) -> None:
+    """Whatever the producer is told first: it can't know whether the topic was just made or is gone."""
+    world.create(out=2)
+    lines = world.input("in", 2)
+    lines.send(world.records(500, keys=100, value=lambda n: f"g{n % 50}"))
+    app = world.instance("count-by-value" if topic == BY_VALUE_REPARTITION else "count").start()
+    world.processed([topic] if topic == BY_VALUE_REPARTITION else [])
+    world.cluster.delete([world.topic(topic)])
+    lines.send(world.records(500, keys=100, value=lambda n: f"g{n % 50}"))
+    app.dies(BAD_TOPIC)
+    assert_says(app, f"internal topic {world.topic(topic)} was deleted", "milestones reset")
+
+
 # -- on brokers with settings of their own
 
 

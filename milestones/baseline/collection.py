@@ -7,12 +7,16 @@
 | a batch that is too large, by the broker | the thread ends | the thread ends: `OutputProducer` |
 | a changelog record | the thread ends | the thread ends |
 | a topic (rights, an illegal name) | the thread ends | the thread ends |
+| an internal topic that it doesn't know | records are processed again | the same |
 
 (*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
 failed of one); the transaction is made again then, without what was given up.
 
 A broker that refuses one record refuses the batch it is in. At least once the tasks go back to their last commit then,
 and a producer that sends records one by one tells which it was; the next commit ends that.
+
+An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
+the application in the latter case; until then the tasks go back to their last commit.
 
 The client has sent again what may succeed, for as long as it may; a handler that says RETRY then has the records
 processed again.
@@ -43,12 +47,14 @@ from milestones.common.kafka.failures import (
     REFUSED_BATCH,
     REFUSED_TOPIC,
     TOO_LARGE,
+    UNKNOWN_TOPIC,
     caught,
     is_retriable,
     may_succeed_later,
 )
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.producer import BY_SIZE, Refused
+from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId, TopicPartition
 from milestones.common.task.failures import ask
 from milestones.common.topology.handlers import Action, ErrorContext
@@ -68,6 +74,9 @@ _Mark = tuple[TaskId, Output]
 
 ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
+
+UP_TO_THE_HOUSEKEEPER = "its records are processed again, unless it turns out that the topic was deleted"
+"""Of an internal topic that a broker doesn't know."""
 
 ACKNOWLEDGED_MS = 2_000
 """How long a commit without a transaction waits while nothing is acknowledged. Then it is tried again, later."""
@@ -255,7 +264,10 @@ class DirectCollection:
     def _ask(self, refused: Refused) -> None:
         """Go on without the output, if that may be and its handler says so; else raise."""
         subtopology = self._application.subtopology(refused.task.subtopology)
-        topic = refused.output.topic
+        topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
+        if internal and refused.error.code() in UNKNOWN_TOPIC:
+            self._clock.sleep_ms(RETRY_PAUSE_MS)  # the client may say so at once, again and again
+            raise TaskCorruptedError(f"{topic}: {refused.error.str()}; {UP_TO_THE_HOUSEKEEPER}", [refused.task])
         changelog = topic in subtopology.changelogs.values() and topic not in subtopology.source_topics
         context = error_context(refused, subtopology)
         error = ProductionError(describe(refused, changelog=changelog), refused.task)

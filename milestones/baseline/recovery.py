@@ -18,6 +18,7 @@ from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import Failure, caught, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -37,6 +38,9 @@ class RejoinRecovery:
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
         match error:
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
+                return self._abort(error)
+            case RefusedInTransactionError() if error.unknown_topic:
+                # When that is still so, the client refuses the output itself, and says which topic it is.
                 return self._abort(error)
             case KafkaException() if classify(error) is Failure.ABORTABLE:
                 return self._abort(error)

@@ -95,7 +95,7 @@ class Housekeeper(threading.Thread):
         self._tell, self._runs = tell, runs
         self._sources, self._internal = SourceWatch(application, sources), InternalWatch()
         self._watched = set(application.source_topics) | application.internal_topics
-        self._desk = BoundsDesk()
+        self._desk = BoundsDesk(self._changed)
         self._to_purge: dict[TopicPartition, int] = {}
         self._purging: dict[TopicPartition, Future[Any]] = {}
         self._watching: dict[str, Future[TopicDescription]] | None = None
@@ -161,6 +161,15 @@ class Housekeeper(threading.Thread):
             if isinstance(error, KafkaException):
                 cluster.renew_after(error)
 
+    def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
+        """The application's own topics that aren't what they were, by name. A thread that is about to restore from one
+        sees it before the next look does."""
+        internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
+        changed = self._internal.changed(internal)
+        for error in changed.values():
+            self._tell(error)
+        return changed
+
     def _look(self, found: Mapping[str, Described]) -> None:
         counts = self._all | {topic: told.partitions for topic, told in found.items()}
         internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
@@ -183,25 +192,30 @@ class InternalWatch:
         self._missing: frozenset[str] = frozenset()
 
     def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
-        """The news about those that exist; `expected` must. One that was made anew is told at once, before anything is
-        restored from it; one is gone when two looks in a row miss it."""
+        """The news about those that exist; `expected` must. One is gone when two looks in a row miss it."""
         missing = frozenset(self._seen.keys() | set(expected)) - found.keys()
         gone, self._missing = missing & self._missing, missing
         news = [
             SourceTopicError(f"internal topic {topic} was deleted under the running application; {LOST}")
             for topic in sorted(gone)
         ]
+        return [*news, *self.changed(found).values()]
+
+    def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
+        """The news about those that exist, by topic. One that was made anew is told at once, before anything is
+        restored from it."""
+        news: dict[str, SourceTopicError] = {}
         for topic, told in sorted(found.items()):
             before = self._seen.setdefault(topic, told)
             if before.id != told.id and None not in (before.id, told.id):
-                news.append(SourceTopicError(
+                news[topic] = SourceTopicError(
                     f"internal topic {topic} was deleted and made anew under the running application; {LOST}"
-                ))  # fmt: skip
+                )
             elif before.partitions != told.partitions:
-                news.append(SourceTopicError(
+                news[topic] = SourceTopicError(
                     f"internal topic {topic} had {before.partitions} partitions and has {told.partitions} now: keys "
                     "would move between tasks; reset the application (`milestones reset`) to start over"
-                ))  # fmt: skip
+                )
         return news
 
 

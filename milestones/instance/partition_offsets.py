@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import MilestonesError
-from milestones.common.kafka.topics import id_of, told
+from milestones.common.kafka.topics import Described, id_of, told
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 
@@ -64,10 +64,15 @@ class Bounds:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
+Unfit = Callable[[Mapping[str, Described]], Mapping[str, Exception]]
+"""Of topics that have been found, by name: why nothing may be told of them."""
+
+
 class BoundsDesk:
     """*Owns*: the questions that are on their way. *Receives*: `AskBounds`. *Sends*: `Bounds`."""
 
-    def __init__(self) -> None:
+    def __init__(self, unfit: Unfit = lambda _: {}) -> None:
+        self._unfit = unfit
         self._waiting: list[AskBounds] = []
         self._bundles: list[_Bundle] = []
 
@@ -81,7 +86,7 @@ class BoundsDesk:
     def run_once(self, cluster: Cluster, now_ms: int, wait_ms: int) -> None:
         """Put what waits to Kafka; wait at most so long for something to be answered; hand out what is."""
         if self._waiting and not any(bundle.describes_since(now_ms) < ALONE_MS for bundle in self._bundles):
-            self._bundles.append(_Bundle(cluster, self._waiting, now_ms))
+            self._bundles.append(_Bundle(cluster, self._waiting, now_ms, self._unfit))
             self._waiting = []
         if not self._bundles:
             return
@@ -95,9 +100,9 @@ class BoundsDesk:
 class _Bundle:
     """Questions that came together. `open`: those without an answer."""
 
-    def __init__(self, cluster: Cluster, questions: Collection[AskBounds], now_ms: int) -> None:
+    def __init__(self, cluster: Cluster, questions: Collection[AskBounds], now_ms: int, unfit: Unfit) -> None:
         self.open = {id(question): question for question in questions}
-        self._began_ms = now_ms
+        self._began_ms, self._unfit = now_ms, unfit
         self._client = cluster.client  # which answers as long as it lives
         self._topics = cluster.start_describing({at.topic for question in questions for at in question.partitions})
         self._ids: dict[str, str] = {}
@@ -141,7 +146,8 @@ class _Bundle:
                 error = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"{at} has no leader now"))
             if error is not None:
                 self._refuse(question, error)
-                yield error
+                if isinstance(error, KafkaException):
+                    yield error
                 continue
             for at in question.partitions:
                 groups[leaders[at], question.committed].add(at)
@@ -155,20 +161,22 @@ class _Bundle:
             asked = [(question.committed, at) for at in question.partitions]
             self._waits[id(question)] = [futures[at] for at in asked for futures in (self._firsts, self._ends)]
 
-    def _leaders(self) -> tuple[dict[TopicPartition, int], dict[str, KafkaException]]:
+    def _leaders(self) -> tuple[dict[TopicPartition, int], dict[str, Exception]]:
         leaders: dict[TopicPartition, int] = {}
-        failed: dict[str, KafkaException] = {}
+        failed: dict[str, Exception] = {}
+        found: dict[str, Described] = {}
         for topic, future in self._topics.items():
             try:
                 described = future.result()
             except KafkaException as exception:
                 failed[topic] = exception
                 continue
-            if (found := id_of(described)) is not None:
-                self._ids[topic] = found
+            found[topic] = Described(len(described.partitions), id := id_of(described))
+            if id is not None:
+                self._ids[topic] = id
             nodes: dict[int, Node | None] = {one.id: one.leader for one in described.partitions}
-            leaders |= {TopicPartition(topic, id): node.id for id, node in nodes.items() if node is not None}
-        return leaders, failed
+            leaders |= {TopicPartition(topic, at): node.id for at, node in nodes.items() if node is not None}
+        return leaders, {**failed, **self._unfit(found)}
 
     def _answer(self) -> Iterator[KafkaException]:
         for question in list(self.open.values()):
@@ -190,7 +198,7 @@ class _Bundle:
             ids = {at.topic: self._ids[at.topic] for at in question.partitions if at.topic in self._ids}
             _reply(question, bounds, ids if question.topic_ids else {})
 
-    def _refuse(self, question: AskBounds, error: KafkaException) -> None:
+    def _refuse(self, question: AskBounds, error: Exception) -> None:
         self._settled(question)
         _reply(question, error=error)
 

@@ -19,6 +19,7 @@ from milestones.common.errors import (
     TimeoutExceededError,
 )
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.records import TaskId
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, kafka_error
 
@@ -37,6 +38,7 @@ ROLLED_BACK: dict[str, Exception] = {
     "any error that asks for an abort": kafka_error(KafkaError._MSG_TIMED_OUT, abort=True),
     "a member without a generation": StaleGenerationError("none"),
     "tasks whose work is void": TaskCorruptedError("void", [A]),
+    "a topic that a broker doesn't know yet": RefusedInTransactionError("unknown", single=True, unknown_topic=True),
 }
 
 

@@ -268,6 +268,27 @@ def test_a_dead_letter_that_is_refused_ends_the_thread_and_asks_nobody() -> None
     assert len(handler.asked) == 1
 
 
+UNKNOWN = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_records_for_an_internal_topic_that_a_broker_does_not_know_are_made_again_and_no_handler_skips_them(
+    guarantee: str, code: int
+) -> None:
+    """The housekeeper finds out whether it was just made or deleted."""
+    handler = Handler(Action.CONTINUE)
+    with pytest.raises(TaskCorruptedError, match=f"{CHANGELOG}: .* processed again") as caught:
+        collected(handler, output(CHANGELOG), guarantee=guarantee, **{CHANGELOG: code})
+    assert (caught.value.tasks, handler.asked) == ({TASK}, [])
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_a_sink_topic_that_a_broker_does_not_know_is_its_handlers_business(code: int) -> None:
+    collected(handler := Handler(Action.CONTINUE), output(), out=code)
+    assert len(handler.asked) == 1
+
+
 def test_a_changelog_record_is_never_skipped() -> None:
     handler = Handler(Action.CONTINUE)
     with pytest.raises(ProductionError, match="the store would differ from what is restored"):

@@ -282,6 +282,18 @@ def test_a_changelog_that_is_deleted_or_made_anew_ends_the_application_before_it
     assert "milestones reset" in str(k.errors[0])
 
 
+def test_nobody_restores_from_a_changelog_that_was_made_anew_between_two_looks() -> None:
+    """A thread that has lost its tasks joins again, and the group's leader makes the topics that aren't there."""
+    k = Keeping()
+    k.step(before := AskBounds(A, frozenset({TopicPartition(CHANGELOG, 0)}), Mailbox(1), topic_ids=True))
+    assert before.reply_to.drain()[0].error is None
+    k.cluster.ids[CHANGELOG] = 2
+    k.step(after := AskBounds(A, frozenset({TopicPartition(CHANGELOG, 0)}), Mailbox(1), topic_ids=True))
+    (answer,) = after.reply_to.drain()
+    assert isinstance(answer.error, SourceTopicError)
+    assert f"internal topic {CHANGELOG} was deleted and made anew" in str(k.errors[0])
+
+
 def test_a_changelog_that_is_deleted_before_the_first_look_is_missed_once_the_application_runs() -> None:
     k = Keeping()
     del k.cluster.counts[CHANGELOG]
