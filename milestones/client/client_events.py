@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.errors import CloseTimeoutError
+from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.thread_stacks import frames, in_user_code, place
 from milestones.instance.admin_thread import NewSources
@@ -23,6 +24,7 @@ from milestones.instance.states import StreamsState, ThreadState
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
+    from milestones.common.metrics import Metrics
     from milestones.instance.thread_registry import Live
 
 log = logging.getLogger(__name__)
@@ -77,7 +79,9 @@ class Ending:
 
 @dataclass(frozen=True)
 class Status:
-    """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go."""
+    """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go.
+    `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: by task in quarantine, the
+    error of its last try."""
 
     state: StreamsState
     stage: str
@@ -87,6 +91,14 @@ class Status:
     restoring: Mapping[TaskId, int]
     records: int
     generation: int
+    error: BaseException | None = None
+    failing: Mapping[TaskId, str] = field(default_factory=dict)
+
+
+def failing_tasks(metrics: Metrics) -> dict[TaskId, str]:
+    """By task in quarantine, the error of its last try as last published: what `milestones status` shows, too."""
+    scopes = [scope for scope in metrics.scopes() if isinstance(scope, QuarantineMetrics) and scope.published.values]
+    return {TaskId.parse(one.tags["task-id"]): str(one.published.values["quarantine-error"]) for one in scopes}
 
 
 def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:

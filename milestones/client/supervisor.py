@@ -28,6 +28,7 @@ from milestones.client.client_events import (
     Status,
     ThreadGone,
     client_state,
+    failing_tasks,
     join,
 )
 from milestones.client.health import ClientHealth
@@ -231,6 +232,8 @@ class Supervisor:
             restoring={task: left for report in reports for task, left in report.restoring.items()},
             records=self._records_before + sum(report.records for report in reports),
             generation=max((report.generation for report in reports), default=-1),
+            error=self.error,
+            failing=failing_tasks(self.metrics),
         )
 
     def _tell(self, event: Event) -> None:

@@ -12,6 +12,7 @@ import pytest
 from milestones.client.client_events import ClientFailed, client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
+from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
@@ -66,6 +67,17 @@ def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leav
     assert FakeHousekeeper.last.did == ["start", "close", "join"]
     assert FakeInstance.closed == 1
     assert c.supervisor.error is None
+
+
+def test_a_task_in_quarantine_is_shown_with_its_error() -> None:
+    c = Client().begin()
+    scope = c.supervisor.metrics.add(QuarantineMetrics, thread_id="app-StreamThread-1", task_id="0_0")
+    assert c.supervisor.status().failing == {}
+    scope.quarantine_error.value = "ValueError: no rates yet"
+    scope.publish(0)
+    assert c.supervisor.status().failing == {A: "ValueError: no rates yet"}
+    c.supervisor.ask_to_close(True)
+    c.ended()
 
 
 def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:
@@ -145,8 +157,9 @@ def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: Excep
     c.begin()
     error = ProcessingError("user code", A)
     FakeThread.all[1].fails(error)
+    assert c.supervisor.status().error is None
     assert c.ended().states == ["REBALANCING", "PENDING_ERROR", "ERROR"]
-    assert c.supervisor.error is error
+    assert c.supervisor.error is c.supervisor.status().error is error
     assert FakeThread.all[0].stopped == [True]
 
 
