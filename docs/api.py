@@ -103,8 +103,10 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "StateListener": (streams.StateListener, "is called with the new state and the old one."),
     "Status": (
         supervision.Status,
-        "an instance at a glance; lags are records not yet processed, `error` is that of a client in state ERROR, "
-        "`failing` those of tasks in quarantine.",
+        (
+            "an instance at a glance; lags are records not yet processed, `error` is that of a client in state ERROR, "
+            "`failing` those of tasks in quarantine."
+        ),
     ),
     "StoreKind": (spec.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
     "TimestampExtractor": (

