@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import uuid
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,36 @@ def test_a_value_of_another_kind_is_refused_by_name(serde: Serde[Any], value: An
         serde.serialize("orders", value)
     assert "orders" in str(info.value)
     assert type(value).__name__ in str(info.value)
+
+
+@dataclass(frozen=True)
+class Quote:
+    price: float
+
+
+class Limit(Enum):
+    NONE = math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (math.nan, "nan"),
+        ({"rates": [1.0, -math.inf]}, "-inf (at rates[1])"),
+        ({"a": {"b": (None, math.nan)}}, "nan (at a.b[1])"),
+        ([Quote(math.inf)], "inf (at [0].price)"),
+        ({"limit": Limit.NONE}, "inf (at limit)"),
+    ],
+)
+def test_json_names_a_number_that_it_cannot_write(value: Any, named: str) -> None:
+    """It would be null, that is: absent, or another type, when it is read."""
+    with pytest.raises(SerializationError, match=re.escape(f"JSON has no {named}: ")):
+        serdes.JSON.serialize("orders", value)
+
+
+def test_json_writes_what_is_absent_and_the_word_null() -> None:
+    value = {"a": None, "b": [None, 1.5], "c": "null", "null": Quote(2.0)}
+    assert serdes.JSON.serialize("orders", value) == b'{"a":null,"b":[null,1.5],"c":"null","null":{"price":2.0}}'
 
 
 @pytest.mark.parametrize(
