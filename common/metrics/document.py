@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from milestones.common.metrics.export import exported_name
+from milestones.common.metrics.export import exported_name, meaning
 from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS
 from milestones.common.metrics.scopes import SCOPES, Row, Scope, metric_name
 
@@ -29,7 +29,12 @@ something per record.
 
 **How to read them.** `metrics_port` opens an HTTP endpoint on `metrics_host`: `/metrics` for Prometheus. In code,
 `Streams.metrics()` gives everything as plain dictionaries, by group. Text, such as a state, is exported as the label
-`value` of a metric that is always 1. For Prometheus each metric has the label `application_id` too.
+`value` of a metric that is always 1. For Prometheus each metric has the label `application_id` too. Beside them
+`/metrics` has, on Linux, what Prometheus' clients tell of a process: `process_cpu_seconds_total`,
+`process_resident_memory_bytes`, `process_open_fds` and more.
+
+**Units** aren't in the names, which are Kafka Streams' own: the meaning tells them. Latencies of threads are in ms,
+those of tasks in ns, as there.
 
 **Probes.** The same port answers `/livez` with 200 as long as the process may go on, also while it rebalances, restores
 or waits for its brokers; with 503 and the reason once the client has failed. `/readyz` has 200 while the client is
@@ -64,7 +69,7 @@ def _metrics(group: str, row: Row[Any]) -> Iterator[str]:
     for suffix, kind in row.make(0).statistics.items():
         name = metric_name(row.name) + suffix
         exported = exported_name(group, name, kind)
-        yield f"| `{name}` | `{exported}` | {row.level} | {row.doc}{own} |"
+        yield f"| `{name}` | `{exported}` | {row.level} | {meaning(group, name)}{own} |"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -50,7 +50,7 @@ def prometheus_name(group: str, name: str) -> str:
 _DOCS = {(kind.group, metric_name(row.name)): row.doc for kind in SCOPES for row in kind.rows.values()}
 
 
-def _doc(group: str, name: str) -> str:
+def meaning(group: str, name: str) -> str:
     """What the row means, and what of it this statistic is."""
     rows = (name[:end] for end in range(len(name), 0, -1))
     row = next((row for row in rows if (group, row) in _DOCS), None)
@@ -98,7 +98,7 @@ def _add(families: dict[str, Metric], scope: Scope, labels: Mapping[str, str]) -
         family_type, suffix = _FAMILIES[kind]
         family = families.get(full)
         if family is None:
-            family = families[full] = family_type(full, _doc(scope.group, name), labels=names)
+            family = families[full] = family_type(full, meaning(scope.group, name), labels=names)
         if kind == "text":
             family.add_sample(full + suffix, {**labelled, "value": str(value)}, 1)
         else:
@@ -142,6 +142,7 @@ class MetricsEndpoint:
         """Listens at once; port 0 takes a free one. `ConfigError` when the port can't be had."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(metrics))
+        ProcessCollector(registry=registry)
         self._metrics_app, self._health = make_wsgi_app(registry), health
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

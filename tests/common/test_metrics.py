@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -214,7 +215,11 @@ def test_the_endpoint_answers_scrapes_and_frees_its_port(
     endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
-            assert b"kafka_stream_thread_process_total" in answer.read()
+            text = answer.read()
+        assert b"kafka_stream_thread_process_total" in text
+        if sys.platform == "linux":
+            assert b"process_cpu_seconds_total" in text
+            assert b"process_resident_memory_bytes" in text
         assert metrics.address == f"127.0.0.1:{endpoint.port}"
         with pytest.raises(ConfigError, match="can't listen"):
             MetricsEndpoint(metrics, "127.0.0.1", endpoint.port)
