@@ -29,6 +29,7 @@ from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.table import KTable, TableState
 from milestones.common.topology.table_operators import TableSource
+from milestones.common.topology.user_functions import function_of
 
 
 class KStream(Explained):
@@ -51,47 +52,47 @@ class KStream(Explained):
 
     def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Keep the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.Filter(_function(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.Filter(function_of(predicate)), name)
 
     def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Drop the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.FilterNot(_function(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.FilterNot(function_of(predicate)), name)
 
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
         """`mapper(key, value) -> (key, value)`."""
-        return self._then("KSTREAM-MAP-", operators.Map(_function(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-MAP-", operators.Map(function_of(mapper)), name, rekey=True, revalue=True)
 
     def map_values(
         self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
         """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`."""
         kind = operators.MapValuesWithKey if with_key else operators.MapValues
-        return self._then("KSTREAM-MAPVALUES-", kind(_function(mapper)), name, revalue=True)
+        return self._then("KSTREAM-MAPVALUES-", kind(function_of(mapper)), name, revalue=True)
 
     def flat_map(
         self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None
     ) -> KStream:
         """`mapper(key, value) -> [(key, value), ...]`."""
-        return self._then("KSTREAM-FLATMAP-", operators.FlatMap(_function(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-FLATMAP-", operators.FlatMap(function_of(mapper)), name, rekey=True, revalue=True)
 
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
         """`mapper(value) -> [value, ...]`, or with `with_key=True` `mapper(key, value) -> [value, ...]`."""
         kind = operators.FlatMapValuesWithKey if with_key else operators.FlatMapValues
-        return self._then("KSTREAM-FLATMAPVALUES-", kind(_function(mapper)), name, revalue=True)
+        return self._then("KSTREAM-FLATMAPVALUES-", kind(function_of(mapper)), name, revalue=True)
 
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """`mapper(key, value) -> key`."""
-        return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(_function(mapper)), name, rekey=True)
+        return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(function_of(mapper)), name, rekey=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Call `action(key, value)` for each record, and let it pass."""
-        return self._then("KSTREAM-PEEK-", operators.Peek(_function(action)), name)
+        return self._then("KSTREAM-PEEK-", operators.Peek(function_of(action)), name)
 
     def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record: the end of this stream."""
-        self._then("KSTREAM-FOREACH-", operators.Foreach(_function(action)), name)
+        self._then("KSTREAM-FOREACH-", operators.Foreach(function_of(action)), name)
 
     def print(
         self,
@@ -181,7 +182,7 @@ class KStream(Explained):
         value: Serde[Any] | None = None,
     ) -> KGroupedStream:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
-        operator = operators.SelectKey(_function(selector))
+        operator = operators.SelectKey(function_of(selector))
         node = Process(self._graph.names.given(name, "KSTREAM-KEY-SELECT-"), lambda: operator)
         self._graph.add(node, self._node)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
@@ -256,9 +257,3 @@ class KStream(Explained):
         topic = None if name is None else check_name(name, "a repartition topic")
         choice = check_serde(value, "value") or self._value
         return KGroupedStream(self._graph, node, key, choice, self._sources, rekeyed, topic)
-
-
-def _function(function: Any) -> Any:
-    if not callable(function):
-        raise TopologyError(f"an operator needs a function, not {function!r}")
-    return function

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.graph import Graph, GraphNode, Process
@@ -27,6 +26,7 @@ from milestones.common.topology.table_operators import (
     ToStream,
 )
 from milestones.common.topology.table_state import TableState
+from milestones.common.topology.user_functions import function_of
 
 if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
@@ -86,7 +86,7 @@ class KTable(Explained):
         **options: Unpack[StoreOptions],
     ) -> KTable:
         """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`; deletions pass by."""
-        _check(mapper)
+        function_of(mapper)
         materialized = Materialized(store, **options)
         value = materialized.value or weaken(self._value)
         return self._derive(
@@ -109,7 +109,7 @@ class KTable(Explained):
 
         `name`: of the node and of the repartition topic.
         """
-        _check(selector)
+        function_of(selector)
         node = Process(
             self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)
         )
@@ -133,7 +133,7 @@ class KTable(Explained):
     def _filter(
         self, predicate: Callable[[Any, Any], Any], negate: bool, name: str | None, materialized: Materialized
     ) -> KTable:
-        _check(predicate)
+        function_of(predicate)
         table = self._derive(
             "KTABLE-FILTER-",
             name,
@@ -162,8 +162,3 @@ class KTable(Explained):
         )
         self._graph.add(node, self._node)
         return KTable(self._graph, node, key, value, self._sources, state)
-
-
-def _check(function: Any) -> None:
-    if not callable(function):
-        raise TopologyError(f"an operator needs a function, not {function!r}")

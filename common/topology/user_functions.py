@@ -26,6 +26,13 @@ _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
 _METHODS: Final = ("init", "process", "close")
 
 
+def function_of(given: Any) -> Any:
+    """What an operator was given, when it is a function; else `TopologyError`."""
+    if not callable(given):
+        raise TopologyError(f"an operator needs a function, not {given!r}")
+    return given
+
+
 def check_functions(node: Node) -> None:
     """Check all functions of `node`; `TopologyError` for one that would never do its work."""
     for field, function in _functions(node):
