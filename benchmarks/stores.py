@@ -55,11 +55,11 @@ class Filled:
 
     def __init__(self, engines: str, directory: Path, rows: int, seed: int) -> None:
         self.rows, opener = rows, open_engines(engines)
-        engine = opener.open(directory, "store")
+        engine = opener.open(directory)
         self._fill(engine, random.Random(seed))
         if engines != "memory":  # what a new process finds: everything in table files
             engine.close()
-            engine = opener.open(directory, "store")
+            engine = opener.open(directory)
         self.engine, self._cache = engine, ReadCache(ReadCaches())
         layers = StoreLayers(engine.open("store"), [], self._cache)
         text = serdes.STRING

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.secrets import shown, without_credentials
 
 
@@ -67,13 +67,12 @@ class StateLockedError(StateError):
 
 
 class StateCorruptError(StateError):
-    """A store's files are damaged. `store` names it, `task` whose it is (once a task has met it); its content can be
-    rebuilt from its changelog."""
+    """Files of stores are damaged. `damaged` names the stores, where whoever met the damage knows whose the files are:
+    their content can be rebuilt from their changelogs."""
 
-    def __init__(self, message: str, store: str | None = None) -> None:
+    def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
         super().__init__(message)
-        self.store = store
-        self.task: TaskId | None = None
+        self.damaged = frozenset(damaged)
 
 
 class StateFormatError(StateError):

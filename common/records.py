@@ -50,6 +50,16 @@ class TaskId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
+class StoreId(NamedTuple):
+    """One store of one task, whatever keeps it on disk. Prints as errors name it."""
+
+    task: TaskId
+    store: str
+
+    def __str__(self) -> str:
+        return f"store {self.store!r} of task {self.task}"
+
+
 class _RecordFields(NamedTuple):
     """What both kinds of records are made of."""
 

@@ -21,7 +21,7 @@ from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.clock import Clock
 from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
-from milestones.common.state.local import LocalState
+from milestones.common.state.storage import StateManager
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 from milestones.m1_state_updater.restoration import UpdaterRestoration
@@ -42,7 +42,7 @@ def _by_guarantee(exactly_once: Confirming) -> Confirming:
     )
 
 
-def _engine_metrics(client_id: str, state: LocalState, metrics: Metrics, clock: Clock) -> Observer:
+def _engine_metrics(client_id: str, state: StateManager, metrics: Metrics, clock: Clock) -> Observer:
     return EngineMetricsThread(f"{client_id}-metrics", state.statistics, metrics, clock)
 
 

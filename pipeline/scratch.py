@@ -28,7 +28,7 @@ class ScratchStore:
 
     def __init__(self, directory: Path, store: str, kind: StoreKind) -> None:
         self._store, self._kind = store, kind
-        self._engine = RocksDictEngines(SETTINGS).open(directory, store)
+        self._engine = RocksDictEngines(SETTINGS).open(directory)
         self._namespace = self._engine.open(store)
 
     def __enter__(self) -> ScratchStore:

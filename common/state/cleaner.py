@@ -3,6 +3,7 @@
 *Guarantees*: never touches a task that is locked, or that somebody here has held within the delay; after a restart the
 delay begins anew, so that tasks find their state again. One failure doesn't keep the rest.
 *Assumes*: `now_ms` is the same clock as the state directory's; nobody asks while assigned tasks are still to be opened.
+The state manager is asked to do it now and then (Kafka Streams: `state.cleanup.delay.ms`).
 """
 
 from __future__ import annotations
@@ -15,32 +16,26 @@ from milestones.common.state.directory import StateDirectory
 log = logging.getLogger(__name__)
 
 
-class Cleaner:
-    """`run_once` now and then does it (Kafka Streams: `state.cleanup.delay.ms`)."""
-
-    def __init__(self, directory: StateDirectory, delay_ms: int) -> None:
-        self._directory, self._delay_ms = directory, delay_ms
-
-    def run_once(self, now_ms: int) -> bool:
-        """Remove what is due; True when there was anything. `now_ms`: wall clock."""
-        removed = False
-        locked = self._directory.locked()
+def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> bool:
+    """Remove what is due; True when there was anything. `now_ms`: wall clock."""
+    removed = False
+    locked = directory.locked()
+    try:
+        tasks = directory.tasks()
+    except StateError as error:
+        log.warning("the state of tasks that moved away can't be looked for: %s", error)
+        return False
+    for task in tasks:
+        idle_ms = now_ms - directory.idle_since(task)
+        if task in locked or idle_ms < delay_ms:
+            continue
         try:
-            tasks = self._directory.tasks()
+            directory.remove(task, owner="the cleaner")
+        except StateLockedError:
+            continue
         except StateError as error:
-            log.warning("the state of tasks that moved away can't be looked for: %s", error)
-            return False
-        for task in tasks:
-            idle_ms = now_ms - self._directory.idle_since(task)
-            if task in locked or idle_ms < self._delay_ms:
-                continue
-            try:
-                self._directory.remove(task, owner="the cleaner")
-            except StateLockedError:
-                continue
-            except StateError as error:
-                log.warning("state of task %s, unused for %d ms, can't be removed: %s", task, idle_ms, error)
-                continue
-            log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
-            removed = True
-        return removed
+            log.warning("state of task %s, unused for %d ms, can't be removed: %s", task, idle_ms, error)
+            continue
+        log.info("removed the state of task %s, unused for %d ms", task, idle_ms)
+        removed = True
+    return removed

@@ -1,28 +1,47 @@
 """The seam between a task's state and what keeps it on disk.
 
-A task never holds a database handle but a `Namespace` of an `Engine`. Until M6 each store has an engine of its own
-with one namespace; M6 puts all of an instance into one engine.
+A task never holds a database handle but a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
+store has an engine of its own with one namespace; M6 puts many into one engine. An engine knows namespaces only: the
+state manager knows which tasks' stores they are, and tells it for the engine's errors (`owners`).
 
 *Guarantees* (of every engine): `apply` is atomic per call, data together with offsets: after a crash either all of a
 call is there or nothing of it, and calls are there in their order, as a prefix. Keys are in unsigned byte order.
-Only errors of `milestones.common.errors` come out; a `StateCorruptError` names the store. A namespace or a scan that
-outlives its engine raises `StateError`, it never ends silently.
-Reads and scans may go on while another thread applies.
-*Assumes*: otherwise one owner thread at a time; only committed data is ever applied.
+Only errors of `milestones.common.errors` come out; a `StateCorruptError` names the owners of what is damaged. A
+namespace or a scan that outlives its engine raises `StateError`, it never ends silently.
+*Assumes*: only committed data is ever applied. What threads do at once keeps to this table:
+
+| call | beside it, on any thread |
+|---|---|
+| `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
+| `apply`, `ingest` | everything but `apply`, `ingest` and `drop` of a namespace that both write, and `close` |
+| `open` | everything but the `drop` of that namespace, and `close`; who opens the same one at once gets the same |
+| `drop` | everything on other namespaces, but `close` |
+| `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
+| `checkpoint` | everything but `close` |
+| `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
+
+So N threads may apply, open and drop in one engine, each its own namespaces. Until M6 all calls but `statistics` are
+those of the one thread that has the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from milestones.common.records import StoreId
 
 Batch = Mapping[bytes, bytes | None]
 """Writes by key; None deletes."""
 
+NOBODYS: Final[Mapping[str, StoreId]] = MappingProxyType({})
+"""The owners of an engine that isn't a task's."""
+
 
 class Namespace(Protocol):
-    """The sorted keys and values of one store of one task."""
+    """The sorted keys and values of one store of one task. `name`: what its engine calls it."""
 
     name: str
 
@@ -91,8 +110,9 @@ class Engines(Protocol):
 
     name: str
 
-    def open(self, directory: Path, store: str | None = None) -> Engine:
-        """The engine in `directory`, created when absent. `store`: whose it is, for errors.
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> Engine:
+        """The engine in `directory`, created when absent. `owners`: whose its namespaces are, for errors; whoever gives
+        the mapping may change it later.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
         ...

@@ -112,13 +112,15 @@ class StoreLayers:
 
     `remembered` belongs to the typed store above: what it wants to keep by key instead of reading and decoding again.
     Here it is forgotten together with the writes it came from. `touched` lists what the record in work has written to
-    (`RecordScope`).
+    (`RecordScope`). `name`: the store's, by default what its engine calls the namespace.
     """
 
     __slots__ = ("_frozen", "_namespace", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
 
-    def __init__(self, namespace: Namespace, touched: list[Staging], remembered: Remembered) -> None:
-        self.name = namespace.name
+    def __init__(
+        self, namespace: Namespace, touched: list[Staging], remembered: Remembered, name: str | None = None
+    ) -> None:
+        self.name = name or namespace.name
         self.remembered = remembered
         self._namespace = namespace
         self._touched = touched

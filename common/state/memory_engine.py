@@ -18,8 +18,9 @@ from pathlib import Path
 from sortedcontainers import SortedDict, SortedList
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import Batch
-from milestones.common.state.rocks import closed, entries, nothing_between
+from milestones.common.records import StoreId
+from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.rocks import Contents, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
 _ENTRY_OVERHEAD = 2 * 33 + 100 + 8
@@ -31,8 +32,8 @@ class MemoryEngines:
 
     name = "memory"
 
-    def open(self, directory: Path, store: str | None = None) -> MemoryEngine:
-        return MemoryEngine(store)
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> MemoryEngine:
+        return MemoryEngine(owners)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
         """Nothing is shared."""
@@ -61,7 +62,7 @@ class _View:
     def _chunk(self, count: int) -> list[tuple[bytes, bytes]]:
         """Those of the next `count` keys that there are now, and of all that were written between them."""
         if self.closed:
-            raise closed(self._namespace.name)
+            raise self._namespace.closed()
         data, former = self._namespace.data, self.former
         keys = list(islice(self._irange(self._namespace.order()), count))
         low, high, with_low = self._low, self._high, self._with_low
@@ -105,8 +106,8 @@ class MemoryNamespace:
 
     get: Callable[[bytes], bytes | None]
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, contents: Contents) -> None:
+        self.name, self._contents = name, contents
         self.changelog_offset: int | None = None
         self.bytes = 0
         self.data: dict[bytes, bytes] = {}
@@ -167,22 +168,27 @@ class MemoryNamespace:
         self.data = {}
         self.get = self._refuse
 
+    def closed(self) -> StateError:
+        return self._contents.closed(self.name)
+
     def _refuse(self, key: bytes) -> bytes | None:
-        raise closed(self.name)
+        raise self.closed()
 
 
 class MemoryEngine:
     """See `Engine`. A checkpoint of it is a RocksDB database, as that of the default engine."""
 
-    def __init__(self, store: str | None = None) -> None:
-        self._store = store
+    def __init__(self, owners: Mapping[str, StoreId] = NOBODYS) -> None:
+        self._contents = Contents("memory", owners)
+        self._guard = threading.Lock()
         self._namespaces: dict[str, MemoryNamespace] | None = {}
 
     def open(self, namespace: str) -> MemoryNamespace:
-        namespaces = self._opened()
-        if namespace not in namespaces:
-            namespaces[namespace] = MemoryNamespace(namespace)
-        return namespaces[namespace]
+        with self._guard:
+            namespaces = self._opened()
+            if namespace not in namespaces:
+                namespaces[namespace] = MemoryNamespace(namespace, self._contents)
+            return namespaces[namespace]
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         namespaces = self._opened()
@@ -201,7 +207,8 @@ class MemoryEngine:
         return write_entries(self, namespace, files)
 
     def drop(self, namespace: str) -> None:
-        dropped = self._opened().pop(namespace, None)
+        with self._guard:
+            dropped = self._opened().pop(namespace, None)
         if dropped is not None:
             dropped.release()
 
@@ -210,9 +217,11 @@ class MemoryEngine:
 
         if directory.exists():
             raise StateError(f"{directory}: a checkpoint needs a directory that doesn't exist yet")
-        copy = RocksDictEngines().open(directory, self._store)
+        with self._guard:
+            namespaces = dict(self._opened())
+        copy = RocksDictEngines().open(directory, self._contents.owners)
         try:
-            for name, namespace in self._opened().items():
+            for name, namespace in namespaces.items():
                 copy.open(name)
                 chunk: dict[bytes, bytes | None] = {}
                 for key, value in namespace.scan(None, None):
@@ -226,17 +235,19 @@ class MemoryEngine:
             copy.close()
 
     def memory_bytes(self) -> int:
-        return sum(namespace.bytes for namespace in self._opened().values())
+        with self._guard:
+            return sum(namespace.bytes for namespace in self._opened().values())
 
     def statistics(self) -> Mapping[str, int]:
         return {}
 
     def close(self) -> None:
-        namespaces, self._namespaces = self._namespaces, None
+        with self._guard:
+            namespaces, self._namespaces = self._namespaces, None
         for namespace in (namespaces or {}).values():
             namespace.release()
 
     def _opened(self) -> dict[str, MemoryNamespace]:
         if self._namespaces is None:
-            raise closed(self._store or "in memory")
+            raise self._contents.closed()
         return self._namespaces

@@ -1,11 +1,8 @@
-"""What both RocksDB engines share: settings, names of column families, offsets, scans, and the meaning of errors.
+"""What both RocksDB engines share: settings, offsets, scans, writes that stall, and the meaning of errors.
 
-Where things are: every namespace is a column family, and all changelog offsets are in the *default* column family,
-keyed by the name of the column family they belong to. So keys are stored as they are (a `get` needs no prefix), no
-scan can meet an offset, and one write batch holds data and offsets.
-
-A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
-gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
+Where things are: every namespace is a column family (`families.py`), and all changelog offsets are in the *default*
+column family, keyed by the name of the column family they belong to. So keys are stored as they are (a `get` needs no
+prefix), no scan can meet an offset, and one write batch holds data and offsets.
 
 The write-ahead log is on, and never synced: it makes data and offset of a batch one atomic step, and survives the
 end of the process. What a power failure takes from its end, the changelog replays, for the offset goes with it. Of a
@@ -23,12 +20,12 @@ from __future__ import annotations
 import logging
 import struct
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from milestones.common.errors import StateCorruptError, StateError, StateLockedError
+from milestones.common.records import StoreId
 from milestones.common.state.engine import Batch
 from milestones.common.state.steps import size
 
@@ -89,16 +86,6 @@ def pack_offset(offset: int) -> bytes:
 
 def unpack_offset(data: bytes | None) -> int | None:
     return None if data is None else int(_OFFSET.unpack(data)[0])
-
-
-def new_family(namespace: str) -> str:
-    """A column family's name for `namespace` that was never used before."""
-    return f"{namespace}#{uuid.uuid4().hex[:12]}"
-
-
-def families(names: Iterable[str]) -> dict[str, str]:
-    """Column family by namespace, of the column families of a database."""
-    return {name.rpartition("#")[0]: name for name in names if "#" in name}
 
 
 class Cursor(Protocol):
@@ -178,8 +165,9 @@ class _Stall:
         time.sleep(min(pause_s, STALL_LIMIT_S))
 
 
-def closed(store: str) -> StateError:
-    return StateError(f"store {store!r} was closed: its task was closed, moved, or its store is being rebuilt")
+def closed(what: str) -> StateError:
+    """`what`: a store, by the words of `Contents`."""
+    return StateError(f"{what} was closed: its task was closed, moved, or its store is being rebuilt")
 
 
 @dataclass(frozen=True)
@@ -220,17 +208,48 @@ _MEANINGS = (
 _OTHER = _Meaning(("",), StateError, "failed")
 
 
-def failure(error: Exception, store: str | None, path: object) -> StateError:
-    """The error of this package that `error`, raised by a RocksDB library, stands for."""
+def failure(error: Exception, what: str, damaged: Iterable[StoreId] = ()) -> StateError:
+    """The error of this package that `error`, raised by a RocksDB library, stands for. `what`: its subject, a noun.
+    `damaged`: the stores that have to be rebuilt if it means damage."""
     if isinstance(error, StateError):
         return error
     text = _text(error)
     meaning = next((known for known in _MEANINGS if any(part in text for part in known.texts)), _OTHER)
-    what = f"store {store!r} in {path}" if store else f"the stores in {path}"
     message = f"{what}: {meaning.says} ({text})"
     if meaning.error is StateCorruptError:
-        return StateCorruptError(message, store)
+        return StateCorruptError(message, damaged)
     return meaning.error(message)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a database, or an engine in memory, holds: for its errors. `owners`: whose its namespaces are."""
+
+    path: object
+    owners: Mapping[str, StoreId] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """All of it."""
+        return f"{self._only()} in {self.path}" if len(self.owners) == 1 else f"the stores in {self.path}"
+
+    def name(self, namespace: str) -> str:
+        """One namespace, by the store that it is, if that is known."""
+        return str(self.owners.get(namespace, f"store {namespace!r}"))
+
+    def failure(self, error: Exception, namespace: str | None = None) -> StateError:
+        """`failure` of one namespace, or of the whole database: then all that is in it is damaged."""
+        if namespace is None:
+            return failure(error, str(self), self.owners.values())
+        owner = self.owners.get(namespace)
+        return failure(error, f"{self.name(namespace)} in {self.path}", () if owner is None else (owner,))
+
+    def closed(self, namespace: str | None = None) -> StateError:
+        """Somebody asks for what was closed."""
+        return closed(str(self) if namespace is None else self.name(namespace))
+
+    def _only(self) -> StoreId:
+        (owner,) = self.owners.values()
+        return owner
 
 
 def _text(error: Exception) -> str:

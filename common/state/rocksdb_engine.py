@@ -20,17 +20,16 @@ from typing import Any
 import rocksdb
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import Batch
+from milestones.common.records import StoreId
+from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.families import FamilyTable
 from milestones.common.state.rocks import (
     ARENA_BLOCK_BYTES,
     DELAYED_WRITE_RATE,
-    STATISTICS,
+    Contents,
     RocksSettings,
-    closed,
     entries,
     failure,
-    families,
-    new_family,
     nothing_between,
     pack_offset,
     unpack_offset,
@@ -50,8 +49,8 @@ class RocksDbEngines:
         self.settings = settings or RocksSettings()
         self._cache = rocksdb.LRUCache(self.settings.block_cache_bytes)
 
-    def open(self, directory: Path, store: str | None = None) -> RocksDbEngine:
-        return RocksDbEngine(directory, self._options, self._family_options, store)
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDbEngine:
+        return RocksDbEngine(directory, self._options, self._family_options, owners)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
         """The library can't resize a cache: stores opened from now on share a new one."""
@@ -135,20 +134,23 @@ class RocksDbNamespace:
         return self._engine.offset(self)
 
     def approximate_entries(self) -> int:
-        return self.property(b"rocksdb.estimate-num-keys")
+        return self.property("rocksdb.estimate-num-keys")
 
-    def property(self, name: bytes) -> int:
+    def property(self, name: str) -> int:
         try:
-            return int(self._engine.db().get_property(name, self.handle) or 0)
+            return int(self._engine.db().get_property(name.encode(), self.handle) or 0)
         except Exception as error:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> StateError:
-        return failure(error, self.name, self._engine.path)
+        return self._engine.contents.failure(error, self.name)
+
+    def closed(self) -> StateError:
+        return self._engine.contents.closed(self.name)
 
     def release(self) -> None:
         def refuse(*_: object, **__: object) -> bytes | None:
-            raise closed(self.name)
+            raise self.closed()
 
         for cursor in list(self.cursors):
             cursor.close()
@@ -182,7 +184,7 @@ class _Cursor:
         if self._at_end:
             return []
         if self._source is None:
-            raise closed(self._namespace.name)
+            raise self._namespace.closed()
         try:
             return self._backwards(count) if self._reverse else self._forwards(count)
         except Exception as error:
@@ -221,51 +223,51 @@ class RocksDbEngine:
     """One RocksDB database. See `Engine`."""
 
     def __init__(
-        self, path: Path, options: Callable[[], Any], family_options: Callable[[], Any], store: str | None = None
+        self,
+        path: Path,
+        options: Callable[[], Any],
+        family_options: Callable[[], Any],
+        owners: Mapping[str, StoreId] = NOBODYS,
     ) -> None:
         """`options` and `family_options` make the settings of a database and of a column family.
 
         Raises as `Engines.open`."""
-        self.path = path
-        self._family_options, self._store = family_options, store
-        self._namespaces: dict[str, RocksDbNamespace] = {}
+        self.contents = Contents(path, owners)
+        self._path, self._family_options = path, family_options
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
-            self._families = families(name.decode() for name in names)
-            column_families = {name.encode(): family_options() for name in self._families.values()}
+            self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
+            column_families = {name.encode(): family_options() for name in self._namespaces.families}
             self._database: Any = rocksdb.DB(str(path), options(), column_families=column_families)
         except Exception as error:
-            raise failure(error, store, path) from error
+            raise self.contents.failure(error) from error
 
     def open(self, namespace: str) -> RocksDbNamespace:
         db = self.db()
-        if namespace in self._namespaces:
-            return self._namespaces[namespace]
+
+        def opened(family: str) -> RocksDbNamespace:
+            return RocksDbNamespace(self, namespace, family, db, db.get_column_family(family.encode()))
+
         try:
-            if namespace not in self._families:
-                family = new_family(namespace)
-                db.create_column_family(family.encode(), self._family_options())
-                self._families[namespace] = family
-            family = self._families[namespace]
-            handle = db.get_column_family(family.encode())
+            return self._namespaces.open(
+                namespace, lambda family: db.create_column_family(family.encode(), self._family_options()), opened
+            )
         except Exception as error:
-            raise failure(error, namespace, self.path) from error
-        self._namespaces[namespace] = RocksDbNamespace(self, namespace, family, db, handle)
-        return self._namespaces[namespace]
+            raise self.contents.failure(error, namespace) from error
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self.db()
         try:
             self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
         except Exception as error:
-            raise failure(error, self._store or "|".join(batches), self.path) from error
+            raise self.contents.failure(error) from error
 
     def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         batch = rocksdb.WriteBatch()
         put, delete = batch.put, batch.delete
         for namespace, writes in batches.items():
-            handle = self._opened(namespace).handle
+            handle = self._namespaces[namespace].handle
             for key in sorted(writes):  # a memtable takes neighbours at half the cost
                 value = writes[key]
                 if value is None:
@@ -273,79 +275,66 @@ class RocksDbEngine:
                 else:
                     put((handle, key), value)
         for namespace, offset in offsets.items():
-            put(self._opened(namespace).family, pack_offset(offset))
+            put(self._namespaces[namespace].family, pack_offset(offset))
         db.write(batch, no_slowdown=True)
 
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
         db, rate = self.db(), DELAYED_WRITE_RATE.encode()
-        unstalled(write, lambda: int(db.get_property(rate) or 0), batches, f"store {self._store!r} in {self.path}")
+        unstalled(write, lambda: int(db.get_property(rate) or 0), batches, str(self.contents))
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """The library can't take files in: they are read with the other one."""
         self.db()
-        self._opened(namespace)
+        self._namespaces[namespace]  # opened, or a bug
         return write_entries(self, namespace, files)
 
     def drop(self, namespace: str) -> None:
         db = self.db()
-        family = self._families.pop(namespace, None)
+        family = self._namespaces.drop(namespace)
         if family is None:
             return
-        opened = self._namespaces.pop(namespace, None)
-        if opened is not None:
-            opened.release()
         try:
             db.drop_column_family(db.get_column_family(family.encode()))
             db.delete(family.encode())
         except Exception as error:
-            raise failure(error, namespace, self.path) from error
+            raise self.contents.failure(error, namespace) from error
 
     def checkpoint(self, directory: Path) -> None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             rocksdb.Checkpoint(self.db()).create_checkpoint(str(directory))
         except Exception as error:
-            raise failure(error, self._store, directory) from error
+            copied = f"the copy in {directory} of {self.contents}"
+            raise failure(error, copied, self.contents.owners.values()) from error
 
     def memory_bytes(self) -> int:
-        return sum(
-            opened.property(b"rocksdb.cur-size-all-mem-tables") + opened.property(b"rocksdb.estimate-table-readers-mem")
-            for opened in self._namespaces.values()
-        )
+        return self._namespaces.memory_bytes()
 
     def statistics(self) -> Mapping[str, int]:
-        opened = list(self._namespaces.values())
-        return {name: sum(one.property(f"rocksdb.{name}".encode()) for one in opened) for name in STATISTICS}
+        self.db()
+        return self._namespaces.statistics()
 
     def close(self) -> None:
         db, self._database = self._database, None
         if db is None:
             return
-        for opened in self._namespaces.values():
-            opened.release()
-        self._namespaces.clear()
+        self._namespaces.close()
         try:
             db.close()
-            _close_left_open(self.path)
+            _close_left_open(self._path)
         except Exception as error:
-            _log.warning("closing %s: %s", self.path, error)
+            _log.warning("closing %s: %s", self.contents, error)
 
     def offset(self, namespace: RocksDbNamespace) -> int | None:
         try:
             return unpack_offset(self.db().get(namespace.family, verify_checksums=True))
         except Exception as error:
-            raise failure(error, namespace.name, self.path) from error
+            raise self.contents.failure(error, namespace.name) from error
 
     def db(self) -> Any:
         if self._database is None:
-            raise closed(self._store or str(self.path))
+            raise self.contents.closed()
         return self._database
-
-    def _opened(self, namespace: str) -> RocksDbNamespace:
-        try:
-            return self._namespaces[namespace]
-        except KeyError:
-            raise StateError(f"bug: namespace {namespace!r} in {self.path} is written but was not opened") from None
 
 
 def _close_left_open(path: Path) -> None:

@@ -35,17 +35,16 @@ from rocksdict import (
 )
 
 from milestones.common.errors import StateError
-from milestones.common.state.engine import Batch
+from milestones.common.records import StoreId
+from milestones.common.state.engine import NOBODYS, Batch
+from milestones.common.state.families import FamilyTable
 from milestones.common.state.rocks import (
     ARENA_BLOCK_BYTES,
     DELAYED_WRITE_RATE,
-    STATISTICS,
+    Contents,
     RocksSettings,
-    closed,
     entries,
     failure,
-    families,
-    new_family,
     nothing_between,
     pack_offset,
     unpack_offset,
@@ -66,8 +65,8 @@ class RocksDictEngines:
         # No stalls: a writer that waits holds the GIL.
         self._write_buffers = WriteBufferManager(self.settings.all_write_buffers_bytes, False)
 
-    def open(self, directory: Path, store: str | None = None) -> RocksDictEngine:
-        return RocksDictEngine(directory, self.options, store)
+    def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDictEngine:
+        return RocksDictEngine(directory, self.options, owners)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
         self._cache.set_capacity(block_cache_bytes)
@@ -150,15 +149,17 @@ class RocksDictNamespace:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> StateError:
-        if isinstance(error, DbClosedError):
-            return closed(self.name)
-        return failure(error, self.name, self._engine.path)
+        contents = self._engine.contents
+        return contents.closed(self.name) if isinstance(error, DbClosedError) else contents.failure(error, self.name)
+
+    def closed(self) -> StateError:
+        return self._engine.contents.closed(self.name)
 
     def release(self) -> None:
         for cursor in list(self.cursors):
             cursor.close()
         del self.handle
-        _close(self.db, self._engine.path)
+        _close(self.db, self._engine.contents)
 
 
 class _Cursor:
@@ -190,7 +191,7 @@ class _Cursor:
             return []
         source, lower = self._source, self._lower
         if source is None:
-            raise closed(self._namespace.name)
+            raise self._namespace.closed()
         found: list[tuple[bytes, bytes]] = []
         read_key, read_value, add = source.key, source.value, found.append
         move = source.prev if self._reverse else source.next
@@ -216,47 +217,42 @@ class _Cursor:
 class RocksDictEngine:
     """One RocksDB database. See `Engine`."""
 
-    def __init__(self, path: Path, options: Callable[[], Options], store: str | None = None) -> None:
+    def __init__(self, path: Path, options: Callable[[], Options], owners: Mapping[str, StoreId] = NOBODYS) -> None:
         """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
-        self.path = path
-        self._options, self._store = options, store
-        self._namespaces: dict[str, RocksDictNamespace] = {}
+        self.contents = Contents(path, owners)
+        self._options = options
         self._at_once = WriteOptions()
         self._at_once.no_slowdown = True
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
-            self._families = families(names)
+            self._namespaces = FamilyTable[RocksDictNamespace](path, names)
             self._database: Rdict | None = Rdict(
-                str(path), options(), column_families={name: options() for name in self._families.values()}
+                str(path), options(), column_families={name: options() for name in self._namespaces.families}
             )
         except Exception as error:
-            raise failure(error, store, path) from error
+            raise self.contents.failure(error) from error
 
     def open(self, namespace: str) -> RocksDictNamespace:
         db = self._db()
-        if namespace in self._namespaces:
-            return self._namespaces[namespace]
+
+        def opened(family: str) -> RocksDictNamespace:
+            handle = db.get_column_family_handle(family)
+            return RocksDictNamespace(self, namespace, family, db.get_column_family(family), handle)
+
         try:
-            if namespace not in self._families:
-                family = new_family(namespace)
-                db.create_column_family(family, self._options()).close()
-                self._families[namespace] = family
-            family = self._families[namespace]
-            opened = RocksDictNamespace(
-                self, namespace, family, db.get_column_family(family), db.get_column_family_handle(family)
+            return self._namespaces.open(
+                namespace, lambda family: db.create_column_family(family, self._options()).close(), opened
             )
         except Exception as error:
-            raise failure(error, namespace, self.path) from error
-        self._namespaces[namespace] = opened
-        return opened
+            raise self.contents.failure(error, namespace) from error
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         db = self._db()
         try:
             self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
         except Exception as error:
-            raise failure(error, self._store or "|".join(batches), self.path) from error
+            raise self.contents.failure(error) from error
 
     def _write(self, db: Rdict, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         handle: ColumnFamily | None = None
@@ -264,7 +260,7 @@ class RocksDictEngine:
             batch = WriteBatch(raw_mode=True)
             put, delete = batch.put, batch.delete
             for namespace, writes in batches.items():
-                handle = self._opened(namespace).handle
+                handle = self._namespaces[namespace].handle
                 for key in sorted(writes):  # a memtable takes neighbours at half the cost
                     value = writes[key]
                     if value is None:
@@ -272,7 +268,7 @@ class RocksDictEngine:
                     else:
                         put(key, value, handle)
             for namespace, offset in offsets.items():
-                put(self._opened(namespace).family, pack_offset(offset))
+                put(self._namespaces[namespace].family, pack_offset(offset))
             db.write(batch, self._at_once)
         except BaseException:
             del handle  # as in `_Cursor`
@@ -281,7 +277,7 @@ class RocksDictEngine:
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
         db = self._db()
         rate = lambda: db.property_int_value(DELAYED_WRITE_RATE) or 0  # noqa: E731
-        unstalled(write, rate, batches, f"store {self._store!r} in {self.path}")
+        unstalled(write, rate, batches, str(self.contents))
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """One step: the files are linked into the database, nothing is copied where it is on their disk."""
@@ -290,72 +286,59 @@ class RocksDictEngine:
         options.set_move_files(True)
         try:
             if files:
-                self._opened(namespace).db.ingest_external_file([str(file) for file in files], options)
+                self._namespaces[namespace].db.ingest_external_file([str(file) for file in files], options)
         except Exception as error:
-            raise failure(error, namespace, self.path) from error
+            raise self.contents.failure(error, namespace) from error
         yield
 
     def drop(self, namespace: str) -> None:
         db = self._db()
-        family = self._families.pop(namespace, None)
+        family = self._namespaces.drop(namespace)
         if family is None:
             return
-        opened = self._namespaces.pop(namespace, None)
-        if opened is not None:
-            opened.release()
         try:
             db.drop_column_family(family)
             self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
         except Exception as error:
-            raise failure(error, namespace, self.path) from error
+            raise self.contents.failure(error, namespace) from error
 
     def checkpoint(self, directory: Path) -> None:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             Checkpoint(self._db()).create_checkpoint(str(directory))
         except Exception as error:
-            raise failure(error, self._store, directory) from error
+            copied = f"the copy in {directory} of {self.contents}"
+            raise failure(error, copied, self.contents.owners.values()) from error
 
     def memory_bytes(self) -> int:
-        return sum(
-            opened.property("rocksdb.cur-size-all-mem-tables") + opened.property("rocksdb.estimate-table-readers-mem")
-            for opened in self._namespaces.values()
-        )
+        return self._namespaces.memory_bytes()
 
     def statistics(self) -> Mapping[str, int]:
-        opened = list(self._namespaces.values())
-        return {name: sum(one.property(f"rocksdb.{name}") for one in opened) for name in STATISTICS}
+        self._db()
+        return self._namespaces.statistics()
 
     def close(self) -> None:
         db, self._database = self._database, None
         if db is None:
             return
-        for opened in self._namespaces.values():
-            opened.release()
-        self._namespaces.clear()
-        _close(db, self.path)
+        self._namespaces.close()
+        _close(db, self.contents)
 
     def offset(self, namespace: RocksDictNamespace) -> int | None:
         try:
             return unpack_offset(self._db().get(namespace.family))
         except Exception as error:
-            raise failure(error, namespace.name, self.path) from error
+            raise self.contents.failure(error, namespace.name) from error
 
     def _db(self) -> Rdict:
         if self._database is None:
-            raise closed(self._store or str(self.path))
+            raise self.contents.closed()
         return self._database
 
-    def _opened(self, namespace: str) -> RocksDictNamespace:
-        try:
-            return self._namespaces[namespace]
-        except KeyError:
-            raise StateError(f"bug: namespace {namespace!r} in {self.path} is written but was not opened") from None
 
-
-def _close(db: Rdict, path: Path) -> None:
+def _close(db: Rdict, contents: Contents) -> None:
     """The library flushes when it closes. What fails there is in the write-ahead log all the same."""
     try:
         db.close()
     except Exception as error:
-        _log.warning("closing %s: %s", path, error)
+        _log.warning("closing %s: %s", contents, error)

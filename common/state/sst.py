@@ -64,7 +64,7 @@ class SstWriter:
                 size += len(key) + len(value)
             writer.finish()
         except Exception as error:
-            raise failure(error, None, path) from error
+            raise failure(error, f"the table file {path}") from error
         self.files[path] = count
         return following
 

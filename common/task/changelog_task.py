@@ -45,12 +45,12 @@ class ChangelogTask:
 
     def changelog_ids(self) -> Mapping[str, str]:
         """By store: Kafka's id of the topic that its offset is one of, where that is known."""
-        return self._stores.state.changelog_ids()
+        return self._stores.storage.changelog_ids()
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         """Remember, by store, which topics are followed, before the first record is. `StateError`."""
         self.lifecycle.expect(self.following)
-        self._stores.state.keep_changelog_ids(ids)
+        self._stores.storage.keep_changelog_ids(ids)
 
     def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
         """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""

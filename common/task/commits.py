@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import OwnershipError
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.boundary import Boundary, Position, Progress, Staged
-from milestones.common.task.failures import damage_of
 from milestones.common.task.metadata import OffsetMetadata
 
 if TYPE_CHECKING:
@@ -139,8 +138,7 @@ class TaskCommits:
             return
         self.incomplete = True
         try:
-            with damage_of(self._task):
-                self._stores.applied(offsets)
+            self._stores.applied(offsets)
             self.incomplete = False
         finally:
             self._to_apply = None

@@ -13,19 +13,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from milestones.common.errors import (
     OwnershipError,
     ProcessingError,
-    StateCorruptError,
     StateError,
     TaskCorruptedError,
     TaskMigratedError,
 )
-from milestones.common.records import Output, TaskId
+from milestones.common.records import Output
 from milestones.common.task.task_context import TaskSettings
 from milestones.common.topology.handlers import Action, ErrorContext, Handler, Response, describe_error
 from milestones.common.topology.sink import OutputSerializationError
@@ -33,16 +30,6 @@ from milestones.common.writable import writable
 
 UNHANDLED: Final = (StateError, OwnershipError, TaskCorruptedError, TaskMigratedError)
 """Errors that no handler is asked about: they aren't about the record."""
-
-
-@contextmanager
-def damage_of(task: TaskId) -> Iterator[None]:
-    """A damaged store that is met within is this task's: the error says so, for the recovery to rebuild that store."""
-    try:
-        yield
-    except StateCorruptError as error:
-        error.task = task
-        raise
 
 
 def handler_of(error: Exception, settings: TaskSettings) -> tuple[Handler, str]:

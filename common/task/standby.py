@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from milestones.common.records import TaskId
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches, TaskCaches
+from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.lifecycle import State
 from milestones.common.task.scope import RecordScope
-from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
+from milestones.common.task.task_stores import TaskStores
 
 if TYPE_CHECKING:
     from milestones.common.topology.nodes import SubTopology
@@ -37,7 +38,7 @@ class StandbyTask(ChangelogTask):
         self._stores.open()
         self.lifecycle.move(State.STANDBY)
 
-    def recycle(self) -> OpenState:
+    def recycle(self) -> TaskStorage:
         """Give the open stores away: this object is closed, they aren't."""
         self.lifecycle.move(State.CLOSING)
         self.lifecycle.move(State.CLOSED)

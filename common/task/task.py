@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 from milestones.common.errors import OwnershipError
 from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.record_caches import TaskCaches
+from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.task.boundary import Boundary, Position, Staged
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
-from milestones.common.task.failures import damage_of
 from milestones.common.task.input import TaskInput
 from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
@@ -35,13 +35,13 @@ from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
 from milestones.common.task.task_context import Services, TaskSettings
 from milestones.common.task.task_program import TaskProgram
-from milestones.common.task.task_stores import OpenState, OpenStores, TaskStores
+from milestones.common.task.task_stores import TaskStores
 from milestones.common.topology.compiled import Program, compile_program
 from milestones.common.topology.nodes import SubTopology
 
 T = TypeVar("T")
 
-__all__ = ["OpenState", "OpenStores", "Staged", "State", "Task", "TaskSettings"]
+__all__ = ["OpenStores", "Staged", "State", "Task", "TaskSettings", "TaskStorage"]
 
 
 class Task(ChangelogTask):
@@ -186,8 +186,7 @@ class Task(ChangelogTask):
         Errors as in `process`; `TopologyError`."""
         if self._initialised:
             return
-        with damage_of(self.id):
-            self._initialise(self._services.wall_ms())
+        self._initialise(self._services.wall_ms())
         self._initialised = True
         self.lifecycle.move(State.READY)
 
@@ -239,8 +238,7 @@ class Task(ChangelogTask):
         """A thread works on the task."""
         self.lifecycle.move(state)
         try:
-            with damage_of(self.id):
-                yield
+            yield
         finally:
             self.lifecycle.move(State.READY)
 
@@ -414,7 +412,7 @@ class Task(ChangelogTask):
             self._runner.unschedule()
             return done
 
-    def recycle(self) -> OpenState:
+    def recycle(self) -> TaskStorage:
         """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.
 
         A processor's error is raised once all is closed, the stores too.

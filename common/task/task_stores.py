@@ -1,27 +1,26 @@
-"""The stores of one task: engines, layers, and the way of committed data into engines.
+"""The stores of one task: their layers, and the way of committed data into the task's storage.
 
-*Guarantees*: only committed data reaches an engine, in `steps` (a write holds the GIL), the last one of each store
-together with its changelog offset; a torn apply is repaired by replay. A store without changelog gets one step, however
-large, as nothing would repair it: `statestore_uncommitted_max_bytes`, which asks for a commit, is all that bounds it.
+*Guarantees*: only committed data reaches the storage, all stores of a commit in one call, each with its changelog
+offset; what the storage has of a call that broke off is repaired by replay (`TaskStorage.apply`).
 *Assumes*: one owner at a time. Restoring needs nothing but this class: a standby task is made of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from milestones.common.errors import OwnershipError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, log_stored, not_logged, restored
 from milestones.common.state.emit_buffer import EmitBuffer
-from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.engine import Namespace
 from milestones.common.state.layers import Staging, StoreLayers
 from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.spec import StoreKind, StoreSpec
-from milestones.common.state.steps import steps
+from milestones.common.state.storage import OpenStores, TaskStorage
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.topology.nodes import SubTopology
@@ -30,42 +29,6 @@ KINDS: Final[Mapping[StoreKind, type[KeyValueStore]]] = {
     "key-value": KeyValueStore,
     "timestamped-key-value": TimestampedKeyValueStore,
 }
-
-
-class OpenState(Protocol):
-    """A task's open engines, its directory locked for it (`common.state.local.TaskState`)."""
-
-    stores: dict[str, tuple[Engine, Namespace]]
-
-    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
-        """The store again, empty, at offset None. `reason` is for the log."""
-        ...
-
-    def empty(self, store: str) -> Namespace:
-        """The store's namespace anew in its engine: empty, at offset None."""
-        ...
-
-    def changelog_ids(self) -> Mapping[str, str]:
-        """By persistent store: Kafka's id of the topic that it follows, where it is known."""
-        ...
-
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Remember, on disk, which topics the stores follow; stores in memory are passed over."""
-        ...
-
-    def progressed(self) -> None:
-        """Offsets have grown: now and then that is written down, for whoever wants to know it without opening."""
-        ...
-
-    def memory_bytes(self) -> int: ...
-
-    def close(self) -> None:
-        """Close the engines, give the directory back. Harmless when repeated."""
-        ...
-
-
-OpenStores = Callable[[], OpenState]
-"""Opens the stores of a task: `StateLockedError` (ask again), `StateError`."""
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
@@ -78,13 +41,13 @@ def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartitio
 
 
 class OpenedStore:
-    """One store of a task: its spec, engine, layers; and, once a program is made, what user code sees of it."""
+    """One store of a task: its spec, layers; and, once a program is made, what user code sees of it."""
 
     def __init__(
-        self, spec: StoreSpec, engine: Engine, namespace: Namespace, touched: list[Staging], read_cache: ReadCache
+        self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache
     ) -> None:
-        self.spec, self.engine, self.namespace, self.read_cache = spec, engine, namespace, read_cache
-        self.layers = StoreLayers(namespace, touched, read_cache)
+        self.spec, self.namespace, self.read_cache = spec, namespace, read_cache
+        self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
         self.log: Log = not_logged
         self.typed: KeyValueStore | None = None
 
@@ -92,16 +55,10 @@ class OpenedStore:
     def buffer(self) -> EmitBuffer | None:
         return None if self.typed is None else self.typed.buffer
 
-    def write(self, batch: Batch, offset: int | None) -> None:
-        """Committed entries into the engine, up to the changelog offset `offset` (exclusive)."""
-        name = self.namespace.name
-        offsets = {} if offset is None else {name: offset}
-        if not (batch or offsets):
-            return
-        *first, last = steps(batch) if self.spec.logged else (batch,)
-        for step in first:
-            self.engine.apply({name: step}, {})
-        self.engine.apply({name: last}, offsets)
+    def rebase(self, namespace: Namespace) -> None:
+        """Read from `namespace` from now on: the storage has made the store empty."""
+        self.namespace = namespace
+        self.layers.rebase(namespace)
 
 
 class TaskStores:
@@ -117,16 +74,16 @@ class TaskStores:
         caches: TaskCaches,
     ) -> None:
         self._task, self._sub, self._opener, self._scope = task, sub, opener, scope
-        self._state: OpenState | None = None
+        self._storage: TaskStorage | None = None
         self._read_caches, self._caches = read_caches, caches
         self._stores: dict[str, OpenedStore] = {}
         self._doubtful: dict[str, set[bytes]] = {}
 
     @property
-    def state(self) -> OpenState:
-        """Where the open engines come from."""
-        assert self._state is not None  # opened
-        return self._state
+    def storage(self) -> TaskStorage:
+        """What keeps the stores."""
+        assert self._storage is not None  # opened
+        return self._storage
 
     def __iter__(self) -> Iterator[OpenedStore]:
         return iter(self._stores.values())
@@ -135,12 +92,13 @@ class TaskStores:
         return self._stores[name]
 
     def open(self) -> None:
-        """Open the engines; all or none."""
-        self._state = self._opener()
+        """Open the stores; all or none."""
+        storage = self._storage = self._opener()
         for spec in self._sub.stores:
-            engine, namespace = self._state.stores[spec.name]
             read_cache = ReadCache(self._read_caches)
-            self._stores[spec.name] = OpenedStore(spec, engine, namespace, self._scope.touched, read_cache)
+            self._stores[spec.name] = OpenedStore(
+                spec, storage.namespace(spec.name), self._scope.touched, read_cache
+            )
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
         """Make what user code sees; it stays shut until `let_in`, and what was made before from now on."""
@@ -199,28 +157,22 @@ class TaskStores:
         return {name: self._stores[name].namespace.offset() for name in self._sub.changelogs}
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
-        """Changelog records, in order, straight into the engine, which is complete up to `next_offset` then."""
+        """Changelog records, in order, straight into the storage, which has the store up to `next_offset` then."""
         store = self._stores[name]
         store.read_cache.clear()
-        store.write(restored(store.spec.kind, records), next_offset)
-        self.state.progressed()
+        self.storage.apply({name: restored(store.spec.kind, records)}, {name: next_offset})
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
-        """Sorted table files into the engine of an empty store, in steps; `restore` says then how far it is."""
-        store = self._stores[name]
-        return store.engine.ingest(store.namespace.name, files)
+        """Sorted table files into an empty store, in steps; `restore` says then how far it is."""
+        return self.storage.ingest(name, files)
 
     def discard(self, name: str) -> None:
         """Make the store empty: what is in it is the beginning of something that wasn't finished."""
-        store = self._stores[name]
-        store.namespace = self.state.empty(name)
-        store.layers.rebase(store.namespace)
+        self._stores[name].rebase(self.storage.clear(name))
 
     def clear(self, name: str, reason: object) -> None:
-        """Make the store empty, to be restored from the beginning of its changelog."""
-        store = self._stores[name]
-        store.engine, store.namespace = self.state.rebuild(name, reason)
-        store.layers.rebase(store.namespace)
+        """Make the store empty, to be restored from the beginning of its changelog: its content isn't trusted."""
+        self._stores[name].rebase(self.storage.clear(name, reason))
 
     # -- commit
 
@@ -230,18 +182,17 @@ class TaskStores:
 
     def applied(self, offsets: Mapping[str, int]) -> None:
         """Write what is frozen. `offsets`: by store, its changelog's next offset after this commit."""
-        for name, store in self._stores.items():
-            batch = store.layers.frozen() or {}
-            offset = offsets.get(name)
-            if batch and offset is None and store.spec.logged:
+        batches = {name: batch for name, store in self._stores.items() if (batch := store.layers.frozen())}
+        for name, batch in batches.items():
+            if offsets.get(name) is None and self._stores[name].spec.logged:
                 raise OwnershipError(
                     f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
                     "changelog: this is a bug"
                 )
-            store.write(batch, offset)
+        self.storage.apply(batches, offsets)
+        for store in self._stores.values():
             store.layers.applied()
         self.trust_changelogs()
-        self.state.progressed()
 
     def thaw(self) -> None:
         for store in self._stores.values():
@@ -273,21 +224,21 @@ class TaskStores:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def memory_bytes(self) -> int:
-        """Memory of the engines; what they share with other tasks isn't in it."""
-        return 0 if self._state is None else self._state.memory_bytes()
+        """Memory of the storage; what it shares with other tasks isn't in it."""
+        return 0 if self._storage is None else self._storage.memory_bytes()
 
-    def release(self) -> OpenState:
-        """Give the engines away, open, with what is applied; what isn't is dropped."""
+    def release(self) -> TaskStorage:
+        """Give the storage away, open, with what is applied; what isn't is dropped."""
         self.keep_out()
         for name, offset in self.changelog_offsets().items():
             if offset is None and any(True for _ in self._stores[name].namespace.scan(None, None)):
                 self.discard(name)
-        state, self._state, self._stores = self.state, None, {}
-        return state
+        storage, self._storage, self._stores = self.storage, None, {}
+        return storage
 
     def close(self) -> None:
-        """Close the engines; what isn't applied is dropped. Harmless when repeated."""
+        """Close the storage; what isn't applied is dropped. Harmless when repeated."""
         self.keep_out()
-        if self._state is not None:
-            self._state.close()
+        if self._storage is not None:
+            self._storage.close()
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -28,13 +27,12 @@ from milestones.common.patterns import matching
 from milestones.common.records import Headers, Output, TaskId, TopicPartition
 from milestones.common.serdes import Serde
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engine import Engine, Namespace
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState
-from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.record_caches import RecordCaches
-from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import OpenState, Task, TaskSettings
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.storage import TaskStorage
+from milestones.common.task.task import Task, TaskSettings
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.topics import InputTopic, OutputTopic
 from milestones.common.topology.builder import StreamsBuilder
@@ -103,7 +101,7 @@ class TopologyTestDriver:
         self._record_caches = RecordCaches(self.config.statestore_cache_max_bytes)
         known = tuple(topics)
         try:
-            opener = self._on_disk() if persistent else self._in_memory
+            opener = self._on_disk() if persistent else MemoryTaskStorage
             subtopologies = built.resolve(
                 self.config.application_id,
                 default_key_serde=self.config.default_key_serde,
@@ -192,7 +190,7 @@ class TopologyTestDriver:
 
     # -- below
 
-    def _start(self, sub: SubTopology, known: Iterable[str], opener: Callable[..., OpenState]) -> None:
+    def _start(self, sub: SubTopology, known: Iterable[str], opener: Callable[..., TaskStorage]) -> None:
         topics = sorted(matching(sub.source_patterns, known).union(sub.source_topics))
         partitions = [TopicPartition(topic, 0) for topic in topics]
         id = TaskId(sub.id, 0)
@@ -216,14 +214,11 @@ class TopologyTestDriver:
             production_handler=config.production_exception_handler,
         )
 
-    def _in_memory(self, task: TaskId, specs: Iterable[StoreSpec]) -> OpenState:
-        return _MemoryState(specs)
-
-    def _on_disk(self) -> Callable[..., OpenState]:
+    def _on_disk(self) -> Callable[..., TaskStorage]:
         directory = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="topology-test-driver-"))
         home = StateDirectory(directory, self.config.application_id, self.clock)
-        state = LocalState(home, open_engines(self.config.rocksdb_engine), "test")
-        self._cleanup.callback(state.close)
+        state = LocalStateManager(home, open_engines(self.config.rocksdb_engine), "test")
+        self._cleanup.callback(state.release)
         return state.open
 
     def _serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> tuple[Serde[Any], Serde[Any]]:
@@ -297,39 +292,3 @@ class _DriverStore:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._store, name)
         return partial(self._call, attribute) if callable(attribute) else attribute
-
-
-class _MemoryState:
-    """The stores of one task in memory."""
-
-    def __init__(self, specs: Iterable[StoreSpec]) -> None:
-        self.stores: dict[str, tuple[Engine, Namespace]] = {}
-        for spec in specs:
-            self.rebuild(spec.name, "it is opened")
-
-    def empty(self, store: str) -> Namespace:
-        engine, _ = self.stores[store]
-        engine.drop(store)
-        self.stores[store] = engine, engine.open(store)
-        return self.stores[store][1]
-
-    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
-        engine = MemoryEngines().open(Path(), store)
-        self.stores[store] = engine, engine.open(store)
-        return self.stores[store]
-
-    def changelog_ids(self) -> dict[str, str]:
-        return {}
-
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Nothing of it outlives the test."""
-
-    def progressed(self) -> None:
-        """Nobody asks."""
-
-    def memory_bytes(self) -> int:
-        return sum(engine.memory_bytes() for engine, _ in self.stores.values())
-
-    def close(self) -> None:
-        for engine, _ in self.stores.values():
-            engine.close()

@@ -28,7 +28,7 @@ def dumps(state_dir: Path, application_id: str, scratch: Path) -> Iterator[Store
         task, store = path.parts[-3], path.name
         copy = scratch / "opened" / task / store
         shutil.copytree(path, copy)
-        engine = engines.open(copy, store)
+        engine = engines.open(copy)
         try:
             namespace = engine.open(store)
             yield StoreDump(task, store, namespace.offset(), dict(namespace.scan(None, None)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
+from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStorage
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -44,19 +44,19 @@ class TaskOwnedState:
             read_caches=context.read_caches,
         )
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
         subtopology = self._context.application.subtopology(id.subtopology)
         task = Task(id, subtopology, partitions, self._settings, self._stores(id, opened))
         task.open()
         return task
 
-    def create_standby(self, id: TaskId, opened: OpenState | None = None) -> StandbyTask:
+    def create_standby(self, id: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
         subtopology = self._context.application.subtopology(id.subtopology)
         task = StandbyTask(id, subtopology, self._stores(id, opened))
         task.open()
         return task
 
-    def _stores(self, id: TaskId, opened: OpenState | None) -> OpenStores:
+    def _stores(self, id: TaskId, opened: TaskStorage | None) -> OpenStores:
         if opened is not None:
             return lambda: opened
         context = self._context

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
-    from milestones.common.state.cleaner import Cleaner
     from milestones.instance.application import Application
 
 log = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class Housekeeper(threading.Thread):
         name: str,
         config: StreamsConfig,
         application: Application,
-        cleaner: Cleaner,
+        cleaner: Callable[[int], bool],
         clock: Clock,
         tell: Callable[[Exception | NewSources], None],
         runs: Callable[[], bool],
@@ -135,7 +134,7 @@ class Housekeeper(threading.Thread):
         self._watch(cluster, now_ms)
         if now_ms >= self._next_clean and self._runs():
             self._next_clean = now_ms + max(1_000, self._config.state_cleanup_delay_ms // 10)
-            self._cleaner.run_once(self._clock.wall_ms())
+            self._cleaner(self._clock.wall_ms())
 
     def _purge(self, cluster: Cluster) -> None:
         """One purge after the other."""

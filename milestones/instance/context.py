@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
-    from milestones.common.state.local import LocalState
+    from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
 
@@ -43,7 +43,7 @@ class ThreadContext:
     application: Application
     process_id: str
     transactional_id: str
-    state: LocalState
+    state: StateManager
     metrics: Metrics
     housekeeper: Requests
     notify: Callable[[ThreadEvent], None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -21,13 +22,12 @@ from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
-from milestones.common.state.cleaner import Cleaner
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.rocks import RocksSettings
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
 from milestones.instance.snapshot_fetcher import snapshot_source
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
+    from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
     from milestones.instance.listeners import Listeners
@@ -46,7 +47,7 @@ MANY_FILES = 1 << 20
 
 
 class Instance:
-    """An instance's identity and local state. Shared by its threads; `LocalState` guards itself."""
+    """An instance's identity and local state. Shared by its threads; the state manager guards itself."""
 
     def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
@@ -62,7 +63,7 @@ class Instance:
             raise
         self._record_caches = RecordCaches(config.statestore_cache_max_bytes)
         self._read_caches = ReadCaches(config.statestore_read_cache_max_bytes)
-        self.state = LocalState(self._directory, engines, stage, config.group_instance_id)
+        self.state: StateManager = LocalStateManager(self._directory, engines, stage, config.group_instance_id)
         self.sources: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
@@ -110,8 +111,9 @@ class Instance:
     def _transactional_id(self, index: int) -> str:
         return f"{self._config.application_id}-{self.process_id}-{index}"
 
-    def cleaner(self) -> Cleaner:
-        return Cleaner(self._directory, self._config.state_cleanup_delay_ms)
+    def cleaner(self) -> Callable[[int], bool]:
+        """What removes the state of tasks that have left this instance; it takes the wall clock's ms."""
+        return partial(self.state.clean, delay_ms=self._config.state_cleanup_delay_ms)
 
     def thread_context(
         self,
@@ -149,7 +151,7 @@ class Instance:
 
     def close(self) -> None:
         self._snapshots.close()
-        self.state.close()
+        self.state.release()
 
 
 def allow_many_files() -> None:

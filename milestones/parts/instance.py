@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.metrics import Metrics
-    from milestones.common.state.local import LocalState
+    from milestones.common.state.storage import StateManager
     from milestones.instance.context import ThreadContext
     from milestones.instance.thread_registry import Live
 
@@ -119,7 +119,7 @@ class InstanceParts:
     """Gets the config, the client id, the registry of threads, what a thread is made of, and the next part."""
     client_factory: Callable[[ThreadContext], ClientFactory]
     """Called once per thread that owns clients, in that thread."""
-    observers: tuple[Callable[[str, LocalState, Metrics, Clock], Observer], ...]
+    observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
     """What watches the instance's state: the supervisor starts and closes each. Flags add to them."""
 
 

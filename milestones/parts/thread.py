@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.task.standby import StandbyTask
-    from milestones.common.task.task import OpenState, Staged, Task
+    from milestones.common.task.task import Staged, Task, TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts.instance import ClientFactory
 
@@ -89,14 +89,14 @@ class Clients(Protocol):
 class StateOwnership(Protocol):
     """State ownership: who holds the engines of a task, and its directory's lock."""
 
-    def create(self, task: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+    def create(self, task: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
         """A task, opened; with the stores that another role of it has left open (`recycle`), or with its own.
 
         `StateLockedError` while somebody else holds its directory: ask again. On any error `opened` is closed.
         """
         ...
 
-    def create_standby(self, task: TaskId, opened: OpenState | None = None) -> StandbyTask:
+    def create_standby(self, task: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
         """A standby of the task, opened; else as `create`."""
         ...
 
@@ -195,7 +195,7 @@ class Removed:
     cleanly, but it is closed."""
 
     task: Task
-    opened: OpenState | None = None
+    opened: TaskStorage | None = None
     error: BaseException | None = None
 
 

@@ -143,8 +143,8 @@ class StreamLoop:
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()
-            if isinstance(error, StateCorruptError) and error.task is not None and error.store is not None:
-                self._tasks.rebuild(error.task, error.store, error)
+            if isinstance(error, StateCorruptError):
+                self._tasks.rebuild(error.damaged, error)
         else:
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId, TopicPartition
-    from milestones.common.task.task import OpenState
+    from milestones.common.task.task import TaskStorage
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Wish:
     left open."""
 
     partitions: frozenset[TopicPartition] | None
-    opened: OpenState | None = None
+    opened: TaskStorage | None = None
 
 
 def names(ids: Iterable[TaskId]) -> str:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import MembershipError, StateLockedError, TimeoutExceededError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.faults import reach
 from milestones.parts import Fate
@@ -72,7 +72,7 @@ class ThreadTasks:
         self._starting: dict[TaskId, Task] = {}
         self._standbys: dict[TaskId, StandbyTask] = {}
         self._returning: dict[TaskId, Task] = {}
-        self._damaged: dict[TaskId, tuple[str, object]] = {}
+        self._damaged: dict[TaskId, dict[str, object]] = {}
         self._leaving: set[TaskId] = set()
         self._closing: deque[Task | StandbyTask] = deque()
         self._committed: dict[TaskId, Mapping[TopicPartition, OffsetAndMetadata]] = {}
@@ -141,7 +141,7 @@ class ThreadTasks:
             if id in self._leaving:
                 continue
             if wish.opened is not None:
-                found[id] = sum(wish.opened.stores[store][1].offset() or 0 for store in changelogs)
+                found[id] = sum(wish.opened.namespace(store).offset() or 0 for store in changelogs)
             elif wish.partitions is not None and changelogs and id not in self._locked_out:
                 found[id] = closed.get(id, 0)
         return found
@@ -210,15 +210,18 @@ class ThreadTasks:
         self.roll_backs.began(self._returning)
         self._part_with([])
 
-    def rebuild(self, id: TaskId, store: str, reason: object) -> None:
-        """A store of this task, which was rolled back, is damaged: open the task anew, with that store empty."""
-        log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
-        self._damaged[id] = store, reason
-        if id in self._positioning:
+    def rebuild(self, damaged: Iterable[StoreId], reason: object) -> None:
+        """Stores of tasks that were rolled back are damaged: open these tasks anew, with those stores empty."""
+        for id, store in damaged:
+            if id in self._positioning or id in self._returning:
+                log.warning("task %s: store %s is damaged; it is set aside and restored from its changelog", id, store)
+                self._damaged.setdefault(id, {})[store] = reason
+        for id in sorted(self._damaged.keys() & self._positioning.keys()):
             self._reopen(self._positioning.pop(id))
 
     def _reopen(self, task: Task) -> None:
-        task.set_aside(*self._damaged.pop(task.id))
+        for store, reason in self._damaged.pop(task.id).items():
+            task.set_aside(store, reason)
         self._forget(task.id)
         self._part_with([task])
         self._waiting[task.id] = Wish(frozenset(task.partitions))

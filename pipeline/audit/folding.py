@@ -20,7 +20,8 @@ from milestones.common.clock import SystemClock
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState, TaskState
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.state.storage import TaskStorage
 from milestones.common.task.task import Task, TaskSettings
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
@@ -62,7 +63,7 @@ class Fold:
         self._application, self._config, self._job = application, config, job
         self._closing = ExitStack()
         self._directory = Path(self._closing.enter_context(TemporaryDirectory(prefix="milestones-audit-")))
-        self._state: TaskState
+        self._storage: TaskStorage
         self._task = self._open()
         self._own = self._task.changelog_topics
         self._now_ms = SystemClock().wall_ms()
@@ -83,7 +84,7 @@ class Fold:
         sub = self._application.subtopology(job.task.subtopology)
         directory = StateDirectory(self._directory / "state", self._application.id, clock)
         self._closing.callback(directory.close)
-        state = LocalState(directory, open_engines("rocksdict"), "audit")
+        state = LocalStateManager(directory, open_engines("rocksdict"), "audit")
         settings = TaskSettings(
             application_id=self._application.id,
             clock=clock,
@@ -94,9 +95,9 @@ class Fold:
             production_handler=self._config.production_exception_handler,
         )
 
-        def open_stores() -> TaskState:
-            self._state = state.open(job.task, sub.stores)
-            return self._state
+        def open_stores() -> TaskStorage:
+            self._storage = state.open(job.task, sub.stores)
+            return self._storage
 
         task = Task(job.task, sub, [source.partition for source in job.sources], settings, open_stores)
         task.open()
@@ -200,7 +201,7 @@ class Fold:
     # -- beside what is there
 
     def _compare(self, store: StoreRange) -> Iterator[Row]:
-        _, namespace = self._state.stores[store.store]
+        namespace = self._storage.namespace(store.store)
         touched, entries = self._touched[store.store], 0
         with ScratchStore(self._directory / f"changelog-{store.store}", store.store, store.kind) as found:
             found.fold(self._job.consumer, store.changelog, store.first, store.end)

@@ -88,8 +88,8 @@ class HostedTask:
             self._work_off(task)
             done = self._done(task)
         except StateCorruptError as error:
-            if error.store is not None:
-                task.set_aside(error.store, error)  # the next attempt restores it
+            for damaged in error.damaged:
+                task.set_aside(damaged.store, error)  # the next attempt restores it
             raise
         finally:
             task.close()

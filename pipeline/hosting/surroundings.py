@@ -35,11 +35,11 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.topology import SubTopology
 from milestones.instance.admin_thread import AskBounds, Purge, Request, bounds_of
 from milestones.instance.application import Application
@@ -189,7 +189,7 @@ def stores_without_changelog(subtopology: SubTopology) -> list[StoreSpec]:
 
 def _open_state(
     config: StreamsConfig, application: Application, task: TaskId, clock: Clock, closing: ExitStack
-) -> LocalState:
+) -> LocalStateManager:
     """`StateLockedError`: another attempt has the task's state, and it is nowhere else."""
     folder = state_folder(config, task)
     only_here = stores_without_changelog(application.subtopology(task.subtopology))
@@ -210,7 +210,7 @@ def _open_state(
         log.warning("task %s: an earlier attempt still has its state (%s); this one restores anew", task, error)
         directory = StateDirectory(scratch, config.application_id, clock)
     closing.callback(directory.close)
-    return LocalState(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), SPARK)
+    return LocalStateManager(directory, open_engines(config.rocksdb_engine, rocks_settings(config)), SPARK)
 
 
 def _remove(scratch: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from milestones import wiring
@@ -18,13 +17,14 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.metrics import Metrics
-from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
-from milestones.common.state.engine import Engine, Namespace
-from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.records import OffsetAndMetadata, Record, StoreId, TaskId, TopicPartition
+from milestones.common.state.engine import Namespace
+from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.store_engine import StoreEngine
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenState, OpenStores, Task, TaskSettings
+from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStorage
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
@@ -55,41 +55,34 @@ __all__ = [
 CHANGELOG = "app-counts-changelog"
 
 
-class FakeTaskState:
-    """A task's open stores; the engines and changelog ids outlive it, as a disk does."""
+class FakeTaskStorage(MemoryTaskStorage):
+    """A task's open stores; they and the changelog ids outlive it, as a disk does."""
 
     def __init__(
         self,
-        engines: dict[str, Engine],
-        ids: dict[str, str],
+        task: TaskId,
         specs: Iterable[StoreSpec],
+        stores: dict[str, StoreEngine],
+        ids: dict[str, str],
         on_close: Callable[[], None],
     ) -> None:
-        self.engines, self.ids, self._on_close = engines, ids, on_close
-        self.stores: dict[str, tuple[Engine, Namespace]] = {}
-        for spec in specs:
-            engine = engines.setdefault(spec.name, MemoryEngines().open(Path(), spec.name))
-            self.stores[spec.name] = engine, engine.open(spec.name)
+        super().__init__(task, specs)
+        self.task, self.ids, self._on_close = task, ids, on_close
+        for name, store in self.stores.items():
+            stores.setdefault(name, store)
+        self.stores = stores
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        if reason is None:
+            return super().clear(store)
+        opened = self.stores[store] = StoreEngine(self.stores[store].spec, self._engine(StoreId(self.task, store)))
+        return opened.namespace
 
     def changelog_ids(self) -> dict[str, str]:
         return dict(self.ids)
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         self.ids.update(ids)
-
-    def empty(self, store: str) -> Namespace:
-        engine, _ = self.stores[store]
-        engine.drop(store)
-        self.stores[store] = engine, engine.open(store)
-        return self.stores[store][1]
-
-    def rebuild(self, store: str, reason: object) -> tuple[Engine, Namespace]:
-        engine = self.engines[store] = MemoryEngines().open(Path(), store)
-        self.stores[store] = engine, engine.open(store)
-        return self.stores[store]
-
-    def progressed(self) -> None:
-        pass
 
     def memory_bytes(self) -> int:
         return 0
@@ -107,14 +100,14 @@ class FakeState:
         self.locked: set[TaskId] = set()
         self.errors: dict[TaskId, Exception] = {}
         self.held: set[TaskId] = set()
-        self.engines: dict[TaskId, dict[str, Engine]] = {}
+        self.stores: dict[TaskId, dict[str, StoreEngine]] = {}
         self.changelog_ids: dict[TaskId, dict[str, str]] = {}
         self.tasks: dict[TaskId, Task] = {}
         self.standbys: dict[TaskId, StandbyTask] = {}
         self.opens = 0
         self.closed: dict[TaskId, int] = {}
 
-    def _stores(self, id: TaskId, opened: OpenState | None) -> OpenStores:
+    def _stores(self, id: TaskId, opened: TaskStorage | None) -> OpenStores:
         if id in self.errors:
             if opened is not None:
                 opened.close()
@@ -125,16 +118,16 @@ class FakeState:
             raise StateLockedError(f"task {id} is held by a test")
         sub = self._world.context.application.subtopology(id.subtopology)
 
-        def open_stores() -> OpenState:
+        def open_stores() -> TaskStorage:
             self.held.add(id)
             self.opens += 1
-            engines = self.engines.setdefault(id, {})
+            stores = self.stores.setdefault(id, {})
             ids = self.changelog_ids.setdefault(id, {})
-            return FakeTaskState(engines, ids, sub.stores, lambda: self.held.discard(id))
+            return FakeTaskStorage(id, sub.stores, stores, ids, lambda: self.held.discard(id))
 
         return open_stores
 
-    def create_standby(self, id: TaskId, opened: OpenState | None = None) -> StandbyTask:
+    def create_standby(self, id: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
         sub = self._world.context.application.subtopology(id.subtopology)
         task = self.standbys[id] = StandbyTask(id, sub, self._stores(id, opened))
         task.open()
@@ -143,7 +136,7 @@ class FakeState:
     def closed_positions(self) -> Mapping[TaskId, int]:
         return dict(self.closed)
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: OpenState | None = None) -> Task:
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
         open_stores = self._stores(id, opened)
         sub = self._world.context.application.subtopology(id.subtopology)
         settings = TaskSettings(
@@ -156,11 +149,11 @@ class FakeState:
         return task
 
     def content(self, id: TaskId, store: str = "counts") -> dict[bytes, bytes]:
-        engine = self.engines[id].get(store)
-        return {} if engine is None else dict(engine.open(store).scan(None, None))
+        found = self.stores[id].get(store)
+        return {} if found is None else dict(found.namespace.scan(None, None))
 
     def offset(self, id: TaskId, store: str = "counts") -> int | None:
-        return self.engines[id][store].open(store).offset()
+        return self.stores[id][store].namespace.offset()
 
 
 class Counting(Processor):

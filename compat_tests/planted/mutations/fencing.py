@@ -15,7 +15,8 @@ from compat_tests.planted.mutations import around, mutation
 from milestones.common.kafka.membership import GroupMember, Lost, StaleGenerationError
 from milestones.common.kafka.membership.metadata import PREFIX, _build
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.state.local import TaskState
+from milestones.common.records import StoreId
+from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance import transaction
 from milestones.m3_fencing_tolerance.commit_outcome import Outcome
@@ -112,7 +113,7 @@ def recovery_wipes_stores() -> None:
         processing = list(tasks.processing.values())
         original(tasks)
         for task in processing:
-            tasks.rebuild(task.id, task.subtopology.stores[0].name, "a planted wipe")
+            tasks.rebuild([StoreId(task.id, task.subtopology.stores[0].name)], "a planted wipe")
 
 
 @mutation
@@ -130,13 +131,13 @@ def stores_are_wiped_after_a_crash() -> None:
     """A store that wasn't closed is removed when it is to be opened, as if it couldn't be trusted."""
     closed = "closed-cleanly"
 
-    @around(TaskState, "open")
+    @around(LocalTaskStorage, "open")
     def open_(original: Any, state: Any, spec: Any) -> None:
         if not (state.path / closed).exists():
             shutil.rmtree(state.path / "rocksdb" / spec.name, ignore_errors=True)
         original(state, spec)
 
-    @around(TaskState, "close")
+    @around(LocalTaskStorage, "close")
     def close(original: Any, state: Any) -> None:
         original(state)
         (state.path / closed).touch()

@@ -1,7 +1,7 @@
 """What stores hold: uncommitted, forgotten, short, lost.
 
 *Guarantees*: as `mutations/__init__.py`.
-*Assumes*: every store is written by `OpenedStore.write`, and restored up to `Task.restoration_ends`.
+*Assumes*: every store is written by `StoreEngine.write`, and restored up to `Task.restoration_ends`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 from compat_tests.planted.mutations import Once, around, mutation
 from milestones.baseline.state import TaskOwnedState
 from milestones.common.config.streams import StreamsConfig
-from milestones.common.state.local import TaskState
 from milestones.common.state.rocksdict_engine import _Cursor
+from milestones.common.state.store_engine import StoreEngine
+from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
-from milestones.common.task.task_stores import OpenedStore, TaskStores
+from milestones.common.task.task_stores import TaskStores
 
 SHORT = 5
 """Offsets that are left out: more than the control records at a changelog's end."""
@@ -30,7 +31,7 @@ def what_is_frozen_is_applied_before_the_commit() -> None:
     def freeze(original: Any, stores: Any) -> None:
         original(stores)
         for store in stores:
-            store.write(store.layers.frozen() or {}, None)
+            stores.storage.apply({store.spec.name: store.layers.frozen() or {}}, {})
 
 
 @mutation
@@ -38,7 +39,7 @@ def what_is_committed_is_not_applied() -> None:
     """One commit's writes never reach the engines, their offset does."""
     due = Once()
 
-    @around(OpenedStore, "write")
+    @around(StoreEngine, "write")
     def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
         original(store, {} if batch and due() else batch, offset)
 
@@ -51,14 +52,14 @@ def a_store_loses_a_key_at_its_close() -> None:
     def close(original: Any, stores: Any) -> None:
         for store in stores:
             for key, _ in list(store.namespace.scan(None, None))[:1]:
-                store.engine.apply({store.namespace.name: {key: None}}, {})
+                stores.storage.apply({store.spec.name: {key: None}}, {})
         original(stores)
 
 
 def keeping(change: Any) -> None:
     """Stores remember `change(offset)` in place of a changelog offset."""
 
-    @around(OpenedStore, "write")
+    @around(StoreEngine, "write")
     def write(original: Any, store: Any, batch: Any, offset: Any) -> None:
         original(store, batch, None if offset is None else change(offset))
 
@@ -85,7 +86,7 @@ def stores_say_less_than_they_have() -> None:
 def stores_are_gone_after_the_end() -> None:
     """Stores are removed from the disk when they are closed."""
 
-    @around(TaskState, "close")
+    @around(LocalTaskStorage, "close")
     def close(original: Any, state: Any) -> None:
         original(state)
         shutil.rmtree(state.path, ignore_errors=True)

@@ -9,6 +9,7 @@ import pytest
 
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines import ENGINES, open_engines
+from tests.common.state.owners import OWNERS
 
 ON_DISK = tuple(name for name in ENGINES if name != "memory")
 
@@ -50,6 +51,6 @@ def open_files(tmp_path: Path) -> Callable[[], int]:
 
 @pytest.fixture
 def engine(any_engines: Engines, tmp_path: Path) -> Iterator[Engine]:
-    opened = any_engines.open(tmp_path / "engine", "counts")
+    opened = any_engines.open(tmp_path / "engine", OWNERS)
     yield opened
     opened.close()

@@ -12,10 +12,10 @@ from milestones.common.records import TaskId
 from milestones.common.state import checkpoint_file as positions
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock
-from tests.common.state.test_local import damage, put
+from tests.common.state.test_state_manager import damage, put
 
 A = TaskId(0, 1)
 COUNTS, SUMS = StoreSpec("counts", "timestamped-key-value"), StoreSpec("sums")
@@ -23,13 +23,13 @@ VOLATILE = StoreSpec("volatile", persistent=False)
 
 
 @pytest.fixture
-def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalState]:
-    opened = LocalState(StateDirectory(tmp_path, "words", StepClock()), disk_engines, "baseline")
+def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalStateManager]:
+    opened = LocalStateManager(StateDirectory(tmp_path, "words", StepClock()), disk_engines, "baseline")
     yield opened
-    opened.close()
+    opened.release()
 
 
-def written(local: LocalState, offset: int = 5, *specs: StoreSpec) -> Path:
+def written(local: LocalStateManager, offset: int = 5, *specs: StoreSpec) -> Path:
     state = local.open(A, specs or (COUNTS, SUMS))
     for spec in specs or (COUNTS, SUMS):
         put(state, spec.name, offset)
@@ -37,19 +37,19 @@ def written(local: LocalState, offset: int = 5, *specs: StoreSpec) -> Path:
     return state.path
 
 
-def test_a_closed_task_tells_how_far_its_persistent_stores_are(local: LocalState) -> None:
+def test_a_closed_task_tells_how_far_its_persistent_stores_are(local: LocalStateManager) -> None:
     written(local, 5, COUNTS, SUMS, VOLATILE)
     assert local.closed_offsets() == {A: {"counts": 5, "sums": 5}}
 
 
-def test_an_open_task_tells_nothing(local: LocalState) -> None:
+def test_an_open_task_tells_nothing(local: LocalStateManager) -> None:
     written(local)
     state = local.open(A, (COUNTS, SUMS))
     assert local.closed_offsets() == {}
     state.close()
 
 
-def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(local: LocalState) -> None:
+def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(local: LocalStateManager) -> None:
     path = written(local)
     before = (path / positions.POSITIONS_FILE).read_bytes()
     written(local, 9)
@@ -58,49 +58,50 @@ def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(lo
     assert local.closed_offsets() == {A: {"counts": 5, "sums": 5}}
 
 
-def test_an_open_task_writes_down_how_far_it_is_now_and_then_for_the_case_of_a_crash(local: LocalState) -> None:
+def test_an_open_task_writes_down_how_far_it_is_now_and_then_for_the_case_of_a_crash(local: LocalStateManager) -> None:
     clock = local.directory.clock
     assert isinstance(clock, StepClock)
     state = local.open(A, (COUNTS, SUMS))
     seen = []
     for offset in (5, 6, 7):
         put(state, "counts", offset)
-        state.progressed()
         seen.append(positions.read(state.path))
         clock.advance(6_000)
     assert seen == [{"counts": 5}, {"counts": 5}, {"counts": 7}]
     state.close()
 
 
-def test_state_that_was_never_closed_cleanly_is_known_to_be_there_but_not_how_far_it_is(local: LocalState) -> None:
+def test_state_that_was_never_closed_cleanly_is_known_to_be_there_but_not_how_far_it_is(
+    local: LocalStateManager,
+) -> None:
     path = written(local)
     positions.forget(path)
     assert local.closed_offsets() == {A: {}}
 
 
-def test_a_store_that_is_made_anew_is_not_said_to_be_where_it_was(local: LocalState) -> None:
+def test_a_store_that_is_made_anew_is_not_said_to_be_where_it_was(local: LocalStateManager) -> None:
     path = written(local)
     state = local.open(A, (COUNTS, SUMS))
-    state.rebuild("counts", "a test")
+    state.clear("counts", "a test")
     assert positions.read(path) == {}
     state.close()
     assert local.closed_offsets() == {A: {"sums": 5}}
 
 
-def test_a_damaged_store_is_not_said_to_be_where_it_was(local: LocalState) -> None:
+def test_a_damaged_store_is_not_said_to_be_where_it_was(local: LocalStateManager) -> None:
     path = written(local)
     damage(path / "rocksdb" / "counts")
     local.open(A, (COUNTS, SUMS)).close()
     assert local.closed_offsets() == {A: {"sums": 5}}
 
 
-def test_a_task_whose_directory_was_removed_is_not_told(local: LocalState) -> None:
+def test_a_task_whose_directory_was_removed_is_not_told(local: LocalStateManager) -> None:
     path = written(local)
     shutil.rmtree(path)
     assert local.closed_offsets() == {}
 
 
-def test_a_task_without_persistent_stores_leaves_nothing(local: LocalState) -> None:
+def test_a_task_without_persistent_stores_leaves_nothing(local: LocalStateManager) -> None:
     local.open(A, (VOLATILE,)).close()
     assert local.closed_offsets() == {}
 

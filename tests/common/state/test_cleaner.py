@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from milestones.common.records import TaskId
-from milestones.common.state.cleaner import Cleaner
+from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import StateDirectory
 
 DELAY = 600_000
@@ -48,19 +48,18 @@ def test_state_is_kept_for_the_delay_and_then_removed(directory: StateDirectory,
     fill(directory, TASK)
     clock.now += 1000
     fill(directory, OTHER)
-    cleaner = Cleaner(directory, DELAY)
-    assert not cleaner.run_once(clock.now + DELAY - 1001)
+    assert not remove_unused(directory, clock.now + DELAY - 1001, DELAY)
     assert directory.tasks() == [TASK, OTHER]
-    assert cleaner.run_once(clock.now + DELAY - 1)
+    assert remove_unused(directory, clock.now + DELAY - 1, DELAY)
     assert directory.tasks() == [OTHER]
-    assert cleaner.run_once(clock.now + DELAY)
+    assert remove_unused(directory, clock.now + DELAY, DELAY)
     assert directory.tasks() == []
 
 
 def test_state_in_use_is_never_removed(directory: StateDirectory, clock: StepClock) -> None:
     fill(directory, TASK)
     held = directory.lock(TASK)
-    assert not Cleaner(directory, DELAY).run_once(clock.now + 100 * DELAY)
+    assert not remove_unused(directory, clock.now + 100 * DELAY, DELAY)
     assert directory.tasks() == [TASK]
     held.unlock()
 
@@ -70,8 +69,8 @@ def test_the_delay_of_a_task_begins_when_it_is_given_back(directory: StateDirect
     held = directory.lock(TASK)
     clock.now += 10 * DELAY
     held.unlock()
-    assert not Cleaner(directory, DELAY).run_once(clock.now + DELAY - 1)
-    assert Cleaner(directory, DELAY).run_once(clock.now + DELAY)
+    assert not remove_unused(directory, clock.now + DELAY - 1, DELAY)
+    assert remove_unused(directory, clock.now + DELAY, DELAY)
 
 
 def test_after_a_restart_the_delay_begins_anew(directory: StateDirectory, clock: StepClock, tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_after_a_restart_the_delay_begins_anew(directory: StateDirectory, clock:
     directory.close()
     clock.now += 100 * DELAY
     directory = StateDirectory(tmp_path, "words", clock)
-    assert not Cleaner(directory, DELAY).run_once(clock.now + DELAY - 1)
+    assert not remove_unused(directory, clock.now + DELAY - 1, DELAY)
     assert directory.tasks() == [TASK]
 
 
@@ -91,7 +90,7 @@ def test_one_task_that_can_t_be_removed_doesn_t_keep_the_others(
     lock = directory.path / str(TASK) / ".lock"
     lock.unlink()
     lock.mkdir()
-    assert Cleaner(directory, DELAY).run_once(clock.now + DELAY)
+    assert remove_unused(directory, clock.now + DELAY, DELAY)
     assert directory.tasks() == [TASK]
     assert "task 0_0" in caplog.text
 
@@ -100,7 +99,7 @@ def test_a_task_that_starts_while_it_is_removed_finds_it_locked_or_gone(
     directory: StateDirectory, clock: StepClock
 ) -> None:
     fill(directory, TASK)
-    assert Cleaner(directory, 0).run_once(clock.now)
+    assert remove_unused(directory, clock.now, 0)
     held = directory.lock(TASK)
     assert [path.name for path in held.path.iterdir()] == [".lock"]
     held.unlock()

@@ -13,6 +13,7 @@ from milestones.common.errors import ConfigError, StateError, StateLockedError
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
+from tests.common.state.owners import OWNERS
 
 
 def test_a_new_namespace_is_empty_and_has_no_offset(engine: Engine) -> None:
@@ -130,7 +131,7 @@ def test_a_dropped_namespace_comes_back_empty_and_without_its_offset(engine: Eng
 
 
 def test_what_outlives_its_engine_raises_instead_of_ending_silently(any_engines: Engines, tmp_path: Path) -> None:
-    engine = any_engines.open(tmp_path / "engine", "counts")
+    engine = any_engines.open(tmp_path / "engine", OWNERS)
     counts = engine.open("counts")
     engine.apply({"counts": {b"%d" % number: b"" for number in range(1000)}}, {"counts": 1})
     scan, get = counts.scan(None, None), counts.get
@@ -164,13 +165,13 @@ def test_writing_a_namespace_that_was_not_opened_is_refused_and_writes_nothing(e
 
 
 def test_content_and_offsets_on_disk_survive_a_close(disk_engines: Engines, tmp_path: Path) -> None:
-    engine = disk_engines.open(tmp_path / "engine")
+    engine = disk_engines.open(tmp_path / "engine", OWNERS)
     engine.open("a")
     engine.open("b")
     engine.apply({"a": {b"k": b"1"}, "b": {b"k": b"2"}}, {"a": 1, "b": 2})
     engine.drop("b")
     engine.close()
-    engine = disk_engines.open(tmp_path / "engine")
+    engine = disk_engines.open(tmp_path / "engine", OWNERS)
     a, b = engine.open("a"), engine.open("b")
     assert (a.get(b"k"), a.offset(), b.get(b"k"), b.offset()) == (b"1", 1, None, None)
     engine.close()
@@ -178,16 +179,16 @@ def test_content_and_offsets_on_disk_survive_a_close(disk_engines: Engines, tmp_
 
 def test_content_in_memory_ends_with_its_engine(tmp_path: Path) -> None:
     engines = open_engines("memory")
-    engine = engines.open(tmp_path / "engine", "counts")
+    engine = engines.open(tmp_path / "engine", OWNERS)
     engine.open("counts")
     engine.apply({"counts": {b"k": b"1"}}, {"counts": 1})
     engine.close()
-    again = engines.open(tmp_path / "engine", "counts").open("counts")
+    again = engines.open(tmp_path / "engine", OWNERS).open("counts")
     assert (again.get(b"k"), again.offset(), list(tmp_path.iterdir())) == (None, None, [])
 
 
 def test_a_checkpoint_is_a_copy_that_later_writes_don_t_reach(any_engines: Engines, tmp_path: Path) -> None:
-    engine = any_engines.open(tmp_path / "engine", "counts")
+    engine = any_engines.open(tmp_path / "engine", OWNERS)
     engine.open("counts")
     data = {b"%05d" % number: b"%d" % number for number in range(5000)}
     engine.apply({"counts": data}, {"counts": 9})
@@ -197,7 +198,7 @@ def test_a_checkpoint_is_a_copy_that_later_writes_don_t_reach(any_engines: Engin
         engine.checkpoint(tmp_path / "copies" / "one")
     engine.close()
     copies = any_engines if any_engines.name != "memory" else open_engines("rocksdict")
-    copy = copies.open(tmp_path / "copies" / "one", "counts")
+    copy = copies.open(tmp_path / "copies" / "one")
     assert dict(copy.open("counts").scan(None, None)) == data
     assert copy.open("counts").offset() == 9
     copy.close()
@@ -225,11 +226,11 @@ def test_engines_share_memory_that_can_be_resized(any_engines: Engines) -> None:
 
 
 def test_a_store_that_is_open_can_t_be_opened_a_second_time(disk_engines: Engines, tmp_path: Path) -> None:
-    engine = disk_engines.open(tmp_path / "engine", "counts")
+    engine = disk_engines.open(tmp_path / "engine", OWNERS)
     with pytest.raises(StateLockedError, match="counts"):
-        disk_engines.open(tmp_path / "engine", "counts")
+        disk_engines.open(tmp_path / "engine", OWNERS)
     engine.close()
-    disk_engines.open(tmp_path / "engine", "counts").close()
+    disk_engines.open(tmp_path / "engine", OWNERS).close()
 
 
 def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(
@@ -237,7 +238,7 @@ def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(
 ) -> None:
     disk_engines.open(tmp_path / "warm-up").close()
     before = open_files()
-    engine = disk_engines.open(tmp_path / "engine", "counts")
+    engine = disk_engines.open(tmp_path / "engine", OWNERS)
     counts = engine.open("counts")
     engine.apply({"counts": {b"%d" % number: b"" for number in range(1000)}}, {"counts": 1})
     scans = [counts.scan(None, None), counts.scan(None, None, reverse=True)]
@@ -252,7 +253,7 @@ def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(
 
 
 def test_a_value_that_is_no_bytes_is_refused_and_the_batch_with_it(disk_engines: Engines, tmp_path: Path) -> None:
-    engine = disk_engines.open(tmp_path / "engine", "counts")
+    engine = disk_engines.open(tmp_path / "engine", OWNERS)
     counts = engine.open("counts")
     with pytest.raises(StateError, match="counts"):
         engine.apply({"counts": {b"a": b"1", b"b": "text"}}, {"counts": 1})  # type: ignore[dict-item]
@@ -269,7 +270,7 @@ def test_small_memtables_and_caches_hold_more_than_their_size(disk_engines: Engi
     settings = RocksSettings(
         block_cache_bytes=64 * 1024, all_write_buffers_bytes=256 * 1024, write_buffer_bytes=64 * 1024, max_open_files=20
     )
-    engine = open_engines(disk_engines.name, settings).open(tmp_path / "engine", "counts")
+    engine = open_engines(disk_engines.name, settings).open(tmp_path / "engine", OWNERS)
     counts = engine.open("counts")
     for start in range(0, 10_000, 1000):
         engine.apply({"counts": {b"%06d" % n: os.urandom(50) for n in range(start, start + 1000)}}, {"counts": start})

@@ -18,7 +18,7 @@ from pathlib import Path
 from milestones.common.state.engines import open_engines
 
 name, directory = sys.argv[1:]
-engine = open_engines(name).open(Path(directory), "counts")
+engine = open_engines(name).open(Path(directory))
 for store in ("a", "b"):
     engine.open(store)
 n = engine.open("a").offset() or 0
@@ -58,7 +58,7 @@ def test_after_a_kill_data_and_offset_agree_and_nothing_confirmed_is_missing(
     confirmed = 0
     for _ in range(2):
         confirmed = max(confirmed, kill_after(disk_engines.name, tmp_path / "engine", random.randrange(1, 6)))
-        engine = disk_engines.open(tmp_path / "engine", "counts")
+        engine = disk_engines.open(tmp_path / "engine")
         for store in ("a", "b"):
             offset = engine.open(store).offset()
             assert offset is not None
@@ -76,7 +76,7 @@ def test_a_log_that_lost_its_end_gives_an_older_prefix_with_its_offset(
     [log] = sorted((tmp_path / "engine").glob("*.log"))[-1:]
     with log.open("r+b") as file:
         file.truncate(int(log.stat().st_size * keep))
-    engine = disk_engines.open(tmp_path / "engine", "counts")
+    engine = disk_engines.open(tmp_path / "engine")
     offsets = [engine.open(store).offset() or 0 for store in ("a", "b")]
     assert offsets[0] == offsets[1]
     for store in ("a", "b"):

@@ -14,23 +14,24 @@ from milestones.common.errors import StateCorruptError, StateError, StateLockedE
 from milestones.common.state.engine import Engines
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import failure
+from tests.common.state.owners import COUNTS, OWNERS
 
 
 def written(engines: Engines, path: Path) -> Path:
     """A store with two table files of data, closed."""
     for start in (0, 1500):
-        engine = engines.open(path, "counts")
+        engine = engines.open(path, OWNERS)
         engine.open("counts")
         batch = {b"%05d" % number: os.urandom(50) for number in range(start, start + 1500)}
         engine.apply({"counts": batch}, {"counts": start})
         engine.close()
-    engines.open(path, "counts").close()
+    engines.open(path, OWNERS).close()
     return path
 
 
 def read_all(engines: Engines, path: Path) -> None:
     """With a cache that has seen nothing yet."""
-    engine = open_engines(engines.name).open(path, "counts")
+    engine = open_engines(engines.name).open(path, OWNERS)
     try:
         counts = engine.open("counts")
         for _ in counts.scan(None, None):
@@ -70,17 +71,17 @@ def test_damage_is_an_error_that_names_the_store_never_a_missing_key(
 ) -> None:
     path = written(disk_engines, tmp_path / "engine")
     DAMAGES[damage](path)
-    with pytest.raises(StateCorruptError, match="'counts'") as raised:
+    with pytest.raises(StateCorruptError, match="'counts' of task 0_1") as raised:
         read_all(disk_engines, path)
-    assert raised.value.store == "counts"
+    assert raised.value.damaged == {COUNTS}
     shutil.rmtree(path)
-    disk_engines.open(path, "counts").close()
+    disk_engines.open(path, OWNERS).close()
 
 
 def test_damage_that_a_single_get_meets_is_told_as_such(disk_engines: Engines, tmp_path: Path) -> None:
     path = written(disk_engines, tmp_path / "engine")
     flip(largest(path, "*.sst"))
-    engine = open_engines(disk_engines.name).open(path, "counts")
+    engine = open_engines(disk_engines.name).open(path, OWNERS)
     counts = engine.open("counts")
     with pytest.raises(StateCorruptError):
         [counts.get(b"%05d" % number) for number in range(3000)]
@@ -90,7 +91,7 @@ def test_damage_that_a_single_get_meets_is_told_as_such(disk_engines: Engines, t
 def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: Engines, tmp_path: Path) -> None:
     path = written(disk_engines, tmp_path / "engine")
     flip(largest(path, "*.sst"))
-    engine = open_engines(disk_engines.name).open(path, "counts")
+    engine = open_engines(disk_engines.name).open(path, OWNERS)
     counts = engine.open("counts")
     calls: list[Callable[[], object]] = [
         lambda: list(counts.scan(None, None)),
@@ -105,7 +106,7 @@ def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: 
             call()
         kept.append(raised)
     engine.close()
-    disk_engines.open(path, "counts").close()
+    disk_engines.open(path, OWNERS).close()
     shutil.rmtree(path)
     assert len(kept) == len(calls)
 
@@ -120,7 +121,7 @@ def test_files_that_rocksdb_can_do_without_may_be_damaged(disk_engines: Engines,
 def test_a_file_where_the_directory_belongs_is_a_clear_error(disk_engines: Engines, tmp_path: Path) -> None:
     (tmp_path / "engine").write_text("mine")
     with pytest.raises(StateError, match="engine"):
-        disk_engines.open(tmp_path / "engine", "counts")
+        disk_engines.open(tmp_path / "engine", OWNERS)
 
 
 def test_too_many_open_files_is_no_corruption(
@@ -160,8 +161,9 @@ TEXTS = [
 @pytest.mark.parametrize(("text", "kind", "says"), TEXTS)
 def test_a_library_s_error_text_becomes_an_error_of_ours(text: str, kind: type[StateError], says: str) -> None:
     for raw in (Exception(text), Exception(text.encode())):
-        error = failure(raw, "counts", "/s")
+        error = failure(raw, "store 'counts' in /s", [COUNTS])
         assert type(error) is kind
+        assert getattr(error, "damaged", None) == (frozenset([COUNTS]) if kind is StateCorruptError else None)
         assert says in str(error)
         assert "counts" in str(error)
         assert "/s" in str(error)

@@ -31,7 +31,7 @@ class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.engine: Engine = self.engines.open(self.directory / "engine", "store")
+        self.engine: Engine = self.engines.open(self.directory / "engine")
         self.model: dict[str, dict[bytes, bytes]] = {}
         self.offsets: dict[str, int] = {}
         self.scans: list[Scan] = []
@@ -88,7 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.finish_scans()
         self.engine.close()
-        self.engine = self.engines.open(self.directory / "engine", "store")
+        self.engine = self.engines.open(self.directory / "engine")
         if self.engines.name == "memory":
             self.model.clear()
             self.offsets.clear()
@@ -99,7 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.copies += 1
         path = self.directory / f"copy-{self.copies}"
         self.engine.checkpoint(path)
-        copy = (open_engines("rocksdict") if self.engines.name == "memory" else self.engines).open(path, "store")
+        copy = (open_engines("rocksdict") if self.engines.name == "memory" else self.engines).open(path)
         for name in NAMESPACES:
             assert dict(copy.open(name).scan(None, None)) == self.model[name]
             assert copy.open(name).offset() == self.offsets.get(name)

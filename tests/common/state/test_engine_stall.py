@@ -17,6 +17,7 @@ from milestones.common.state import rocks
 from milestones.common.state.engine import Engine
 from milestones.common.state.rocks import RocksSettings
 from milestones.common.state.rocksdict_engine import RocksDictEngine, RocksDictEngines
+from tests.common.state.owners import OWNERS
 
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024, max_write_buffers=2)
 
@@ -30,7 +31,7 @@ def stopping(path: Path) -> Engine:
         made.set_ratelimiter(256 * 1024, 10_000, 10)
         return made
 
-    return RocksDictEngine(path, options, "counts")
+    return RocksDictEngine(path, options, OWNERS)
 
 
 def slowing(path: Path) -> Engine:
@@ -43,7 +44,7 @@ def slowing(path: Path) -> Engine:
         made.set_level_zero_slowdown_writes_trigger(1)
         return made
 
-    return RocksDictEngine(path, options, "counts")
+    return RocksDictEngine(path, options, OWNERS)
 
 
 def slowing_second_engine(path: Path) -> Engine:
@@ -66,7 +67,7 @@ def slowing_second_engine(path: Path) -> Engine:
         each.delayed_write_rate = 1_000_000
         return each
 
-    return RocksDbEngine(path, slowly, slowed(engines._family_options), "counts")
+    return RocksDbEngine(path, slowly, slowed(engines._family_options), OWNERS)
 
 
 @pytest.fixture(params=[stopping, slowing, slowing_second_engine])
@@ -146,7 +147,7 @@ def test_a_stall_without_end_is_an_error_that_names_store_and_remedy(
         for batch in batches(8):
             engine.apply({"counts": batch}, {})
 
-    with pytest.raises(StateError, match=r"store 'counts' in .* a write was refused for 0 s.* faster one"):
+    with pytest.raises(StateError, match=r"store 'counts' of task 0_1 in .* a write was refused for 0 s.* faster one"):
         write()
     assert [record.message for record in caplog.records if "is the disk slow" in record.message]
     engine.close()

@@ -20,7 +20,7 @@ class Opened:
     """Layers over an engine in memory that has `rows`."""
 
     def __init__(self, **rows: bytes) -> None:
-        self.engine = MemoryEngines().open(Path(), "store")
+        self.engine = MemoryEngines().open(Path())
         namespace = self.engine.open("store")
         self.engine.apply({"store": {key.encode(): value for key, value in rows.items()}}, {})
         self.touched: list[Any] = []

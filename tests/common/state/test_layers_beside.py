@@ -21,7 +21,7 @@ class Store:
     """Layers over an engine. `wanted`: what is in them by the writes so far."""
 
     def __init__(self) -> None:
-        self.engine = MemoryEngines().open(Path(), "store")
+        self.engine = MemoryEngines().open(Path())
         namespace = self.engine.open("store")
         self.wanted: dict[bytes, bytes] = {}
         self.layers = StoreLayers(namespace, [], ReadCache(ReadCaches()))

@@ -35,7 +35,7 @@ def check(found, numbers):
     assert keys == [b"key-%06d" % number for number in numbers], (keys[:3], keys[-3:], len(keys))
 
 name, directory = sys.argv[1], Path(sys.argv[2])
-engine = open_engines(name).open(directory / "engine", "s")  # the object that owns the shared caches is gone
+engine = open_engines(name).open(directory / "engine")  # the object that owns the shared caches is gone
 ns = engine.open("s")
 engine.apply({"s": {fresh(b"key-%06d", number): fresh(b"value-%d", number) for number in range(3000)}}, {"s": 1})
 for reverse in (False, True):
@@ -49,7 +49,7 @@ for reverse in (False, True):
         check(waiting, span)
 assert ns.get(fresh(b"key-%06d", 100)) == b"new"
 engine.checkpoint(directory / "copy")
-copy = open_engines("rocksdict" if name == "memory" else name).open(directory / "copy", "s")
+copy = open_engines("rocksdict" if name == "memory" else name).open(directory / "copy")
 check(copy.open("s").scan(fresh(b"key-%06d", 5), fresh(b"key-%06d", 9)), range(5, 9))
 copy.close()
 (directory / "files").mkdir()

@@ -27,7 +27,7 @@ WRITES: dict[str, Batch] = {
 @pytest.mark.parametrize("case", WRITES)
 def test_a_scan_gives_the_entries_of_its_call_whatever_is_written_beside_it(case: str, reverse: bool) -> None:
     def prepare() -> tuple[Callable[[], bool], Callable[[], None]]:
-        engine = MemoryEngines().open(Path(), "store")
+        engine = MemoryEngines().open(Path())
         store = engine.open("store")
         assert isinstance(store, MemoryNamespace)
         engine.apply({"store": ENTRIES}, {})
@@ -47,7 +47,7 @@ def test_a_scan_gives_the_entries_of_its_call_whatever_is_written_beside_it(case
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_write_beside_an_unfinished_scan_costs_what_it_writes(reverse: bool) -> None:
-    engine = MemoryEngines().open(Path(), "store")
+    engine = MemoryEngines().open(Path())
     store = engine.open("store")
     engine.apply({"store": {b"%06d" % number: b"" for number in range(100_000)}}, {})
     scans = [store.scan(None, None, reverse=reverse) for _ in range(3)]
@@ -63,7 +63,7 @@ def test_a_write_beside_an_unfinished_scan_costs_what_it_writes(reverse: bool) -
 
 
 def test_scans_that_are_finished_or_left_cost_a_write_nothing() -> None:
-    engine = MemoryEngines().open(Path(), "store")
+    engine = MemoryEngines().open(Path())
     store = engine.open("store")
     engine.apply({"store": ENTRIES}, {})
     finished = store.scan(None, None)

@@ -115,7 +115,7 @@ def test_what_is_found_is_what_was_kept_last_and_the_bound_holds(steps: list[tup
 
 def test_the_bytes_that_are_counted_are_about_those_that_are_taken() -> None:
     caches = ReadCaches(1 << 30)
-    engine = MemoryEngines().open(Path(), "store")
+    engine = MemoryEngines().open(Path())
     cache = ReadCache(caches)
     layers = StoreLayers(engine.open("store"), [], cache)
 

@@ -40,7 +40,7 @@ class Opened:
         value: Serde[Any] = TEXT,
         engine: Engine | None = None,
     ) -> None:
-        self.engine = engine or MemoryEngines().open(Path(), "store")
+        self.engine = engine or MemoryEngines().open(Path())
         self.touched: list[Any] = []
         read_cache = ReadCache(ReadCaches())
         self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
 from milestones.common import serdes
-from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
-from milestones.common.state.engine import Batch, Engine, Namespace
-from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.records import Emitted, Output, Record, StoreId, TaskId, TopicPartition
+from milestones.common.state.engine import Batch, Engine
+from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
@@ -38,37 +37,13 @@ class Spy:
         return getattr(self._engine, name)
 
 
-class OpenedInMemory:
-    """What `LocalState.open` gives, without a disk."""
+class OpenedInMemory(MemoryTaskStorage):
+    """What a state manager opens, without a disk. What is in it can be looked at after its close."""
 
-    def __init__(self, specs: Iterable[StoreSpec]) -> None:
-        self.stores: dict[str, tuple[Any, Namespace]] = {}
-        self.closed = 0
-        for spec in specs:
-            self.rebuild(spec.name, "it is opened")
+    closed = 0
 
-    def empty(self, store: str) -> Namespace:
-        engine, _ = self.stores[store]
-        engine.drop(store)
-        self.stores[store] = engine, engine.open(store)
-        return self.stores[store][1]
-
-    def rebuild(self, store: str, reason: object) -> tuple[Any, Namespace]:
-        engine = MemoryEngines().open(Path(), store)
-        self.stores[store] = Spy(engine, store), engine.open(store)
-        return self.stores[store]
-
-    def changelog_ids(self) -> dict[str, str]:
-        return {}
-
-    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        pass
-
-    def progressed(self) -> None:
-        pass
-
-    def memory_bytes(self) -> int:
-        return sum(engine.memory_bytes() for engine, _ in self.stores.values())
+    def _engine(self, id: StoreId) -> Any:
+        return Spy(super()._engine(id), id.store)
 
     def close(self) -> None:
         self.closed += 1
@@ -94,7 +69,7 @@ class Harness:
     ) -> None:
         (sub,) = topology.resolve("app")
         self.clock = StepClock(1_000_000)
-        self.state = OpenedInMemory(sub.stores)
+        self.state = OpenedInMemory(TaskId(sub.id, 0), sub.stores)
         defaults = {
             "application_id": "app", "clock": self.clock, "partitions_of": lambda topic: 3,
             "record_caches": RecordCaches(cache_max_bytes), "read_caches": ReadCaches(read_cache_max_bytes),
@@ -151,7 +126,7 @@ class Harness:
         return {store: sum(o.topic == topic for o in self.sent) for store, topic in topics.items()}
 
     def engine(self, store: str) -> dict[bytes, bytes]:
-        return dict(self.state.stores[store][1].scan(None, None))
+        return dict(self.state.namespace(store).scan(None, None))
 
 
 def named(outputs: list[Emitted]) -> list[Output]:

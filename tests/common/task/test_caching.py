@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateCorruptError
-from milestones.common.records import RecordMetadata, TopicPartition
+from milestones.common.records import RecordMetadata, StoreId, TopicPartition
 from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.task.task import State
 from milestones.common.topology import Processor, StreamsBuilder
@@ -152,14 +152,14 @@ def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated(kit: Any) -> No
 
 def test_damage_that_a_flush_meets_is_known_as_the_tasks(kit: Any) -> None:
     def damaged(_: Any) -> Any:
-        raise StateCorruptError("a block's checksum is wrong", "store")
+        raise StateCorruptError("a block's checksum is wrong", [StoreId(h.task.id, "store")])
 
     h = last_value(kit, after=lambda stream: stream.map_values(damaged))
     h.feed(("a", "1", 1))
     h.run()
     with pytest.raises(StateCorruptError) as raised:
         h.task.freeze()
-    assert (raised.value.task, h.task.state) == (h.task.id, State.READY)
+    assert (raised.value.damaged, h.task.state) == ({(h.task.id, "store")}, State.READY)
 
 
 def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:

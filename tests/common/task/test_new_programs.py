@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import ProcessingError, StateCorruptError, StateError, TopologyError
-from milestones.common.records import OffsetAndMetadata, Record, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Record, StoreId, TopicPartition
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue
 
@@ -248,14 +248,14 @@ def test_damage_that_init_meets_after_a_roll_back_is_known_as_the_tasks(kit: Any
 
     def init(context: Any) -> None:
         for store in damaged:
-            raise StateCorruptError("a block's checksum is wrong", store)
+            raise StateCorruptError("a block's checksum is wrong", [StoreId(h.task.id, store)])
 
     h = kit.Harness(kit.processing(kit.forward, [kit.store()], init=init)).start()
     damaged.append("store")
     h.task.roll_back()
     with pytest.raises(StateCorruptError) as raised:
         h.task.initialise()
-    assert (raised.value.task, raised.value.store) == (h.task.id, "store")
+    assert raised.value.damaged == {(h.task.id, "store")}
 
 
 def test_stream_time_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> None:

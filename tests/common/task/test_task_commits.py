@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import OwnershipError, StateCorruptError, StateError
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.task import State
 from milestones.common.topology.handlers import LogAndContinue
@@ -119,7 +119,7 @@ def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_of
     h.feed(("a", "1", 1))
     h.run()
     h.commit()
-    calls = h.state.stores["store"][0].calls
+    calls = h.state.stores["store"].engine.calls
     assert [(len(batch), offset) for batch, offset in calls] == [(2000, None), (2000, None), (500, 4500)]
     assert h.task.changelog_offsets() == {"store": 4500}
 
@@ -133,7 +133,7 @@ def test_a_commit_of_large_values_is_applied_in_steps_of_a_mebibyte(kit: Any) ->
     h.feed(("a", "1", 1))
     h.run()
     h.commit()
-    calls = h.state.stores["store"][0].calls
+    calls = h.state.stores["store"].engine.calls
     assert [(len(batch), offset) for batch, offset in calls] == [*[(31, None)] * 6, (14, 200)]
     assert len(h.engine("store")) == 200
 
@@ -147,7 +147,7 @@ def test_a_store_without_changelog_is_applied_in_one_step(kit: Any) -> None:
     h.feed(("a", "1", 1))
     h.run()
     h.commit()
-    assert [len(batch) for batch, _ in h.state.stores["store"][0].calls] == [4500]
+    assert [len(batch) for batch, _ in h.state.stores["store"].engine.calls] == [4500]
     assert h.outputs() == []
 
 
@@ -216,7 +216,7 @@ def test_what_couldnt_be_applied_is_restored_after_a_roll_back(kit: Any, monkeyp
     h.run()
     staged = h.task.freeze()
     h.task.confirmed(staged, {"store": 1})
-    monkeypatch.setattr(h.state.stores["store"][0], "apply", damaged)
+    monkeypatch.setattr(h.state.stores["store"].engine, "apply", damaged)
     with pytest.raises(StateCorruptError):
         h.task.apply()
     monkeypatch.undo()
@@ -252,7 +252,7 @@ def test_a_commit_of_a_punctuation_that_was_made_without_an_answer_is_restored_t
 
 
 def damaged(*_: Any, **__: Any) -> Any:
-    raise StateCorruptError("a block's checksum is wrong", "store")
+    raise StateCorruptError("a block's checksum is wrong", [StoreId(TaskId(0, 0), "store")])
 
 
 def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
@@ -369,7 +369,7 @@ def test_a_processor_that_fails_to_close_doesnt_keep_stores_open(kit: Any) -> No
 
 def test_a_store_that_cant_be_given_away_is_closed(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     h = keeping(kit)
-    monkeypatch.setattr(h.state.stores["store"][1], "scan", damaged)
+    monkeypatch.setattr(h.state.stores["store"].namespace, "scan", damaged)
     with pytest.raises(StateCorruptError):
         h.task.recycle()
     assert (h.task.state, h.state.closed) == (State.CLOSED, 1)

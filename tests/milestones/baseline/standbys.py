@@ -62,4 +62,4 @@ def writing(world: World) -> World:
 
 
 def stores_of(task: Any) -> Any:
-    return task._stores.state.stores
+    return task._stores.storage.stores

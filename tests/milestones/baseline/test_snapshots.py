@@ -237,7 +237,7 @@ def test_a_task_that_changes_its_role_with_half_a_snapshot_gives_an_empty_store_
     r.restoration.remove(A, recycled=True)
     assert r.restoration.take_removed() == [task]
     opened = task.recycle()
-    assert (r.content(), opened.stores["counts"][1].offset()) == ({}, None)
+    assert (r.content(), opened.namespace("counts").offset()) == ({}, None)
     assert not snapshot.directory.exists()
     r.source.snapshots.clear()
     standby = r.world.state.create_standby(A, opened)

@@ -10,6 +10,7 @@ import pytest
 from milestones.common.errors import KafkaUnreachableError, MembershipError, StateCorruptError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
 from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
@@ -168,13 +169,13 @@ def test_a_damaged_store_of_a_standby_is_set_aside_and_restored_and_the_thread_g
     world = World()
     world.logs[LOG].add("1", key="a")
     r = standby(world)
-    engine = world.state.engines[A]["counts"]
+    engine = world.state.stores[A]["counts"].engine
     def damaged(*_: Any) -> None:
-        raise StateCorruptError("bad block", "counts")
+        raise StateCorruptError("bad block", [StoreId(A, "counts")])
     engine.apply = damaged  # type: ignore[method-assign]
     world.logs[LOG].add("2", key="b")
     r.step(4)
-    assert world.state.engines[A]["counts"] is not engine
+    assert world.state.stores[A]["counts"].engine is not engine
     assert content(r) == {"a": "1", "b": "2"}
     assert world.state.offset(A) == 2
 
@@ -187,9 +188,9 @@ def test_a_damaged_store_is_not_taken_for_complete_by_the_end_that_came_with_the
     r.rebalance(0)
     while A not in r.loop._restoration._active:  # type: ignore[attr-defined]
         r.step()
-    engine = world.state.engines[A]["counts"]
+    engine = world.state.stores[A]["counts"].engine
     def damaged(*_: Any) -> None:
-        raise StateCorruptError("bad block", "counts")
+        raise StateCorruptError("bad block", [StoreId(A, "counts")])
     engine.apply = damaged  # type: ignore[method-assign]
     r.step(8)
     assert places(r.tasks) == {A: "processing"}

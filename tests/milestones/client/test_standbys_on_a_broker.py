@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.records import TaskId
-from milestones.common.state.local import LocalState
+from milestones.common.state.state_manager import LocalStateManager
 from tests.topics import made
 
 pytestmark = pytest.mark.kafka
@@ -92,13 +92,13 @@ def test_a_task_goes_to_active_and_back_with_its_store_open_and_without_restorin
 ) -> None:
     application = Application(kafka, tmp_path)
     opened: Counter[tuple[str, TaskId]] = Counter()
-    open_stores = LocalState.open
+    open_stores = LocalStateManager.open
 
-    def counted(self: LocalState, task: TaskId, *rest: Any) -> Any:
+    def counted(self: LocalStateManager, task: TaskId, *rest: Any) -> Any:
         opened[self.directory.path.parent.name, task] += 1
         return open_stores(self, task, *rest)
 
-    monkeypatch.setattr(LocalState, "open", counted)
+    monkeypatch.setattr(LocalStateManager, "open", counted)
     both = {"running": 1, "standby": 1}
     with application.instance("a") as a:
         with application.instance("b") as b:

@@ -107,7 +107,7 @@ class FakeCleaner:
         self.runs: list[int] = []
         self.error: Exception | None = None
 
-    def run_once(self, now_ms: int) -> bool:
+    def __call__(self, now_ms: int) -> bool:
         if self.error is not None:
             raise self.error
         self.runs.append(now_ms)

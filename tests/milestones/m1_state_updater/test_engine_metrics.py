@@ -10,9 +10,9 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.rocks import STATISTICS, RocksSettings
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
 
@@ -25,11 +25,11 @@ def test_an_open_store_shows_the_properties_of_its_engine_until_it_is_closed(eng
         pytest.importorskip("rocksdb")
     clock = StepClock()
     directory = StateDirectory(tmp_path, "app", clock)
-    state = LocalState(directory, open_engines(engine, RocksSettings()), "m1")
+    state = LocalStateManager(directory, open_engines(engine, RocksSettings()), "m1")
     metrics = Metrics(clock)
     observer = EngineMetricsThread("metrics", state.statistics, metrics, clock)
     opened = state.open(A, [StoreSpec("counts"), StoreSpec("brief", persistent=False)])
-    opened.stores["counts"][0].apply({"counts": {b"k": b"v"}}, {"counts": 1})
+    opened.apply({"counts": {b"k": b"v"}}, {"counts": 1})
     observer.run_once(0)
     (shown,) = metrics.snapshot()["stream-state-metrics"]
     assert shown["tags"] == {"task-id": "0_0", "rocksdb-state-id": "counts"}
@@ -39,19 +39,19 @@ def test_an_open_store_shows_the_properties_of_its_engine_until_it_is_closed(eng
     opened.close()
     observer.run_once(1)
     assert metrics.snapshot() == {}
-    state.close()
+    state.release()
 
 
 def test_a_store_that_is_being_closed_is_not_asked(tmp_path: Path) -> None:
     clock = StepClock()
-    state = LocalState(StateDirectory(tmp_path, "app", clock), open_engines("rocksdict", RocksSettings()), "m1")
+    state = LocalStateManager(StateDirectory(tmp_path, "app", clock), open_engines("rocksdict", RocksSettings()), "m1")
     opened = state.open(A, [StoreSpec("counts")])
     with opened._handles:
         assert state.statistics() == {}
     assert state.statistics().keys() == {(A, "counts")}
     opened.close()
     assert state.statistics() == {}
-    state.close()
+    state.release()
 
 
 def test_the_thread_ends_when_it_is_asked_to_and_leaves_no_metrics() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
@@ -206,7 +206,7 @@ def test_a_damaged_store_is_rebuilt_and_nothing_else_happens(u: Updating) -> Non
 
     def once(*args: Any) -> None:
         if next(calls) == 0:
-            raise StateCorruptError("damaged", "counts")
+            raise StateCorruptError("damaged", [StoreId(A, "counts")])
         real(*args)
 
     task.restore = once  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from milestones.common.errors import StateCorruptError
-from milestones.common.records import Record, TaskId, TopicPartition
+from milestones.common.records import Record, StoreId, TaskId, TopicPartition
 from milestones.common.task.task import Task
 from tests.milestones.fakes import CHANGELOG, put
 from tests.milestones.m2_processing_threads.test_processing import running
@@ -53,7 +53,7 @@ def test_a_damaged_task_that_is_committed_before_it_is_known_is_opened_anew_howe
     def damage(record: Record) -> None:
         if record.value == "damage":
             world.user_code.at = lambda _: None
-            raise StateCorruptError("bad block", "counts")
+            raise StateCorruptError("bad block", [StoreId(A, "counts")])
 
     def work_and_collect(tasks: Iterable[Task]) -> bool:
         r.loop._collection.collect = collect  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import TaskId
+from milestones.common.records import StoreId, TaskId
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.takeovers import TAKEOVER_WINDOW_MS
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
@@ -41,7 +41,7 @@ ABORTED: dict[str, Exception] = {
     "an unknown member": kafka_error(KafkaError.UNKNOWN_MEMBER_ID, abort=True),
     "any error that asks for an abort": kafka_error(KafkaError._MSG_TIMED_OUT, abort=True),
     "tasks whose work is void": TaskCorruptedError("void", [A]),
-    "a damaged store": StateCorruptError("damaged", "counts"),
+    "a damaged store": StateCorruptError("damaged", [StoreId(A, "counts")]),
     "a member without a generation, which has one again": StaleGenerationError("none"),
 }
 

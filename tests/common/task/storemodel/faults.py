@@ -14,7 +14,7 @@ import pytest
 from milestones.common.state import rocksdict_engine, stores
 from milestones.common.state.emit_buffer import EmitBuffer
 from milestones.common.state.layers import Layer, StoreLayers
-from milestones.common.state.local import LocalState
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.stores import KeyValueStore
 from milestones.common.task import task_stores
 from milestones.common.task.runner import Runner
@@ -100,18 +100,18 @@ def a_row_of_a_failed_record(monkeypatch: pytest.MonkeyPatch) -> None:
 @fault
 def a_row_of_the_neighbour_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that a store doesn't have is read from that of another task."""
-    original = LocalState.open
+    original = LocalStateManager.open
 
     def open_(local: Any, *arguments: Any) -> Any:
         state = original(local, *arguments)
         others = [other for other in local._open if other.complete and other.task != state.task]
-        for name, (_, namespace) in state.stores.items():
+        for name, store in state._stores.items():
             for other in others:
-                _read_from(namespace, other.stores[name][1])
-                _read_from(other.stores[name][1], namespace)
+                _read_from(store.namespace, other.namespace(name))
+                _read_from(other.namespace(name), store.namespace)
         return state
 
-    monkeypatch.setattr(LocalState, "open", open_)
+    monkeypatch.setattr(LocalStateManager, "open", open_)
 
 
 def _read_from(namespace: Any, other: Any) -> None:

@@ -17,10 +17,10 @@ from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateError
 from milestones.common.records import Output, Record, TaskId, TopicPartition
 from milestones.common.state.changelog import TIMESTAMP_BYTES
-from milestones.common.state.local import LocalState
 from milestones.common.state.read_cache import ReadCache
+from milestones.common.state.storage import StateManager, TaskStorage
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenState, Staged, Task, TaskSettings
+from milestones.common.task.task import Staged, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail
@@ -38,10 +38,10 @@ class Life:
     told downstream.
     """
 
-    def __init__(self, number: int, how: How, state: LocalState, clock: StepClock) -> None:
+    def __init__(self, number: int, how: How, state: StateManager, clock: StepClock) -> None:
         self.how, self.id = how, TaskId(0, number)
         self._state, self._clock = state, clock
-        self._opened: OpenState | None = None
+        self._opened: TaskStorage | None = None
         (self._sub,) = self._topology().resolve("app")
         self._in = TopicPartition(IN, number)
         self.changelog = Changelog()
@@ -300,10 +300,10 @@ class Life:
 
     # -- ends and beginnings
 
-    def start(self, opened: OpenState | None = None, batch: int = 100) -> None:
+    def start(self, opened: TaskStorage | None = None, batch: int = 100) -> None:
         """Open the stores, or take those of a standby, restore them, begin."""
 
-        def open_stores() -> OpenState:
+        def open_stores() -> TaskStorage:
             self._opened = opened or self._state.open(self.id, self._sub.stores)
             return self._opened
 
@@ -421,7 +421,7 @@ class Life:
             return
         self._applied = len(self.committed)
         assert self._opened is not None
-        engine = dict(self._opened.stores[STORE][1].scan(None, None))
+        engine = dict(self._opened.namespace(STORE).scan(None, None))
         kind = self.how.kind
         want = {key: kind.stored(row) for key, row in self.committed.items()}
         need(engine == want, f"the engine has {engine}, should have {want}")

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from milestones.common import serdes
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.task.task_stores import KINDS as REAL_KINDS
 from milestones.common.testing import StepClock
 from tests.common.task.storemodel.calls import KINDS, VALUES, Draw
@@ -46,7 +46,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.home = Path(tempfile.mkdtemp(prefix="store-model-", dir=SHARED_MEMORY if SHARED_MEMORY.exists() else None))
         self.clock = StepClock(1_000_000)
-        self.state = LocalState(StateDirectory(self.home, "app", self.clock), self.engines, "test")
+        self.state = LocalStateManager(StateDirectory(self.home, "app", self.clock), self.engines, "test")
         self.lives: dict[int, Life] = {}
 
     @initialize(
@@ -136,5 +136,5 @@ class StoreMachine(RuleBasedStateMachine):
         finally:
             for life in self.lives.values():
                 life.task.close()
-            self.state.close()
+            self.state.release()
             shutil.rmtree(self.home)

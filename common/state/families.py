@@ -1,0 +1,114 @@
+"""Which column family of a RocksDB database each namespace is, and which namespaces are open.
+
+A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
+gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
+
+*Guarantees*: a namespace that several threads open at once is created once. No library is asked for a property of a
+namespace while that namespace is closed, which could end the process.
+*Assumes*: the threads' part of the contract in `engine.py`. `_guard` is held while a column family is created, and
+while handles are closed; never while data is written.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from milestones.common.errors import StateError
+from milestones.common.state.rocks import STATISTICS
+
+
+class OpenedFamily(Protocol):
+    """A library's open column family."""
+
+    def property(self, name: str) -> int:
+        """One of RocksDB's numbers. `StateError`."""
+        ...
+
+    def release(self) -> None:
+        """Close the library's handles."""
+        ...
+
+
+Opened = TypeVar("Opened", bound=OpenedFamily)
+
+
+def new_family(namespace: str) -> str:
+    """A column family's name for `namespace` that was never used before."""
+    return f"{namespace}#{uuid.uuid4().hex[:12]}"
+
+
+def families(names: Iterable[str]) -> dict[str, str]:
+    """Column family by namespace, of the column families of a database."""
+    return {name.rpartition("#")[0]: name for name in names if "#" in name}
+
+
+class FamilyTable(Generic[Opened]):
+    """The namespaces of one database. `names`: its column families as it was opened."""
+
+    def __init__(self, path: object, names: Iterable[str]) -> None:
+        self._path, self._families = path, families(names)
+        self._opened: dict[str, Opened] = {}
+        self._guard = threading.Lock()
+
+    @property
+    def families(self) -> list[str]:
+        """The names of all column families."""
+        return list(self._families.values())
+
+    def __getitem__(self, namespace: str) -> Opened:
+        """An open namespace."""
+        try:
+            return self._opened[namespace]
+        except KeyError:
+            raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened") from None
+
+    def open(self, namespace: str, create: Callable[[str], object], opener: Callable[[str], Opened]) -> Opened:
+        """The namespace. `create` makes a column family of a name, `opener` opens it."""
+        with self._guard:
+            if namespace in self._opened:
+                return self._opened[namespace]
+            if namespace not in self._families:
+                family = new_family(namespace)
+                create(family)
+                self._families[namespace] = family
+            opened = self._opened[namespace] = opener(self._families[namespace])
+            return opened
+
+    def drop(self, namespace: str) -> str | None:
+        """Close the namespace and forget it: the name of the column family that is to be removed, None when there is
+        none. Its name is never used again, so it is removed without the guard."""
+        with self._guard:
+            opened = self._opened.pop(namespace, None)
+            if opened is not None:
+                opened.release()
+            return self._families.pop(namespace, None)
+
+    def memory_bytes(self) -> int:
+        """Memtables and readers of the open namespaces."""
+        with self._guard:
+            return sum(
+                one.property("rocksdb.cur-size-all-mem-tables") + one.property("rocksdb.estimate-table-readers-mem")
+                for one in self._opened.values()
+            )
+
+    def statistics(self) -> Mapping[str, int]:
+        """The sums of `STATISTICS`; nothing while a namespace is opened or closed right now."""
+        if not self._guard.acquire(blocking=False):
+            return {}
+        try:
+            if not self._opened:
+                return {}
+            opened = self._opened.values()
+            return {name: sum(one.property(f"rocksdb.{name}") for one in opened) for name in STATISTICS}
+        finally:
+            self._guard.release()
+
+    def close(self) -> None:
+        """Close all namespaces."""
+        with self._guard:
+            for opened in self._opened.values():
+                opened.release()
+            self._opened.clear()

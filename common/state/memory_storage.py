@@ -1,0 +1,51 @@
+"""A task's stores in memory: for tests, and for users' tests of their topologies.
+
+*Guarantees*: those of `TaskStorage`, but for disk: content, offsets and changelog ids are lost at `close`.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from milestones.common.records import StoreId, TaskId
+from milestones.common.state.engine import Batch, Engine, Namespace
+from milestones.common.state.memory_engine import MemoryEngine
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.store_engine import StoreEngine, apply_to_each
+
+
+class MemoryTaskStorage:
+    """A `TaskStorage` without a disk. What it holds is gone at `close`."""
+
+    def __init__(self, task: TaskId, specs: Iterable[StoreSpec]) -> None:
+        self.stores = {spec.name: StoreEngine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
+
+    def _engine(self, id: StoreId) -> Engine:
+        return MemoryEngine({id.store: id})
+
+    def namespace(self, store: str) -> Namespace:
+        return self.stores[store].namespace
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        apply_to_each(self.stores, batches, offsets)
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        return self.stores[store].empty()
+
+    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+        return self.stores[store].ingest(files)
+
+    def changelog_ids(self) -> Mapping[str, str]:
+        return {}
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        """Nothing that outlives the stores needs them."""
+
+    def memory_bytes(self) -> int:
+        return sum(store.engine.memory_bytes() for store in self.stores.values())
+
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.engine.close()

@@ -1,0 +1,131 @@
+"""The state manager of every stage before M6: a directory per task, an engine per store.
+
+*Guarantees*: a task's stores are open under its directory's lock, and what they were written as is what the topology
+says; an error at any step leaves no lock and no handle. Of the open stores: `task_storage.py`.
+*Assumes*: that of `task_storage.py`. Called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+
+from milestones.common.errors import StateFormatError
+from milestones.common.records import TaskId
+from milestones.common.state import checkpoint_file as positions
+from milestones.common.state.cleaner import remove_unused
+from milestones.common.state.directory import LOCK_FILE, StateDirectory, TaskDirectory
+from milestones.common.state.disk import names, remove_tree, some
+from milestones.common.state.engine import Engines
+from milestones.common.state.manifest import StoreManifest, TaskManifest, unreadable_stores
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.task_storage import ROCKSDB, LocalTaskStorage
+
+log = logging.getLogger(__name__)
+
+
+class LocalStateManager:
+    """See `StateManager`. Opens stores in the instance's directory, by its engines.
+
+    `stage` and `static_id` (`group_instance_id`) go into the manifests.
+    """
+
+    def __init__(self, directory: StateDirectory, engines: Engines, stage: str, static_id: str | None = None) -> None:
+        self.directory, self.engines = directory, engines
+        self.stage, self.static_id = stage, static_id
+        self._open: weakref.WeakSet[LocalTaskStorage] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def open(
+        self,
+        task: TaskId,
+        specs: Sequence[StoreSpec],
+        transactional_id: str | None = None,
+        owner: str | None = None,
+    ) -> LocalTaskStorage:
+        """Without persistent stores nothing is written to disk."""
+        persistent = [spec for spec in specs if spec.persistent]
+        held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
+        storage = LocalTaskStorage(held, self.engines, self.directory.clock)
+        try:
+            if persistent:
+                storage.manifest = self._agree(held, persistent, transactional_id)
+            for spec in specs:
+                storage.open(spec)
+            storage.complete = True
+        except BaseException:
+            storage.close()
+            raise
+        with self._lock:
+            self._open.add(storage)
+        return storage
+
+    def statistics(self) -> dict[tuple[TaskId, str], Mapping[str, int]]:
+        with self._lock:
+            open_now = list(self._open)
+        return {(task.task, store): known for task in open_now for store, known in task.statistics().items()}
+
+    def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
+        """As `positions` has them."""
+        locked = self.directory.locked()
+        return {
+            task: positions.read(self.directory.task_path(task))
+            for task in self.directory.tasks()
+            if task not in locked
+        }
+
+    def clean(self, now_ms: int, delay_ms: int) -> bool:
+        return remove_unused(self.directory, now_ms, delay_ms)
+
+    def release(self) -> None:
+        self.directory.close()
+
+    def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> TaskManifest:
+        """Read the manifest, see that it fits, and write what is true from now on, before any store is opened."""
+        written = TaskManifest.read(held.path)
+        known = self._known_stores(held, written, specs)
+        manifest = TaskManifest(
+            application_id=self.directory.path.name,
+            task=str(held.task),
+            stage=self.stage,
+            process_id=self.directory.process_id,
+            transactional_id=transactional_id,
+            static_id=self.static_id,
+            stores={**known, **{spec.name: self._describe(spec, known.get(spec.name)) for spec in specs}},
+        )
+        if manifest != written:
+            manifest.write(held.path)
+        return manifest
+
+    def _describe(self, spec: StoreSpec, written: StoreManifest | None) -> StoreManifest:
+        return StoreManifest.of(spec, self.engines.name, None if written is None else written.changelog_id)
+
+    def _known_stores(
+        self, held: TaskDirectory, written: TaskManifest | None, specs: Sequence[StoreSpec]
+    ) -> dict[str, StoreManifest]:
+        path = held.path
+        if written is None:
+            foreign = [name for name in names(path) if name != LOCK_FILE]
+            if foreign:
+                raise StateFormatError(
+                    f"{path} has no manifest but holds {some(foreign)}, which isn't ours: choose another state_dir, "
+                    f"or remove {path}"
+                )
+            return {}
+        expected = (self.directory.path.name, str(held.task))
+        if (written.application_id, written.task) != expected:
+            raise StateFormatError(
+                f"{path} holds task {written.task} of application {written.application_id!r}: move it back to where it "
+                "was, or remove it"
+            )
+        for store in unreadable_stores(written, specs, path, self.engines.name):
+            log.warning(
+                "store %r in %s was written by the engine %r, which %r can't read: it is restored from its changelog",
+                store, path, written.stores[store].engine, self.engines.name,
+            )  # fmt: skip
+            positions.forget(path)
+            # Before the manifest says otherwise: after a crash in between it is done again.
+            remove_tree(path / ROCKSDB / store)
+        return dict(written.stores)

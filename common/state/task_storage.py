@@ -1,0 +1,170 @@
+"""The open stores of one task in its directory: an engine and a folder per store.
+
+*Guarantees*: a damaged store is set aside and starts empty, at offset None, while the others keep theirs. A store with
+a changelog that is at offset None is empty when it is opened.
+*Assumes*: the directory's lock is held; a store at offset None is restored from the beginning of its changelog before
+it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from milestones.common.clock import Clock
+from milestones.common.errors import StateCorruptError, StateError
+from milestones.common.records import StoreId
+from milestones.common.state import checkpoint_file as positions
+from milestones.common.state.directory import TaskDirectory
+from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
+from milestones.common.state.engine import Batch, Engines, Namespace
+from milestones.common.state.manifest import TaskManifest
+from milestones.common.state.memory_engine import MemoryEngines
+from milestones.common.state.spec import StoreSpec
+from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
+
+log = logging.getLogger(__name__)
+
+ROCKSDB: Final = "rocksdb"
+CORRUPT: Final = "corrupt"
+
+POSITIONS_INTERVAL_MS: Final = 10_000
+"""How often an open task writes down how far it is: after a crash the group should know whose state is the newest."""
+
+
+class LocalTaskStorage:
+    """See `TaskStorage`. `manifest`: what the directory says of the stores; None without persistent stores.
+
+    *Concurrency*: the task's thread's, but for `statistics`.
+    """
+
+    def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
+        self.task, self.path = held.task, held.path
+        self._held, self._engines, self._memory = held, engines, MemoryEngines()
+        self._specs: dict[str, StoreSpec] = {}
+        self._stores: dict[str, StoreEngine] = {}
+        self.manifest: TaskManifest | None = None
+        self.complete = False
+        """All stores are open."""
+        self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
+
+    def open(self, spec: StoreSpec) -> None:
+        """Open one more store; a damaged one is set aside first."""
+        if spec.name in self._specs:
+            raise StateError(f"bug: store {spec.name!r} of task {self.task} is opened twice")
+        if not is_plain_name(spec.name):
+            raise StateError(f"store {spec.name!r} of task {self.task}: its name can't be that of a directory")
+        self._specs[spec.name] = spec
+        try:
+            self._stores[spec.name] = self._open(spec)
+        except StateCorruptError as error:
+            self._set_aside(spec, error)
+            self._stores[spec.name] = self._open(spec)
+
+    def namespace(self, store: str) -> Namespace:
+        return self._stores[store].namespace
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        apply_to_each(self._stores, batches, offsets)
+        if self._clock.monotonic_ms() >= self._next_positions_ms:
+            self._keep_positions(self._stores)
+
+    def clear(self, store: str, reason: object | None = None) -> Namespace:
+        if reason is None:
+            return self._stores[store].empty()
+        self._stores.pop(store).engine.close()
+        self._set_aside(self._specs[store], reason)
+        self._stores[store] = self._open(self._specs[store])
+        return self._stores[store].namespace
+
+    def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
+        return self._stores[store].ingest(files)
+
+    def changelog_ids(self) -> Mapping[str, str]:
+        stores = {} if self.manifest is None else self.manifest.stores
+        return {name: id for name, store in stores.items() if (id := store.changelog_id) is not None}
+
+    def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
+        if self.manifest is None:
+            return
+        manifest = self.manifest.with_changelogs(ids)
+        if manifest != self.manifest:
+            manifest.write(self.path)
+            self.manifest = manifest
+
+    def statistics(self) -> dict[str, Mapping[str, int]]:
+        """By store what its engine tells of itself, without those that are opened or closed right now. From any
+        thread."""
+        found = {}
+        for name, store in list(self._stores.items()):
+            try:
+                found[name] = store.engine.statistics()
+            except StateError:
+                continue  # closed meanwhile, or broken: its owner will say so
+        return {name: known for name, known in found.items() if known}
+
+    def memory_bytes(self) -> int:
+        """Of this task's engines; what they share is `Engines.memory_bytes`."""
+        return sum(store.engine.memory_bytes() for store in self._stores.values())
+
+    def close(self) -> None:
+        stores, self._stores = self._stores, {}
+        try:
+            self._keep_positions(stores)
+            self.complete = False
+            for name, store in stores.items():
+                try:
+                    store.engine.close()
+                except Exception:
+                    log.exception("closing store %r of task %s", name, self.task)
+        finally:
+            self._held.unlock()
+
+    # -- on disk
+
+    def _keep_positions(self, stores: Stores) -> None:
+        """Write down how far the stores are, for whoever wants to know it without opening them."""
+        self._next_positions_ms = self._clock.monotonic_ms() + POSITIONS_INTERVAL_MS
+        if self.manifest is None or not self.complete:
+            return
+        persistent = {name: store.namespace for name, store in stores.items() if store.spec.persistent}
+        try:
+            known = {name: at for name, namespace in persistent.items() if (at := namespace.offset()) is not None}
+            positions.write(self.path, known)
+        except StateError as error:
+            log.warning("how far task %s is can't be written down: %s", self.task, error)
+
+    def _path(self, spec: StoreSpec) -> Path:
+        return self.path / ROCKSDB / spec.name
+
+    def _open(self, spec: StoreSpec) -> StoreEngine:
+        engines = self._engines if spec.persistent else self._memory
+        if spec.persistent:
+            make_directory(self.path / ROCKSDB)
+        engine = engines.open(self._path(spec), {spec.name: StoreId(self.task, spec.name)})
+        try:
+            store = StoreEngine(spec, engine)
+            namespace, restorable = store.namespace, spec.logged or spec.source_topic is not None
+            if restorable and namespace.offset() is None and any(True for _ in namespace.scan(None, None)):
+                # The beginning of a first write that was cut off. Of the keys in it those could survive a restoration
+                # that were deleted so long ago that the changelog has forgotten even the deletion.
+                store.empty()
+            return store
+        except BaseException:
+            engine.close()
+            raise
+
+    def _set_aside(self, spec: StoreSpec, reason: object) -> None:
+        """Keep the files of the last damaged store."""
+        path = self._path(spec)
+        if not (spec.persistent and path.exists()):
+            return
+        positions.forget(self.path)
+        kept = self.path / CORRUPT / spec.name
+        log.error("store %r of task %s starts empty, its files are kept in %s: %s", spec.name, self.task, kept, reason)
+        remove_tree(kept)
+        make_directory(kept.parent)
+        with explained("move aside", path):
+            path.rename(kept)
