@@ -160,12 +160,17 @@ def runnable() -> tuple[str, ...]:
     return tuple(stage_name(flags) for flags in legal_sets() if flags <= built)
 
 
+_LESS = {"num_processing_threads": "only counts for this instance's share of the tasks"}
+"""What settings do at stages that they aren't of, where that isn't nothing."""
+
+
 def without_effect(config: StreamsConfig) -> list[str]:
-    """What is given in `config` and does nothing, each with the reason: values of a file or the environment that the
-    code overrides, settings of a stage that isn't the application's."""
+    """What is given in `config` and does nothing, or less than it says, each with the reason: values of a file or the
+    environment that the code overrides, settings of a stage that isn't the application's."""
     flags = parse_milestones(config.milestones)
     unused = [
-        f"{key} has no effect at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} ({about.stage})"
+        f"{key} {_LESS.get(key, 'has no effect')} at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} "
+        f"({about.stage})"
         for key, about in KEYS.items()
         if config.origin(key) != "default" and _BY_NAME[about.stage].flag not in {None, *flags}
     ]

@@ -35,7 +35,7 @@ class UserDataError(ValueError):
 class Subscription:
     """One member as the leader sees it.
 
-    `capacity` is its number of processing threads. `active` and `standby` are the tasks it has *now*: nobody else
+    `capacity` is its share of what its process can take. `active` and `standby` are the tasks it has *now*: nobody else
     gets an active one before it joins without it. `generation` is the group's generation under which it owns them,
     -1 if none.
     `promised` echoes that of its last assignment, so that a move ends where it was to.

@@ -31,7 +31,7 @@ class Live:
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
         self.threads = threads
-        """Threads that share what the instance has (memory), those that leave not counted."""
+        """How many threads there are, those that leave not counted."""
 
     def begin(self, numbers: Iterable[int]) -> None:
         """These threads are there from now on, and no other."""

@@ -19,6 +19,7 @@ from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
 from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost, MemberEvent
 from milestones.common.testing.faults import reach
+from milestones.instance.capacity import capacity
 from milestones.instance.states import ThreadState
 from milestones.stream_thread.warmups import WarmUps
 
@@ -170,7 +171,7 @@ class Rebalance:
         return Subscription(
             process_id=context.process_id,
             stage=context.stage,
-            capacity=1,
+            capacity=capacity(context.config, context.live, context.index),
             # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
             topics=tuple(sorted(context.live.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,
