@@ -125,5 +125,12 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
     )
 
 
+def queue_bytes(config: StreamsConfig, name: str) -> int:
+    """What the clients of the thread `name` may hold, by their settings. What a consumer unpacks isn't in it."""
+    consumers = main_consumer(config, name), restore_consumer(config, name)
+    fetched = sum(int(settings["queued.max.messages.kbytes"]) for settings in consumers)
+    return 1024 * (fetched + int(producer(config, name, None)["queue.buffering.max.kbytes"]))
+
+
 def _common(config: StreamsConfig, client_id: str) -> dict[str, Any]:
     return {"bootstrap.servers": config.bootstrap_servers, "client.id": client_id}

@@ -154,6 +154,10 @@ class StreamsConfig(Keys):
         """Complete librdkafka settings of the admin client of the client id `name`."""
         return clients.admin(self, name)
 
+    def client_queue_bytes(self, name: str) -> int:
+        """What the Kafka clients of the thread `name` may hold, in bytes."""
+        return clients.queue_bytes(self, name)
+
     def member_settings(self, name: str, index: int | str) -> MemberSettings:
         """Settings of the group member of the thread `name`, the `index`-th of this client (from 1), or of its
         "spark" run."""

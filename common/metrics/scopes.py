@@ -133,6 +133,22 @@ class ClientMetrics(Scope):
     failed_stream_threads = gauge("stream threads that died of an error since the start")
 
 
+class MemoryMetrics(Scope):
+    """Memory of the instance, by what it is for, and of its whole process. Owner: the thread that runs the client."""
+
+    group, tag_names = "stream-memory-metrics", ("client-id",)
+    caches_bytes = gauge("bytes that tasks have taken for updates in the caches of their stores", own=True)
+    remembered_bytes = gauge("bytes of the values that stores keep so as not to read them again, about", own=True)
+    input_bytes = gauge("bytes of the records in the input buffers, about", own=True)
+    outputs_bytes = gauge("bytes of the outputs that wait to be sent, about", own=True)
+    uncommitted_bytes = gauge("bytes of state written and not in the stores yet, about", own=True)
+    engines_bytes = gauge(
+        "bytes of RocksDB's block cache, memtables and readers, and of stores in memory, about", own=True
+    )
+    client_queues_max_bytes = gauge("bytes that the queues of the Kafka clients may take, by their settings", own=True)
+    resident_bytes = gauge("resident memory of the process; where the system doesn't tell, the most it had", own=True)
+
+
 class ThreadMetrics(Scope):
     """One stream thread. Owner: that thread."""
 
@@ -299,6 +315,7 @@ class PartitionMetrics(Scope):
 
 SCOPES: tuple[type[Scope], ...] = (
     ClientMetrics,
+    MemoryMetrics,
     ThreadMetrics,
     SchedulerMetrics,
     ProcessingThreadMetrics,

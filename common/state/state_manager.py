@@ -67,6 +67,11 @@ class LocalStateManager:
             open_now = list(self._open)
         return {(task.task, store): known for task in open_now for store, known in task.statistics().items()}
 
+    def memory_bytes(self) -> int:
+        with self._lock:
+            open_now = list(self._open)
+        return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
+
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
         """As `positions` has them."""
         locked = self.directory.locked()

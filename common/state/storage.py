@@ -55,7 +55,7 @@ class TaskStorage(Protocol):
         ...
 
     def memory_bytes(self) -> int:
-        """Memory that is this task's alone."""
+        """Memory that is this task's alone. From any thread."""
         ...
 
     def close(self) -> None:
@@ -90,6 +90,10 @@ class StateManager(Protocol):
     def statistics(self) -> Mapping[tuple[TaskId, str], Mapping[str, int]]:
         """By task and store that is open here: what its engine tells of itself (`Engine.statistics`), without those
         that are opened or closed right now."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Memory of all engines, about, and of what they share."""
         ...
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:

@@ -9,9 +9,9 @@ it is used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from milestones.common.clock import Clock
 from milestones.common.errors import StateCorruptError, StateError
@@ -19,13 +19,15 @@ from milestones.common.records import StoreId
 from milestones.common.state import checkpoint_file as positions
 from milestones.common.state.directory import TaskDirectory
 from milestones.common.state.disk import explained, is_plain_name, make_directory, remove_tree
-from milestones.common.state.engine import Batch, Engines, Namespace
+from milestones.common.state.engine import Batch, Engine, Engines, Namespace
 from milestones.common.state.manifest import TaskManifest
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine, Stores, apply_to_each
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ROCKSDB: Final = "rocksdb"
 CORRUPT: Final = "corrupt"
@@ -97,17 +99,21 @@ class LocalTaskStorage:
     def statistics(self) -> dict[str, Mapping[str, int]]:
         """By store what its engine tells of itself, without those that are opened or closed right now. From any
         thread."""
-        found = {}
-        for name, store in list(self._stores.items()):
-            try:
-                found[name] = store.engine.statistics()
-            except StateError:
-                continue  # closed meanwhile, or broken: its owner will say so
-        return {name: known for name, known in found.items() if known}
+        told = self._ask(lambda engine: engine.statistics())
+        return {name: known for name, known in told.items() if known}
 
     def memory_bytes(self) -> int:
         """Of this task's engines; what they share is `Engines.memory_bytes`."""
-        return sum(store.engine.memory_bytes() for store in self._stores.values())
+        return sum(self._ask(lambda engine: engine.memory_bytes()).values())
+
+    def _ask(self, question: Callable[[Engine], T]) -> dict[str, T]:
+        told = {}
+        for name, store in list(self._stores.items()):
+            try:
+                told[name] = question(store.engine)
+            except StateError:
+                continue  # closed meanwhile, or broken: its owner will say so
+        return told
 
     def close(self) -> None:
         stores, self._stores = self._stores, {}

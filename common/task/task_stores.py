@@ -223,10 +223,6 @@ class TaskStores:
     def uncommitted_bytes(self) -> int:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
-    def memory_bytes(self) -> int:
-        """Memory of the storage; what it shares with other tasks isn't in it."""
-        return 0 if self._storage is None else self._storage.memory_bytes()
-
     def release(self) -> TaskStorage:
         """Give the storage away, open, with what is applied; what isn't is dropped."""
         self.keep_out()

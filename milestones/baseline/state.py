@@ -40,8 +40,8 @@ class TaskOwnedState:
             processing_handler=config.processing_exception_handler,
             production_handler=config.production_exception_handler,
             count_nodes=context.metrics.debug,
-            record_caches=context.record_caches,
-            read_caches=context.read_caches,
+            record_caches=context.memory.record_caches,
+            read_caches=context.memory.read_caches,
         )
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:

@@ -160,6 +160,7 @@ def read_metrics(text: str) -> Scraped:
     by_task: dict[str, dict[TaskId, int]] = {name: {} for name in _BY_TASK.values()}
     stores: dict[TaskId, dict[str, dict[str, float]]] = {}
     errors: dict[TaskId, str] = {}
+    memory: dict[str, int] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels, name = sample.labels, sample.name
@@ -169,13 +170,16 @@ def read_metrics(text: str) -> Scraped:
                 threads[labels["thread_id"]] = labels["value"]
             elif name == "kafka_stream_task_quarantine_error_info":
                 errors[TaskId.parse(labels["task_id"])] = labels["value"]
+            elif name in _OF_MEMORY:
+                memory[_OF_MEMORY[name]] = int(sample.value)
             elif name in _BY_TASK:
                 by_task[_BY_TASK[name]][TaskId.parse(labels["task_id"])] = int(sample.value)
             elif name in _OF_STORE:
                 of_task = stores.setdefault(TaskId.parse(labels["task_id"]), {})
                 of_task.setdefault(labels["state_id"], {})[_OF_STORE[name]] = sample.value
     rows = {task: tuple(_store(name, told) for name, told in sorted(found.items())) for task, found in stores.items()}
-    return replace(Scraped(""), threads=threads, stores=rows, errors=errors, **by_task, **clients)  # type: ignore[arg-type]
+    known = {"threads": threads, "stores": rows, "errors": errors, "memory": memory}
+    return replace(Scraped(""), **known, **by_task, **clients)  # type: ignore[arg-type]
 
 
 def _store(name: str, told: Mapping[str, float]) -> StoreRow:
@@ -192,6 +196,11 @@ _BY_TASK = {
     "kafka_stream_task_quarantine_seconds_left": "seconds_left",
 }
 """By name of a sample: the field of `Scraped`."""
+_OF_MEMORY = {
+    f"kafka_stream_memory_{name}_bytes": name
+    for name in ("caches", "remembered", "input", "outputs", "uncommitted", "engines", "client_queues_max", "resident")
+}
+"""By name of a sample: the key in `Scraped.memory`."""
 _OF_STORE = {
     "kafka_stream_state_restore_total": "restored",
     "kafka_stream_state_restore_remaining_records": "left",

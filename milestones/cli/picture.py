@@ -61,7 +61,8 @@ class StoreRow:
 @dataclass(frozen=True)
 class Scraped:
     """What an instance's metrics say. By task: records restored and still to restore, a standby's lag, the stores that
-    a state updater restores; the error of one in quarantine, and how long it is tried again."""
+    a state updater restores; the error of one in quarantine, and how long it is tried again. `memory`: bytes by what
+    they are for; `client_queues_max` may be taken, `resident` is all of the process."""
 
     client_id: str
     state: str | None = None
@@ -73,6 +74,7 @@ class Scraped:
     stores: Mapping[TaskId, tuple[StoreRow, ...]] = field(default_factory=dict)
     errors: Mapping[TaskId, str] = field(default_factory=dict)
     seconds_left: Mapping[TaskId, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ class Thread:
 
 @dataclass(frozen=True)
 class Instance:
-    """One process. `unseen`: why its metrics can't be read; None when they can."""
+    """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
+    for what of the process is in no account; None when it isn't known."""
 
     name: str
     process: str
@@ -129,6 +132,7 @@ class Instance:
     version: str | None
     unseen: str | None
     threads: tuple[Thread, ...]
+    memory: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,14 @@ def _instance(
         version=seen.version if seen else None,
         unseen=scraped if isinstance(scraped, str) else "metrics_port isn't set" if seen is None else None,
         threads=tuple(_thread(member, lags, seen, origin) for member in members),
+        memory=_memory(seen.memory) if seen and seen.memory else None,
     )
+
+
+def _memory(told: Mapping[str, int]) -> dict[str, int]:
+    """With what is in no account, less than nothing where accounts are reckoned too high."""
+    counted = sum(told.values()) - told["resident"] - told["client_queues_max"]
+    return {**told, "other": told["resident"] - counted}
 
 
 def _name(application: str, member: Member) -> str:
@@ -275,7 +286,8 @@ def _copy(task: TaskId, role: str, seen: Scraped | None) -> TaskRow:
 
 
 def as_json(shown: Picture) -> dict[str, Any]:
-    """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1."""
+    """All of it, for scripts. Offsets and lags in records, `rebalanced_ms` since the epoch, `progress` 0 to 1, `memory`
+    in bytes."""
     plain = asdict(shown)
     plain["reasons"] = dict(shown.reasons)
     for raw, instance in zip(plain["instances"], shown.instances, strict=True):

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -21,6 +21,8 @@ from milestones.common.clock import duration
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
 """In the order in which they are counted, with their colours."""
 STATES = {"Stable": "green", "RUNNING": "green", "ERROR": "red", "DEAD": "red", "Empty": "red", "Dead": "red"}
+ACCOUNTS = ("caches", "remembered", "input", "outputs", "uncommitted", "engines")
+"""Of an instance's memory, as they are shown."""
 UNKNOWN = "–"
 BAR_WIDTH = 10
 MOST_REASONS = 3
@@ -45,7 +47,7 @@ def view(shown: Picture, now_ms: int, *, tasks: bool) -> RenderableType:
 def height(shown: Picture) -> int:
     """Lines that the view with a row for each task takes."""
     rows = sum(max(3, sum(max(1, _lines(t)) for t in i.threads)) + 1 for i in shown.instances)
-    return rows + 8 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
+    return rows + 9 + len(shown.notes) + sum(row.error is not None for row in shown.rows)
 
 
 def _lines(thread: Thread) -> int:
@@ -71,6 +73,18 @@ def _header(shown: Picture, now_ms: int) -> Iterator[RenderableType]:
         more = f"; {len(asked) - MOST_REASONS} more" if len(asked) > MOST_REASONS else ""
         ago = duration(max(0, now_ms - shown.rebalanced_ms) / 1000)
         yield Text(f"rebalanced {ago} ago: {reasons or 'a member left, or its session expired'}{more}", "dim")
+    yield from _memory([instance.memory for instance in shown.instances])
+
+
+def _memory(known: Sequence[Mapping[str, int] | None]) -> Iterator[Text]:
+    """One line, of all instances that tell it."""
+    told = [memory for memory in known if memory is not None]
+    if told:
+        sums = {name: f"{sum(memory[name] for memory in told) / 1e6:,.0f}" for name in told[0]}
+        whose = "" if len(told) == len(known) else f" ({len(told)} of {len(known)})"
+        used = ", ".join(f"{name} {sums[name]}" for name in (*ACCOUNTS, "other"))
+        line = f"memory {sums['resident']} MB{whose}: {used}; clients ≤ {sums['client_queues_max']}"
+        yield Text(line, "dim", no_wrap=True, overflow="ellipsis")
 
 
 def _footer(shown: Picture) -> Iterator[RenderableType]:

@@ -1,6 +1,6 @@
-"""The client's own metrics: its state, its threads, its version (KIP-444).
+"""The client's own metrics: its state, its threads, its version (KIP-444); its memory.
 
-*Guarantees*: published at each change of the client's state, and about once a second.
+*Guarantees*: published at each change of the client's state, and about once a second; its memory every few seconds.
 *Assumes*: called by the supervisor's thread once it runs.
 """
 
@@ -9,14 +9,18 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from milestones.common.clock import Clock
+from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, ClientMetrics, Metrics
+from milestones.instance.memory_metrics import MemoryMeasures
 
 
 class ClientPublisher:
     """Publishes the metrics of one client."""
 
-    def __init__(self, metrics: Metrics, client_id: str, application_id: str, stage: str, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(
+        self, metrics: Metrics, client_id: str, application_id: str, stage: str, memory: MemoryBudget, clock: Clock
+    ) -> None:
+        self._clock, self._memory = clock, MemoryMeasures(memory, metrics, client_id)
         self._scope = metrics.add(ClientMetrics, client_id=client_id)
         self._scope.version.value = _version()
         self._scope.application_id.value, self._scope.stage.value = application_id, stage
@@ -29,6 +33,11 @@ class ClientPublisher:
         scope.state.value = state
         scope.alive_stream_threads.value, scope.failed_stream_threads.value = alive, failed
         scope.publish(now_ms)
+        self._memory.run_once(now_ms)
+
+    def close(self) -> None:
+        """The instance has given back what it had: only the client's state is still told."""
+        self._memory.close()
 
 
 def _version() -> str:

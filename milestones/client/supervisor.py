@@ -125,7 +125,7 @@ class Supervisor:
             instance.prepare()
             self.live.sources = instance.sources
             self._publisher = ClientPublisher(
-                self.metrics, instance.client_id, self._config.application_id, self.stage, self._clock
+                self.metrics, instance.client_id, self._config.application_id, self.stage, instance.memory, self._clock
             )
             if self._config.metrics_port is not None:
                 health = ClientHealth(self, self.metrics, self._config, self._clock)
@@ -391,6 +391,8 @@ class Supervisor:
             log.exception("the state directory wasn't given back cleanly")
         if self.endpoint is not None:
             self.endpoint.close()
+        if self._publisher is not None:
+            self._publisher.close()
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self._stopped.set()
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from milestones.common.kafka.retry import Patience
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.state.read_cache import ReadCaches
-from milestones.common.state.record_caches import RecordCaches
 from milestones.instance.listeners import Listeners
 from milestones.instance.snapshot_fetcher import NoSnapshots, SnapshotSource
 from milestones.instance.thread_registry import Live
@@ -24,6 +22,7 @@ from milestones.instance.thread_registry import Live
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
+    from milestones.common.memory import MemoryShare
     from milestones.common.metrics import Metrics
     from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ThreadContext:
     """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `patience`: how long
-    it waits for what it must have from Kafka; a request to stop shortens it. The caches' bounds are the instance's."""
+    it waits for what it must have from Kafka; a request to stop shortens it. `memory`: its share of the instance's."""
 
     name: str
     index: int
@@ -48,11 +47,10 @@ class ThreadContext:
     housekeeper: Requests
     notify: Callable[[ThreadEvent], None]
     decide: Callable[[BaseException], Exceptions]
+    memory: MemoryShare
     live: Live = field(default_factory=Live)
     listeners: Listeners = field(default_factory=Listeners)
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
-    record_caches: RecordCaches = field(default_factory=RecordCaches)
-    read_caches: ReadCaches = field(default_factory=ReadCaches)
     patience: Patience = field(init=False)
 
     def __post_init__(self) -> None:

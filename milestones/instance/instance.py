@@ -22,10 +22,9 @@ from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
+from milestones.common.memory import Account, MemoryBudget
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.read_cache import ReadCaches
-from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.rocks import RocksSettings
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
@@ -61,9 +60,9 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
-        self._record_caches = RecordCaches(config.statestore_cache_max_bytes)
-        self._read_caches = ReadCaches(config.statestore_read_cache_max_bytes)
         self.state: StateManager = LocalStateManager(self._directory, engines, stage, config.group_instance_id)
+        self.memory = MemoryBudget(config)
+        self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
@@ -125,11 +124,15 @@ class Instance:
         live: Live,
         listeners: Listeners,
     ) -> ThreadContext:
-        """What the stream thread of this number (from 1) is given. Its transactional id is written down before."""
+        """What the stream thread of this number (from 1) is given. Its transactional id is written down before, and it
+        has a share of the memory from now on."""
         if self._config.exactly_once:
             self._directory.record_transactional_ids({self._transactional_id(index)})
+        name = thread_name(self.client_id, index)
+        memory = self.memory.join()
+        memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(name))
         return ThreadContext(
-            name=thread_name(self.client_id, index),
+            name=name,
             index=index,
             stage=self.stage,
             config=self._config,
@@ -142,11 +145,10 @@ class Instance:
             housekeeper=housekeeper,
             notify=notify,
             decide=decide,
+            memory=memory,
             live=live,
             listeners=listeners,
             snapshots=self._snapshots,
-            record_caches=self._record_caches,
-            read_caches=self._read_caches,
         )
 
     def close(self) -> None:

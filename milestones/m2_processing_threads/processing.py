@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.processing import retired
+from milestones.common.memory import Account
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
@@ -94,9 +95,8 @@ class ThreadedProcessing:
         self._rests = 0
 
     def _most_output_bytes(self) -> int:
-        """Of one task: all of the instance's have equal shares."""
-        threads = max(1, self._context.live.threads)
-        return self._context.config.output_buffer_max_bytes // (threads * max(1, len(self._tasks)))
+        """Of one task: all of this thread's have equal shares."""
+        return self._context.memory.part(Account.OUTPUTS, among=len(self._tasks))
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
@@ -194,7 +194,7 @@ class ThreadedProcessing:
 
     def _many_bytes(self) -> int:
         """Half of what this thread's input may take: with all of it partitions would have to be paused."""
-        return self._context.config.input_buffer_max_bytes // max(1, self._context.live.threads) // 2
+        return self._context.memory.part(Account.INPUT) // 2
 
     # -- commits
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
+from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.instance.admin_thread import Purge
 
@@ -90,9 +91,8 @@ class CommitSchedule:
         return self.failing and self._is_full(lambda task: task.uncommitted_bytes() + task.output_bytes())
 
     def _is_full(self, bytes_of: Callable[[Task], int]) -> bool:
-        limit = self._context.config.statestore_uncommitted_max_bytes
-        tasks = self._tasks.processing.values()
-        return 0 <= limit <= sum(map(bytes_of, tasks)) * max(1, self._context.live.threads)
+        limit = self._context.memory.part(Account.UNCOMMITTED)
+        return sum(map(bytes_of, self._tasks.processing.values())) >= limit
 
     def _due(self, now_ms: int) -> bool:
         tasks = self._tasks.processing.values()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.retry import LATEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
+from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import AskBounds, Bounds
 
@@ -223,7 +224,7 @@ class Inputs:
         task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one record at
         most, which takes no room from the others."""
         most = max(stock, self._config.buffered_records_per_partition)
-        most_bytes = self._config.input_buffer_max_bytes // max(1, self._context.live.threads)
+        most_bytes = self._context.memory.part(Account.INPUT)
         going = self._tasks
         if self._paused:
             going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from milestones.common.memory import Account
 from milestones.common.metrics import (
     PUBLISH_INTERVAL_MS,
     GroupMetrics,
@@ -146,6 +147,7 @@ class ThreadMeasures:
 
     def __init__(self, context: ThreadContext, measured: Measured) -> None:
         self._metrics, self._name, self._clock = context.metrics, context.name, context.clock
+        self._memory = context.memory
         self._client = f"{context.name}-consumer"
         self._measured = measured
         self._thread = self._metrics.add(ThreadMetrics, thread_id=self._name)
@@ -213,6 +215,14 @@ class ThreadMeasures:
         for id, follower in self._standbys.items():
             follower.publish(now_ms, report.standby_lags.get(id, -1))
         self._publish_partitions(now_ms, report.lags)
+        self._say_memory()
+
+    def _say_memory(self) -> None:
+        """What the thread's tasks hold, to the instance."""
+        tasks = self._tasks.values()
+        self._memory.say(Account.INPUT, self._measured.inputs.buffered_bytes)
+        self._memory.say(Account.UNCOMMITTED, sum(int(measures.scope.uncommitted_bytes.value) for measures in tasks))
+        self._memory.say(Account.OUTPUTS, sum(measures.task.output_bytes() for measures in tasks))
 
     def _publish_thread(self, now_ms: int, report: ThreadReport) -> None:
         thread, clients, tasks = self._thread, self._measured.clients, self._measured.tasks

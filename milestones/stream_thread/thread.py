@@ -83,6 +83,7 @@ class StreamThread(threading.Thread):
             clients.close(leave_group=leave_group)
         if loop is not None:
             self._finish(loop)
+        self._surroundings.memory.leave()
         self._move(ThreadState.DEAD)
         if failure is not None:
             self._surroundings.notify(failure)

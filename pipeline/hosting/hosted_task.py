@@ -25,6 +25,7 @@ from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import goes_on
+from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.task import Task
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
@@ -184,7 +185,7 @@ class HostedTask:
 
     def _commit_if_due(self, task: Task) -> None:
         elapsed_ms = self._clock.monotonic_ms() - self._committed_ms
-        full = task.uncommitted_bytes() >= self._config.statestore_uncommitted_max_bytes
+        full = task.uncommitted_bytes() >= self._context.memory.part(Account.UNCOMMITTED)
         if (elapsed_ms >= self._config.commit_interval_ms or full or task.commit_requested()) and task.commit_needed():
             self._commit(task)
 

@@ -30,13 +30,12 @@ from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.retry import Patience
 from milestones.common.kafka.topics import Cluster
 from milestones.common.mailbox import Mailbox
+from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.disk import make_directory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.read_cache import ReadCaches
-from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_task_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
@@ -113,10 +112,9 @@ class HostedClients:
                 housekeeper=AnsweringHousekeeper(config, name),
                 notify=lambda _: None,
                 decide=lambda _: Exceptions.SHUTDOWN_CLIENT,
+                memory=MemoryBudget(config).join(),
                 listeners=_told(self.restored),
                 snapshots=snapshots,
-                record_caches=RecordCaches(config.statestore_cache_max_bytes),
-                read_caches=ReadCaches(config.statestore_read_cache_max_bytes),
             )
             self._closing = closing.pop_all()
 

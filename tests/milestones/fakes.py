@@ -16,11 +16,11 @@ from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
+from milestones.common.memory import MemoryBudget
 from milestones.common.metrics import Metrics
 from milestones.common.records import OffsetAndMetadata, Record, StoreId, TaskId, TopicPartition
 from milestones.common.state.engine import Namespace
 from milestones.common.state.memory_storage import MemoryTaskStorage
-from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.task.standby import StandbyTask
@@ -84,8 +84,6 @@ class FakeTaskStorage(MemoryTaskStorage):
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         self.ids.update(ids)
 
-    def memory_bytes(self) -> int:
-        return 0
 
     def close(self) -> None:
         self._on_close()
@@ -142,7 +140,7 @@ class FakeState:
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
             transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
-            record_caches=self._world.context.record_caches, read_caches=self._world.context.read_caches,
+            record_caches=self._world.budget.record_caches, read_caches=self._world.budget.read_caches,
         )  # fmt: skip
         task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
         task.open()
@@ -231,12 +229,14 @@ class World:
         self.states: list[ThreadState] = []
         self.requests = FakeRequests(self.logs)
         self.clients = FakeClients(self.logs, transactional=self.config.exactly_once, clock=self.clock)
+        self.budget = MemoryBudget(self.config)
+        shares = [self.budget.join() for _ in range(self.config.num_stream_threads)]
         self.context = ThreadContext(
             name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=None, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
             decide=lambda _: Exceptions.SHUTDOWN_CLIENT, live=Live(self.config.num_stream_threads),
-            record_caches=RecordCaches(self.config.statestore_cache_max_bytes),
+            memory=shares[0],
         )  # fmt: skip
         self.state = FakeState(self)
         self.parts = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -216,6 +217,32 @@ def test_json_has_everything_under_plain_names() -> None:
     }  # fmt: skip
 
 
+MEMORY = {
+    "caches": 1_000_000, "remembered": 2_000_000, "input": 3_000_000, "outputs": 4_000_000, "uncommitted": 5_000_000,
+    "engines": 6_000_000, "client_queues_max": 256_000_000, "resident": 100_000_000,
+}  # fmt: skip
+
+
+def test_the_memory_of_those_that_tell_it_is_one_line_with_what_is_in_no_account() -> None:
+    one, all_ = Scraped("alpha", memory=MEMORY), {"p1": Scraped("alpha", memory=MEMORY), PROCESS: SEEN}
+    for scraped in ({"p1": one}, all_):
+        (line,) = [line for line in printed(shown(scraped)) if "memory" in line]
+        assert line == (
+            "memory 100 MB (1 of 2): caches 1, remembered 2, input 3, outputs 4, uncommitted 5, engines 6, other 79; "
+            "clients ≤ 256"
+        )
+    both = shown({"p1": one, PROCESS: Scraped(f"words-{PROCESS}", memory=MEMORY)})
+    assert "memory 200 MB: caches 2, remembered 4" in "\n".join(printed(both))
+    assert height(both) >= len(printed(both))
+    assert "memory" not in "\n".join(printed(shown({PROCESS: SEEN})))
+
+
+def test_json_has_the_memory_of_each_instance_in_bytes() -> None:
+    first, second = as_json(shown({"p1": Scraped("alpha", memory=MEMORY), PROCESS: SEEN}))["instances"]
+    assert first["memory"] == {**MEMORY, "other": 79_000_000}
+    assert second["memory"] is None
+
+
 def test_inputs_are_those_of_all_tasks_that_run() -> None:
     assert inputs_of(members_of(GROUP, "words")) == [IN[A][0], IN[B][0]]
 
@@ -385,6 +412,7 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
         assert "2 instances, 2 threads, 2 tasks: 2 active, 2 standby; input lag 0" in text
         assert "RUNNING baseline" in text
         assert "leads" in text
+        assert re.search(r"^memory [1-9][\d,]* MB: caches 0, remembered 0, .* engines \d+, other -?\d", text, re.M)
     assert invoke([*command, "--once"]) == 1
     assert "nobody runs" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ from typing import Any
 from milestones import Streams, wiring
 from milestones.client.supervisor import Supervisor
 from milestones.common.clock import SystemClock
+from milestones.common.memory import MemoryBudget
 from milestones.common.records import TaskId
 from milestones.instance.context import ThreadFailed, ThreadMoved
 from milestones.instance.states import StreamsState, ThreadState
@@ -76,7 +77,7 @@ class FakeInstance:
     client_id = "app-process"
 
     def __init__(self, config: Any, application: Any, stage: str, clock: Any) -> None:
-        pass
+        self.memory = MemoryBudget(config)
 
     def prepare(self) -> None:
         if FakeInstance.prepare_error is not None:

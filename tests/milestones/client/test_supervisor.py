@@ -57,6 +57,16 @@ def test_a_client_is_running_once_all_its_threads_are() -> None:
     assert c.ended().states[-2:] == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
 
 
+def test_a_client_shows_its_memory_from_its_start_to_its_end() -> None:
+    c = Client().begin()
+    (memory,) = c.supervisor.metrics.snapshot()["stream-memory-metrics"]
+    assert memory["tags"] == {"client-id": "app-process"}
+    assert memory["metrics"]["resident-bytes"] > 1_000_000
+    c.supervisor.ask_to_close(True)
+    c.ended()
+    assert "stream-memory-metrics" not in c.supervisor.metrics.snapshot()
+
+
 @pytest.mark.parametrize("leave", [True, False])
 def test_a_close_stops_and_joins_every_thread_then_gives_the_directory_back(leave: bool) -> None:
     c = Client(num_stream_threads=3).begin()

@@ -12,6 +12,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
+from milestones.common.memory import Account
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
@@ -100,5 +101,29 @@ def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_
         context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1), Listeners())
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
+    finally:
+        instance.close()
+
+
+def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_count(tmp_path: Path) -> None:
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path), input_buffer_max_bytes=1_000,
+        statestore_cache_max_bytes=1_000, consumer_queued_max_messages_kbytes=1_024,
+        producer_queue_buffering_max_kbytes=2_048,
+    )  # fmt: skip
+    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
+    nothing: Any = None
+    try:
+        live, listeners = Live(2), Listeners()
+        one, other = (
+            instance.thread_context(number, nothing, nothing, nothing, nothing, live, listeners)
+            for number in live.numbers()
+        )
+        assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
+        assert one.memory.record_caches is other.memory.record_caches
+        assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (1 + 1 + 2) * 1024 * 1024
+        assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
+        other.memory.leave()
+        assert one.memory.part(Account.INPUT) == 1_000
     finally:
         instance.close()

@@ -149,6 +149,21 @@ def test_the_limit_of_uncommitted_bytes_is_shared_by_the_threads() -> None:
     assert s.after(1) == 1
 
 
+def test_fifty_tasks_of_each_thread_ask_for_a_commit_before_the_instance_has_more_than_its_limit() -> None:
+    s = Scheduled(statestore_uncommitted_max_bytes=100_000, commit_interval_ms=10_000)
+    s.processing.update({TaskId(0, number): FakeTask() for number in range(50)})
+    others = [s.world.budget.join() for _ in range(3)]
+    grown = 0
+    while s.after(1) == 0:
+        for task in s.processing.values():
+            task.bytes += 10
+        grown += 10
+    assert 0.9 * 100_000 <= 4 * 50 * grown <= 100_000 + 4 * 50 * 10
+    for other in others:
+        other.leave()
+    assert s.after(1) == 1, "the others' shares are its own now"
+
+
 def test_what_is_being_applied_asks_for_no_other_commit() -> None:
     s = Scheduled(statestore_uncommitted_max_bytes=1_000)
     s.task.bytes, s.task.applying = 1_000, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.common.kafka.membership import JoinNeeded, Lost
+from milestones.common.memory import Account
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import Processor
 from milestones.common.topology.timestamps import log_and_skip_on_invalid_timestamp
@@ -172,3 +173,33 @@ def test_punctuations_of_both_clocks_are_counted() -> None:
     task = r.tasks.processing[TaskId(0, 0)]
     assert of(r, "stream-task-metrics", task_id="0_0")["punctuate-total"] == task.work.punctuated >= 2
     assert of(r, "stream-thread-metrics")["punctuate-latency-avg"] > 0
+
+
+def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() -> None:
+    world = World(settings={"commit_interval_ms": 9_000})
+    for partition in (0, 1):
+        put(world, partition, "a", "b")
+    r = Running(world).run(0, 1)
+    said: dict[Account, int] = {}
+    world.context.memory.say = said.__setitem__  # type: ignore[method-assign]
+    r.step(10)
+    assert said == {}
+    r.step(ms=1_000)
+    uncommitted = sum(task.uncommitted_bytes() for task in r.loop._tasks.processing.values())
+    assert said == {Account.INPUT: 0, Account.UNCOMMITTED: uncommitted, Account.OUTPUTS: 0}
+    assert uncommitted > 0
+
+
+def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
+    world = World(settings={"processing_guarantee": "at_least_once"})
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    r.step()
+    world.producer.room = 0
+    put(world, 0, "b", "c")
+    r.step(3, ms=1_000)
+    put(world, 0, "d")
+    r.step(3, ms=1_000)
+    held = world.budget.held()
+    assert held[Account.OUTPUTS] > 0
+    assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0

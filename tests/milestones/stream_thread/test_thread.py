@@ -10,6 +10,7 @@ import pytest
 
 from milestones.common.errors import ApplicationShutdownError, KafkaUnreachableError, MembershipError, ProcessingError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
+from milestones.common.memory import Account
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
@@ -78,6 +79,15 @@ def test_a_thread_starts_processes_commits_and_closes_everything() -> None:
 
 def test_whether_the_group_is_left_is_said_by_whoever_stops_the_thread() -> None:
     assert Thread(leave=False).run().world.clients.closed is False
+
+
+def test_a_thread_that_has_ended_leaves_its_memory_to_the_others() -> None:
+    t = Thread()
+    other = t.world.budget.join()
+    whole = t.world.config.input_buffer_max_bytes
+    assert other.part(Account.INPUT) == whole // 2
+    t.run()
+    assert other.part(Account.INPUT) == whole
 
 
 def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
-from tests.milestones.fakes import put
+from milestones.stream_thread.inputs import Inputs
+from tests.milestones.fakes import FakeClients, World, passing, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
 A = TaskId(0, 0)
@@ -105,10 +108,29 @@ def test_the_bytes_are_shared_by_as_many_threads_as_there_are_now() -> None:
     f.inputs.fetch(0)
     f.inputs.throttle()
     assert f.world.consumer.paused == set()
-    for _ in range(3):
-        f.world.context.live.add()
+    others = [f.world.budget.join() for _ in range(3)]
     f.inputs.throttle()
     assert f.world.consumer.paused == {IN}
+    for other in others:
+        other.leave()
+    f.task.process(2, 0)
+    f.inputs.throttle()
+    assert f.world.consumer.paused == set()
+
+
+def test_fifty_tasks_of_two_threads_buffer_no_more_than_the_instance_may_but_for_a_fetch_of_each_partition() -> None:
+    world = World(passing(), {"input_buffer_max_bytes": 200_000, "max_poll_records": 2})
+    threads = [replace(world.context, memory=world.context.memory), replace(world.context, memory=world.budget.join())]
+    inputs = [Inputs(context, FakeClients(world.logs, transactional=False, clock=world.clock)) for context in threads]  # type: ignore[arg-type]
+    for number in range(50):
+        put(world, number, *["x" * 100] * 400)
+        inputs[number % 2].start(world.task(number), {TopicPartition("in", number): OffsetAndMetadata(0)})
+    for _ in range(100):
+        for one in inputs:
+            one.fetch(0)
+            one.throttle()
+        assert sum(one.buffered_bytes for one in inputs) <= 200_000 + 50 * 2 * 500
+    assert sum(one.buffered_bytes for one in inputs) > 100_000
 
 
 def test_a_paused_task_keeps_one_record_and_gets_the_others_again_when_it_goes_on() -> None:
