@@ -11,18 +11,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
 from milestones.common.memory import Account
+from milestones.instance.capacity import processing_threads
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
+from milestones.m2_processing_threads.pool import Running, WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import PREPARE_MS, Fate, Removed
 
 if TYPE_CHECKING:
-    from milestones.common.config import StreamsConfig
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
@@ -40,18 +41,6 @@ LONGEST_REST_MS = 50
 """However much waits: tasks whose records weren't fetched yet must get theirs."""
 
 
-def share_of_threads(config: StreamsConfig, index: int) -> int:
-    """How many of the instance's processing threads the stream thread of this number has: at least one."""
-    each, more = divmod(config.num_processing_threads, config.num_stream_threads)
-    return max(1, each + (index <= more))
-
-
-class Running(Protocol):
-    """A worker at work: a thread."""
-
-    def join(self, timeout: float | None = None) -> None: ...
-
-
 def start(worker: Worker, context: ThreadContext) -> Running:
     thread = ProcessingThread(worker, context.live.helping(context.index))
     thread.start()
@@ -59,7 +48,10 @@ def start(worker: Worker, context: ThreadContext) -> Running:
 
 
 class ThreadedProcessing:
-    """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on."""
+    """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on.
+
+    There are as many threads as are this stream thread's share of the instance's: another number when stream threads
+    come or go."""
 
     def __init__(
         self,
@@ -68,21 +60,19 @@ class ThreadedProcessing:
         wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
         """`launch` starts a thread for a worker; others than the defaults are for tests."""
-        self._launch = launch
         self._context, self._clock = context, context.clock
-        self._count = share_of_threads(context.config, context.index)
         self.stock = ENOUGH * context.config.buffered_records_per_partition
         self._few = FEW * context.config.buffered_records_per_partition
         priorities = context.config.task_priorities
         self._scheduler = Scheduler(
             context.clock,
-            self._count,
+            self._wanted(),
             context.config.task_timeout_ms,
             lambda id: priorities.get(id.subtopology, 1),
             self._most_output_bytes,
             wait,
         )
-        self._threads: list[Running] = []
+        self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
         self._arrivals = Arrivals()
         self._fetched_ms = 0
@@ -104,12 +94,18 @@ class ThreadedProcessing:
         self._scheduler.add(task)
         self._start()
 
+    def _wanted(self) -> int:
+        """Threads that this stream thread should have now."""
+        return processing_threads(self._context.config, self._context.live, self._context.index)
+
     def _start(self) -> None:
-        base = self._context.name.replace("StreamThread", "ProcessingThread")
-        while len(self._threads) < self._count:
-            name = f"{base}-{len(self._threads) + 1}"
-            worker = Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
-            self._threads.append(self._launch(worker, self._context))
+        """See that there are as many threads as there should be."""
+        self._scheduler.threads = self._wanted()
+        self._threads.resize(self._scheduler.threads)
+
+    def _worker(self, number: int) -> Worker:
+        name = f"{self._context.name.replace('StreamThread', 'ProcessingThread')}-{number}"
+        return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, fate: Fate) -> None:
         del self._tasks[task]
@@ -142,6 +138,8 @@ class ThreadedProcessing:
         """Wake threads that have something to do; see what failed."""
         self._scheduler.wake(self._arrivals.look())
         if self._measures.due(now_ms):
+            if len(self._threads):
+                self._start()
             self._measure(now_ms)
         failure = self._scheduler.failure()
         if failure is not None:
@@ -188,7 +186,7 @@ class ThreadedProcessing:
     def _sated(self, enough: int) -> bool:
         """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
         waiting = dict(self._arrivals.waiting())
-        if len(waiting) < min(self._count, len(self._tasks)):
+        if len(waiting) < min(self._scheduler.threads, len(self._tasks)):
             return False
         return sum(waiting.values()) >= enough or sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
@@ -219,5 +217,4 @@ class ThreadedProcessing:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         if not self._scheduler.close(timeout_ms):
             log.warning("%s doesn't wait any longer for user code that doesn't return", self._context.name)
-        for thread in self._threads:
-            thread.join(max(100, deadline_ms - self._clock.monotonic_ms()) / 1000)
+        self._threads.join(self._clock, deadline_ms)

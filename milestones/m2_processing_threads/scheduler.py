@@ -62,9 +62,10 @@ class Scheduler:
         most_output_bytes: Callable[[], int] = lambda: 1 << 62,
         wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
-        """`timeout_ms`: how long a task may fail; `most_output_bytes`: of one task, from which on it has to wait.
-        `wait`: for a condition, at most so many ms; another one is for tests."""
-        self._clock, self._threads, self._timeout_ms = clock, threads, timeout_ms
+        """`threads`: how many there are; the stream thread sets it anew. `timeout_ms`: how long a task may fail;
+        `most_output_bytes`: of one task, from which on it has to wait. `wait`: for a condition, at most so many ms;
+        another one is for tests."""
+        self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
         self._weight, self._most_output_bytes, self._wait = weight, most_output_bytes, wait
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
@@ -283,7 +284,7 @@ class Scheduler:
         self._agenda.ring(now_ms)
         self._call(len(self._agenda) - max(1, before))  # one of them is taken here
         overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
-        return self._agenda.choose(now_ms, len(self._leased), max(1, self._threads - overdue))
+        return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def _count_wait(self, ms: int) -> None:
         self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms

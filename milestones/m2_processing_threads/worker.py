@@ -34,7 +34,9 @@ SHORT_MS, LONG_MS = 4, 10
 
 
 class Worker:
-    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them."""
+    """A step function. *Owns*: the task of its lease. *Receives*: leases. *Sends*: what became of them.
+
+    *Concurrency*: the stream thread sets `leaving`, when the worker isn't wanted any more; the worker sets `ended`."""
 
     def __init__(
         self, name: str, scheduler: Scheduler, clock: Clock, metrics: Metrics, most_output_bytes: Callable[[], int]
@@ -42,6 +44,7 @@ class Worker:
         self.name, self._scheduler, self._clock = name, scheduler, clock
         self._most_output_bytes = most_output_bytes
         self._measures = WorkerMeasures(metrics, name, clock)
+        self.leaving = self.ended = False
 
     @property
     def over(self) -> bool:
@@ -55,6 +58,7 @@ class Worker:
     def close(self) -> None:
         """Its metrics are gone."""
         self._measures.close()
+        self.ended = True
 
     def run_once(self) -> bool:
         """1. take a task; 2. do what its lease is for; 3. give it back. False: there was nothing to do, for a while."""
@@ -129,7 +133,7 @@ class Worker:
 
 
 class ProcessingThread(threading.Thread):
-    """Drives a `Worker` until the scheduler is closed and nothing is left to do.
+    """Drives a `Worker` until the scheduler is closed and nothing is left to do, or the worker is to leave.
 
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
@@ -145,7 +149,7 @@ class ProcessingThread(threading.Thread):
 
     def _run(self) -> None:
         try:
-            while self._worker.run_once() or not self._worker.over:
+            while not self._worker.leaving and (self._worker.run_once() or not self._worker.over):
                 pass
         except BaseException as error:
             log.exception("%s dies", self.name)

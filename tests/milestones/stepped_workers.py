@@ -35,7 +35,10 @@ class SteppedWorker:
         self.joined: list[float | None] = []
 
     def step(self) -> bool:
-        if self.inside:
+        if self.inside or self.worker.ended:
+            return False
+        if self.worker.leaving:
+            self.worker.close()
             return False
         self.inside = True
         try:

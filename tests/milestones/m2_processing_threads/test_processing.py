@@ -14,8 +14,10 @@ from milestones.common.errors import ProcessingError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
+from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
-from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS, share_of_threads
+from milestones.instance.thread_registry import Live
+from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
 from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -48,7 +50,8 @@ def test_an_instances_processing_threads_are_shared_out_to_its_stream_threads(
         application_id="app", bootstrap_servers="b:1", num_processing_threads=processing, num_stream_threads=stream,
         variables={},
     )  # fmt: skip
-    assert [share_of_threads(config, number) for number in range(1, stream + 1)] == shares
+    live = Live(stream)
+    assert [processing_threads(config, live, number) for number in live.numbers()] == shares
 
 
 def test_there_are_as_many_processing_threads_as_stream_threads_by_default() -> None:
@@ -62,6 +65,64 @@ def test_no_thread_is_started_before_there_is_a_task() -> None:
     assert r.world.workers.all == []
     r.run(0)
     assert len(r.world.workers.all) == 1
+
+
+def names_at_work(r: RunningProcessing) -> list[str]:
+    """Threads that haven't left."""
+    return [one.worker.name.partition("ProcessingThread-")[2] for one in r.world.workers.all if not one.worker.ended]
+
+
+def test_an_instances_processing_threads_stay_as_many_as_its_config_says_while_stream_threads_come_and_go() -> None:
+    r = running(0, num_processing_threads=8)
+    assert len(names_at_work(r)) == 8
+    r.world.context.live.add()
+    r.step(3, ms=1_000)
+    assert names_at_work(r) == ["1-1", "1-2", "1-3", "1-4"]
+    assert processing_threads(r.world.config, r.world.context.live, 2) == 4
+    r.world.context.live.remove(2)
+    r.step(3, ms=1_000)
+    assert names_at_work(r) == [f"1-{number}" for number in range(1, 9)]
+
+
+def test_a_thread_that_is_not_wanted_any_more_leaves_once_its_call_returns_and_what_it_did_counts() -> None:
+    r = running(0, num_processing_threads=2)
+    put(r.world, 0, "a", "b")
+    caller: list[str] = []
+
+    def while_it_is_called() -> None:
+        caller.extend(one.worker.name for one in r.world.workers.all if one.inside)
+        r.world.context.live.add()
+        r.step(2, ms=1_000)
+        assert set(caller) <= {one.worker.name for one in r.world.workers.all if not one.worker.ended}
+
+    r.world.workers.all.reverse()  # the second thread gets the task
+    in_the_midst(r, while_it_is_called)
+    r.step(10, ms=100)
+    r.loop._commit()
+    assert (len(caller), len(names_at_work(r))) == (1, 1)
+    assert caller[0].endswith("-2")
+    assert r.world.written() == [("k", 1), ("k", 2)]
+
+
+def test_a_thread_has_no_name_that_one_still_has_whose_call_does_not_return() -> None:
+    r = running(0, num_processing_threads=2)
+    r.world.workers.stuck = True
+    r.world.context.live.add()
+    r.step(2, ms=1_000)
+    r.world.context.live.remove(2)
+    r.step(2, ms=1_000)
+    assert sorted(names_at_work(r)) == ["1-1", "1-2", "1-3"]
+
+
+def test_the_shares_of_fifty_tasks_of_each_thread_keep_the_bound_of_waiting_outputs() -> None:
+    r = running(*range(50), output_buffer_max_bytes=1_000_000)
+    share = r.loop._processing._most_output_bytes
+    assert 0.9 * 1_000_000 < 50 * share() <= 1_000_000
+    others = [r.world.budget.join() for _ in range(3)]
+    assert 4 * 50 * share() <= 1_000_000
+    for other in others:
+        other.leave()
+    assert 50 * share() > 0.9 * 1_000_000
 
 
 def test_a_commit_in_the_midst_of_a_call_is_of_the_record_before_it() -> None:

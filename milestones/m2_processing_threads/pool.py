@@ -1,0 +1,55 @@
+"""The processing threads of one stream thread: as many as are its share now.
+
+*Guarantees*: no two threads have one name at a time. A thread that isn't wanted any more ends once it has given its
+task back, however much there is to do.
+*Assumes*: driven by the stream thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.m2_processing_threads.worker import Worker
+
+SHORTEST_WAIT_MS = 100
+"""How long each thread is waited for at the end at least."""
+
+
+class Running(Protocol):
+    """A worker at work: a thread."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class WorkerPool:
+    """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it."""
+
+    def __init__(self, make: Callable[[int], Worker], launch: Callable[[Worker], Running]) -> None:
+        self._make, self._launch = make, launch
+        self._at_work: dict[int, tuple[Worker, Running]] = {}
+        self._leaving: dict[int, tuple[Worker, Running]] = {}
+
+    def __len__(self) -> int:
+        """Threads that are to stay."""
+        return len(self._at_work)
+
+    def resize(self, wanted: int) -> None:
+        """Start threads that are missing; have those with the highest numbers leave that are too many."""
+        self._leaving = {number: left for number, left in self._leaving.items() if not left[0].ended}
+        while len(self._at_work) > wanted:
+            number = max(self._at_work)
+            self._leaving[number] = self._at_work.pop(number)
+            self._leaving[number][0].leaving = True
+        while len(self._at_work) < wanted:
+            number = next(n for n in count(1) if n not in self._at_work and n not in self._leaving)
+            worker = self._make(number)
+            self._at_work[number] = worker, self._launch(worker)
+
+    def join(self, clock: Clock, deadline_ms: int) -> None:
+        """Wait for all threads, until then."""
+        for _, thread in [*self._at_work.values(), *self._leaving.values()]:
+            thread.join(max(SHORTEST_WAIT_MS, deadline_ms - clock.monotonic_ms()) / 1000)
