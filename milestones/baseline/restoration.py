@@ -1,46 +1,30 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up (`restoration/changelogs.py` says what that means), by one
-consumer. While an active task has much to restore standbys get a share of the time: the task comes first, and the
-standbys don't starve.
-*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
-thread that owns the restore consumer.
+*Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore standbys get a share
+of the time: the task comes first, and the standbys don't starve. An error of one task is the stream thread's.
+*Assumes*: driven by the stream thread.
 """
 
 from __future__ import annotations
 
-import logging
-import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from milestones.common.errors import TimeoutExceededError
-from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
-from milestones.common.mailbox import Mailbox
-from milestones.common.records import TaskId, TopicPartition
-from milestones.common.testing.faults import reach
-from milestones.instance.admin_thread import AskBounds, Bounds
-from milestones.restoration.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
+from milestones.restoration.changelog_reader import MUCH, ChangelogReader
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from milestones.common.kafka.consumers import Fetched
+    from milestones.common.kafka.consumers import AssignedConsumer, Fetched
+    from milestones.common.records import TopicPartition
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import FailedTask, Reading
-
-log = logging.getLogger(__name__)
-
-C = TypeVar("C", bound=Changelogs)
+    from milestones.restoration.changelogs import Changelogs
 
 BATCH = 1_000
 """Changelog records per round."""
-
-MUCH = 10 * BATCH
-"""Changelog records of active tasks from which on standbys have to stand back."""
 
 TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
 """So much of each turn is the standbys' too. Long turns: whoever stands back loses what was prefetched for it."""
@@ -48,255 +32,43 @@ TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
 LOOK_MS = 10
 """Nobody restores while the stream thread waits for input."""
 
-CHECK_INTERVAL_MS = 60_000
-"""How often it is asked whether a standby's changelogs are still the same topics."""
 
+class InlineHooks:
+    """*Owns*: since when active tasks have had much to restore."""
 
-class InlineRestoration:
-    """The tasks in restoration, and the standbys.
-
-    *Owns*: those tasks between `add` and `take_restored` / `take_removed`, the restore consumer's assignment.
-    *Sends*: `AskBounds`. *Receives*: `Bounds`.
-    """
-
-    def __init__(self, context: ThreadContext, clients: Reading) -> None:
-        self._context, self._consumer = context, clients.new_restore_consumer()
-        self._active: dict[TaskId, ActiveChangelogs] = {}
-        self._standbys: dict[TaskId, StandbyChangelogs] = {}
-        self._by_partition: dict[TopicPartition, Changelogs] = {}
-        self._committed: Mapping[TopicPartition, int] = {}
-        self._paused: frozenset[int] = frozenset()
+    def __init__(self) -> None:
         self._active_since_ms: int | None = None
-        self._restored: list[Task] = []
-        self._removed: list[Task | StandbyTask] = []
 
-    @property
-    def blocked_ns(self) -> int:
-        return self._consumer.blocked_ns
+    def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
+        return consumer.fetch(BATCH, timeout_ms=0)
 
-    @property
-    def look_ms(self) -> int:
-        return LOOK_MS
+    def apply(
+        self, changelogs: Changelogs, partition: TopicPartition, messages: list[Message], apply: Callable[[], None]
+    ) -> None:
+        apply()
 
-    def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
-        changelogs = ActiveChangelogs(task, self._answers(task.id), now_ms, listeners, committed)
-        self._active[task.id] = changelogs
-        self._enter(changelogs)
-
-    def add_standby(self, task: StandbyTask) -> None:
-        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
-        changelogs = StandbyChangelogs(
-            task, self._answers(task.id), now_ms, listeners, self._committed, self._consumer.known_end
-        )
-        self._standbys[task.id] = changelogs
-        self._enter(changelogs)
-
-    def _everybody(self) -> list[Changelogs]:
-        return [*self._active.values(), *self._standbys.values()]
-
-    def _answers(self, id: TaskId) -> Mailbox[Bounds]:
-        return Mailbox(1, f"{self._context.name} bounds of {id}'s changelogs")
-
-    def _enter(self, changelogs: Changelogs) -> None:
-        self._by_partition.update(dict.fromkeys(changelogs.stores, changelogs))
-        self._alone(changelogs, self._prepare)
-
-    def _prepare(self, changelogs: Changelogs) -> None:
-        """Have snapshots of empty stores brought; the changelogs' ends are asked for after that."""
-        changelogs.fetching = self._context.snapshots.ask(changelogs.task)
-        if changelogs.fetching is None:
-            self._ask(changelogs)
-
-    def _ask(self, changelogs: Changelogs) -> None:
-        changelogs.asked = True
-        question = AskBounds(changelogs.task.id, frozenset(changelogs.stores), changelogs.answers, topic_ids=True)
-        self._context.housekeeper.put(question, timeout_ms=1_000)
-
-    def remove(self, task: TaskId, *, recycled: bool = False) -> None:
-        complete = [restored for restored in self._restored if restored.id == task]
-        self._restored = [restored for restored in self._restored if restored.id != task]
-        if complete:
-            self._removed += complete
-        elif task in self._active:
-            self._removed.append(self._leave(self._active.pop(task), recycled=recycled).task)
-        else:
-            self._removed.append(self._leave(self._standbys.pop(task), recycled=recycled).task)
-
-    def _leave(self, changelogs: C, *, recycled: bool = False) -> C:
-        changelogs.give_up()
-        changelogs.suspended(recycled=recycled)
-        self._consumer.unassign(changelogs.stores)
-        for partition in changelogs.stores:
-            del self._by_partition[partition]
-        return changelogs
-
-    def pause(self, subtopologies: frozenset[int]) -> None:
-        self._paused = subtopologies
-
-    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
-        self._committed = dict(committed)
-        for standby in self._standbys.values():
-            standby.committed = self._committed
-
-    def take_restored(self) -> list[Task]:
-        restored, self._restored = self._restored, []
-        return restored
-
-    def take_removed(self) -> list[Task | StandbyTask]:
-        removed, self._removed = self._removed, []
-        return removed
-
-    def take_failed(self) -> list[FailedTask]:
-        return []
-
-    def close(self, timeout_ms: int) -> None:
-        self._consumer.close()
-
-    def remaining(self) -> Mapping[TaskId, int]:
-        return {task: sum(changelogs.missing().values()) for task, changelogs in self._active.items()}
-
-    def lags(self) -> Mapping[TaskId, int]:
-        found = {task: standby.lag() for task, standby in self._standbys.items()}
-        return {task: lag for task, lag in found.items() if lag is not None}
-
-    def positions(self) -> Mapping[TaskId, int]:
-        everything: dict[TaskId, Changelogs] = {**self._active, **self._standbys}
-        return {task: changelogs.position() for task, changelogs in everything.items()}
-
-    def run_once(self, now_ms: int) -> bool:
-        """1. note the answers that came; 2. take snapshots in, a step of each; 3. choose what is read now; 4. apply a
-        batch; 5. hand out what is complete."""
-        if not self._active and not self._standbys:
-            return False
-        self._hear(now_ms)
-        ingested = self._ingest()
-        self._choose(now_ms)
-        fetched = self._fetch()
-        self._take(fetched)
-        self._complete()
-        return ingested or bool(fetched.records)
-
-    def _ingest(self) -> bool:
-        ingesting = [changelogs for changelogs in self._everybody() if changelogs.ingesting]
-        for changelogs in ingesting:
-            self._alone(changelogs, Changelogs.advance)
-        return bool(ingesting)
-
-    def _fetch(self) -> Fetched:
-        return self._consumer.fetch(BATCH, timeout_ms=0)
-
-    def _take(self, fetched: Fetched) -> None:
-        for partition in fetched.records.keys() | fetched.ends.keys():
-            records, end = fetched.records.get(partition, []), fetched.ends.get(partition)
-            self._of(partition, partial(self._apply, partition, records, end))
-        for partition in fetched.out_of_range:
-            log.warning("%s no longer has the offset that is next", partition)
-            self._of(partition, self._begin_again)
-        for partition in fetched.gone:
-            self._of(partition, partial(self._gone, partition))
-
-    def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
-        """Do something about the task that the partition is a changelog of, unless that has left meanwhile."""
-        changelogs = self._by_partition.get(partition)
-        if changelogs is not None:
-            self._alone(changelogs, act)
-
-    def _alone(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
-        """Do something about one task; whatever it raises is the thread's end here."""
-        act(changelogs)
-
-    def _hear(self, now_ms: int) -> None:
-        for changelogs in self._everybody():
-            if changelogs.brought(now_ms):
-                self._alone(changelogs, self._ask)
-            for answer in changelogs.answers.drain() if changelogs.asked else ():
-                changelogs.asked, changelogs.heard_ms = False, now_ms
-                self._alone(changelogs, partial(self._heard, answer, now_ms))
-        for changelogs in self._everybody():
-            if changelogs.asked or changelogs.preparing or now_ms - changelogs.heard_ms < SOONEST_MS:
-                continue
-            if now_ms - changelogs.heard_ms >= self._pause_ms(changelogs):
-                self._alone(changelogs, self._ask)
-
-    def _pause_ms(self, changelogs: Changelogs) -> float:
-        """After the last answer, until the next question."""
-        if changelogs.failing_since_ms is not None:
-            return again_after_ms(changelogs.heard_ms - changelogs.failing_since_ms)
-        return CHECK_INTERVAL_MS if changelogs.task.id in self._standbys else math.inf
-
-    def _heard(self, answer: Bounds, now_ms: int, changelogs: Changelogs) -> None:
-        if answer.error is not None:
-            self._unanswered(changelogs, answer.error, now_ms)
-        else:
-            changelogs.failing_since_ms = None
-            self._answered(changelogs, answer)
-
-    def _answered(self, changelogs: Changelogs, answer: Bounds) -> None:
-        if changelogs.ends is None:
-            changelogs.begin(answer)
-        elif changelogs.other_topics(answer.topic_ids):
-            self._begin_again(changelogs)
-
-    def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
-        """It is asked again after a pause, for an active task until its time is up; nobody waits for a standby."""
-        if changelogs.failing_since_ms is None:
-            changelogs.failing_since_ms = now_ms
-            log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
-        if changelogs.task.id in self._standbys:
-            return
-        if now_ms - changelogs.failing_since_ms > self._context.config.task_timeout_ms:
-            raise TimeoutExceededError(
-                f"task {changelogs.task.id} can't learn the ends of its changelogs: {error}"
-            ) from error
-
-    def _begin_again(self, changelogs: Changelogs) -> None:
-        """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
-        under way doesn't count: it may name an end that the task has passed since."""
-        self._consumer.unassign(changelogs.stores)
-        changelogs.lose_ends(self._answers(changelogs.task.id))
-        self._ask(changelogs)
-
-    def _gone(self, partition: TopicPartition, changelogs: Changelogs) -> None:
-        """One broker doesn't know the topic. That it was deleted is for the housekeeper to say, who looks twice."""
-        log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
-        self._begin_again(changelogs)
-
-    def _choose(self, now_ms: int) -> None:
-        """Assign what is to be read now, from where its task is; take away what isn't."""
-        chosen: list[Changelogs] = list(self._active.values())
-        if not self._standing_back(now_ms):
-            chosen += self._standbys.values()
-        reading: dict[TopicPartition, int] = {}
-        for changelogs in chosen:
-            if changelogs.task.id.subtopology not in self._paused:
-                reading.update(changelogs.reading())
-        assigned = self._consumer.assigned
-        if reading.keys() != assigned:
-            self._consumer.unassign(assigned - reading.keys())
-            self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
-
-    def _standing_back(self, now_ms: int) -> bool:
+    def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
         """Whether it is the active tasks' part of the turn."""
-        going = [active for id, active in self._active.items() if id.subtopology not in self._paused]
-        if sum(sum(changelogs.missing().values()) for changelogs in going) < MUCH:
+        if remaining < MUCH:
             self._active_since_ms = None
             return False
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
         return (now_ms - self._active_since_ms) % TURN_MS < TURN_MS - STANDBYS_SHARE_MS
 
-    def _apply(
-        self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs
-    ) -> None:
-        """`end`: of the partition, where it was reached, control records included."""
-        position = (messages[-1].offset() or 0) + 1 if end is None else end
-        if not changelogs.apply(partition, messages, position):
-            self._consumer.unassign([partition])
+    def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
+        return False
 
-    def _complete(self) -> None:
-        for changelogs in [changelogs for changelogs in self._active.values() if changelogs.complete()]:
-            reach("restore.complete")
-            self._restored.append(self._leave(self._active.pop(changelogs.task.id)).task)
-            if changelogs.restored:
-                log.info("task %s has restored %d records", changelogs.task.id, changelogs.restored)
+
+class InlineRestoration(ChangelogReader):
+    """The part *restoration*: a `ChangelogReader` that the stream thread drives itself."""
+
+    def __init__(self, context: ThreadContext, clients: Reading) -> None:
+        super().__init__(context, clients, InlineHooks())
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
+
+    def take_failed(self) -> list[FailedTask]:
+        return []

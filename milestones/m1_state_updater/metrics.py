@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, RestorationMetrics, UpdaterMetrics
 from milestones.m1_state_updater.progress import Pace, Progress, line
+from milestones.m1_state_updater.reader_hooks import restore_progress
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.instance.context import ThreadContext
-    from milestones.m1_state_updater.changelog_reader import Reading
+    from milestones.m1_state_updater.reader_hooks import UpdaterHooks
+    from milestones.restoration.changelog_reader import ChangelogReader
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +34,8 @@ class _Store:
 class UpdaterMeasures:
     """*Owns*: the updater's metrics, and those of the stores that are restored."""
 
-    def __init__(self, context: ThreadContext, name: str, reading: Reading) -> None:
-        self._name, self._reading, self._metrics = name, reading, context.metrics
+    def __init__(self, context: ThreadContext, name: str, reading: ChangelogReader, hooks: UpdaterHooks) -> None:
+        self._name, self._reading, self._hooks, self._metrics = name, reading, hooks, context.metrics
         self._thread = context.metrics.add(UpdaterMetrics, thread_id=name)
         self._stores: dict[tuple[TaskId, str], _Store] = {}
         self._busy_ns = 0
@@ -48,29 +50,36 @@ class UpdaterMeasures:
             self._publish(now_ms)
 
     def _publish(self, now_ms: int) -> None:
-        thread, reading = self._thread, self._reading
-        active, standbys, active_paused, standbys_paused = reading.counts()
+        thread, hooks = self._thread, self._hooks
+        active, standbys, active_paused, standbys_paused = self._counts()
         thread.active_restoring_tasks.value, thread.standby_updating_tasks.value = active, standbys
         thread.active_paused_tasks.value, thread.standby_paused_tasks.value = active_paused, standbys_paused
         span_ns = (now_ms - self._published_ms) * 1_000_000
-        spent = self._busy_ns, reading.active_ns, reading.standby_ns
+        spent = self._busy_ns, hooks.active_ns, hooks.standby_ns
         busy, restoring, updating = (min(1.0, (b - a) / span_ns) for a, b in zip(self._before, spent, strict=True))
         thread.idle_ratio.value = 1.0 - busy
         thread.active_restore_ratio.value, thread.standby_update_ratio.value = restoring, updating
-        thread.restore_records.total = reading.active_records + reading.standby_records
-        thread.restore_call.total = reading.calls
+        thread.restore_records.total = hooks.active_records + hooks.standby_records
+        thread.restore_call.total = hooks.calls
         thread.publish(now_ms)
         self._before, self._published_ms = spent, now_ms
         self._follow(now_ms)
 
+    def _counts(self) -> tuple[int, int, int, int]:
+        """Active tasks and standbys that are worked on, then those that are paused."""
+        reading = self._reading
+        active = sum(id.subtopology in reading.paused for id in reading.active)
+        standbys = sum(id.subtopology in reading.paused for id in reading.standbys)
+        return len(reading.active) - active, len(reading.standbys) - standbys, active, standbys
+
     def _follow(self, now_ms: int) -> None:
         """Look at each store that is restored."""
         restoring: list[Progress] = []
-        for changelogs in self._reading.changelogs():
+        for changelogs in self._reading.active.values():
             missing = changelogs.missing()
             for partition, store in changelogs.stores.items():
                 if partition in missing:
-                    mean = self._reading.bytes_per_record.get(partition, 0.0)
+                    mean = self._hooks.bytes_per_record.get(partition, 0.0)
                     count, left = changelogs.counts[partition], missing[partition]
                     rate = self._store(changelogs.task.id, store).pace.rate(now_ms, count)
                     restoring.append(Progress(changelogs.task.id, store, count, left, round(left * mean), rate))
@@ -81,7 +90,7 @@ class UpdaterMeasures:
         if now_ms - self._logged_ms >= LOG_INTERVAL_MS:
             self._logged_ms = now_ms
             if restoring:
-                lags = [standing.lag for _, standing in self._reading.standings() if standing.lag is not None]
+                lags = [standing.lag for _, standing in restore_progress(self._reading) if standing.lag is not None]
                 log.info("%s: %s", self._name, line(restoring, lags))
 
     def _store(self, task: TaskId, store: str) -> _Store:

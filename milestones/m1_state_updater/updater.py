@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.changelog_reader import Reading
 from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, Stop
 from milestones.m1_state_updater.metrics import UpdaterMeasures
+from milestones.m1_state_updater.reader_hooks import UpdaterHooks, restore_progress
+from milestones.restoration.changelog_reader import ChangelogReader
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -41,8 +42,9 @@ class StateUpdater:
 
     def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
         self._desk = desk
-        self._reading = Reading(context, clients)
-        self._measures = UpdaterMeasures(context, desk.name, self._reading)
+        self._hooks = UpdaterHooks(context.config.restore_active_weight)
+        self._reading = ChangelogReader(context, clients, self._hooks)
+        self._measures = UpdaterMeasures(context, desk.name, self._reading, self._hooks)
         self._next_publication_ms = 0
         self._idle_ms = FIRST_IDLE_MS
         self.stopping = False
@@ -90,7 +92,7 @@ class StateUpdater:
                 self.stopping = True
 
     def _hand_out(self) -> bool:
-        restored, failed = self._reading.take_restored(), self._reading.take_errors()
+        restored, failed = self._reading.take_restored(), self._hooks.take_errors()
         for task in restored:
             self._desk.restored(task)
         for failing, error in failed:
@@ -100,7 +102,7 @@ class StateUpdater:
     def _publish(self, now_ms: int) -> None:
         self._next_publication_ms = now_ms + PUBLISH_MS
         held = self._desk.held
-        standings = {held[id][0]: standing for id, standing in self._reading.standings() if id in held}
+        standings = {held[id][0]: standing for id, standing in restore_progress(self._reading) if id in held}
         self._desk.standings = MappingProxyType(standings)
 
     def close(self) -> None:

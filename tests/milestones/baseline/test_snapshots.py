@@ -21,7 +21,8 @@ from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
-from milestones.m1_state_updater.changelog_reader import Reading
+from milestones.m1_state_updater.reader_hooks import UpdaterHooks
+from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.fakes import CHANGELOG, Counting, World
 
 A = TaskId(0, 0)
@@ -67,7 +68,7 @@ class Source:
 class Restoring:
     """A restoration of task 0_0, with snapshots to be had."""
 
-    def __init__(self, make: Callable[[Any, Any], InlineRestoration], directory: Path) -> None:
+    def __init__(self, make: Callable[[Any, Any], ChangelogReader], directory: Path) -> None:
         self.world, self.source, self.directory = World(), Source(), directory
         self.world.context = replace(self.world.context, snapshots=self.source)
         self.restoration = make(self.world.context, self.world.clients)
@@ -100,7 +101,12 @@ class Restoring:
         return self.world.state.content(A)
 
 
-@pytest.fixture(params=[InlineRestoration, Reading])
+def updating(context: Any, clients: Any) -> ChangelogReader:
+    """As a state updater restores."""
+    return ChangelogReader(context, clients, UpdaterHooks(context.config.restore_active_weight))
+
+
+@pytest.fixture(params=[InlineRestoration, updating])
 def r(request: pytest.FixtureRequest, tmp_path: Path) -> Restoring:
     return Restoring(request.param, tmp_path)
 

@@ -13,7 +13,7 @@ from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
-from milestones.m1_state_updater.changelog_reader import Reading
+from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.fakes import CHANGELOG
 from tests.milestones.stepped import UpdaterWorld, Updating
 
@@ -306,7 +306,7 @@ def test_an_updater_that_dies_of_the_first_of_several_requests_loses_none_of_the
     def die(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Reading, "add", die)
+    monkeypatch.setattr(ChangelogReader, "add", die)
     u.add()
     u.add_standby(1)
     u.step()

@@ -1,0 +1,101 @@
+"""What a state updater decides about reading changelogs: shared by weight, error by error.
+
+*Guarantees*: an error of one task ends that task's restoration only; while active tasks have much to restore standbys
+get one record for `restore_active_weight` of theirs.
+*Assumes*: made and driven by the updater's thread, as the `ChangelogReader` that calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from milestones.m1_state_updater.messages import Standing
+from milestones.m1_state_updater.restore_quota import Shares
+from milestones.restoration.changelog_reader import MUCH
+from milestones.restoration.changelogs import ActiveChangelogs, Changelogs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import Message
+
+    from milestones.common.kafka.consumers import AssignedConsumer, Fetched
+    from milestones.common.records import TaskId, TopicPartition
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+    from milestones.restoration.changelog_reader import ChangelogReader
+
+log = logging.getLogger(__name__)
+
+BATCH = 2_000
+"""Records per round, about what one write to an engine takes: a round is what a message to the updater waits for."""
+
+SAMPLES = 8
+"""Records of a batch whose bytes are counted."""
+
+WAIT_MS = 10
+"""For the first record of a round, while an active task restores."""
+
+
+class UpdaterHooks:
+    """*Owns*: the tasks that failed, until `take_errors`; the quota of active tasks and standbys.
+
+    For metrics, all ints: `active_records`, `standby_records` taken; `active_ns`, `standby_ns` that applying them
+    took; `calls` of fetch that brought any.
+    """
+
+    def __init__(self, active_weight: int) -> None:
+        self._shares = Shares(active_weight)
+        self._failed: list[tuple[Task | StandbyTask, BaseException]] = []
+        self.bytes_per_record: dict[TopicPartition, float] = {}
+        self.active_records = self.standby_records = self.active_ns = self.standby_ns = self.calls = 0
+
+    def take_errors(self) -> list[tuple[Task | StandbyTask, BaseException]]:
+        """Tasks that have failed, each with its error."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
+        fetched = consumer.fetch(BATCH, WAIT_MS if restoring else 0)
+        self.calls += bool(fetched.records)
+        return fetched
+
+    def apply(
+        self, changelogs: Changelogs, partition: TopicPartition, messages: list[Message], apply: Callable[[], None]
+    ) -> None:
+        began = perf_counter_ns()
+        if messages:
+            self._weigh(partition, messages)
+        apply()
+        taken_ns = perf_counter_ns() - began
+        if isinstance(changelogs, ActiveChangelogs):
+            self._shares.took(active=len(messages))
+            self.active_records, self.active_ns = self.active_records + len(messages), self.active_ns + taken_ns
+        else:
+            self._shares.took(standby=len(messages))
+            self.standby_records, self.standby_ns = self.standby_records + len(messages), self.standby_ns + taken_ns
+
+    def _weigh(self, partition: TopicPartition, messages: list[Message]) -> None:
+        """A few of them, as that is for an estimate only."""
+        sample = messages[:: max(1, len(messages) // SAMPLES)]
+        size = sum(len(message) + len(message.key() or b"") for message in sample) / len(sample)
+        self.bytes_per_record[partition] = 0.8 * self.bytes_per_record.get(partition, size) + 0.2 * size
+
+    def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
+        return not self._shares.standbys_read(contended=remaining >= MUCH)
+
+    def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
+        log.error("task %s can't be restored: %s", task.id, error)
+        self._failed.append((task, error))
+        return True
+
+
+def restore_progress(reader: ChangelogReader) -> Iterator[tuple[TaskId, Standing]]:
+    """How far each of the reader's tasks is."""
+    for id, active in reader.active.items():
+        yield id, Standing(active.position(), remaining=sum(active.missing().values()))
+    for id, standby in reader.standbys.items():
+        yield id, Standing(standby.position(), lag=standby.lag())

@@ -1,0 +1,338 @@
+"""Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
+
+*Guarantees*: active tasks are completed, standbys kept up (`changelogs.py` says what that means). What a stage decides
+for itself is in its `ReaderHooks`: how much is fetched, when standbys stand back, and what an error of one task means.
+*Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
+thread that owns the restore consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
+from milestones.common.mailbox import Mailbox
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.testing.faults import reach
+from milestones.instance.admin_thread import AskBounds, Bounds
+from milestones.restoration.changelogs import ActiveChangelogs, Changelogs, StandbyChangelogs
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from milestones.common.kafka.consumers import AssignedConsumer, Fetched
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Reading
+
+log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=Changelogs)
+
+MUCH = 10_000
+"""Changelog records of active tasks from which on standbys have to stand back."""
+
+CHECK_INTERVAL_MS = 60_000
+"""How often it is asked whether a standby's changelogs are still the same topics."""
+
+
+class ReaderHooks(Protocol):
+    """What a stage decides about reading changelogs. The reader calls each in its own thread."""
+
+    def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
+        """The next batch. `restoring`: a changelog of an active task is among those that are read."""
+        ...
+
+    def apply(
+        self, changelogs: Changelogs, partition: TopicPartition, messages: list[Message], apply: Callable[[], None]
+    ) -> None:
+        """Call `apply()`, which writes the messages to the partition's store."""
+        ...
+
+    def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
+        """Whether only active tasks read now, which have so many records left (paused ones not counted)."""
+        ...
+
+    def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
+        """The task can't be restored. True: the reader drops it; False: the reader raises the error."""
+        ...
+
+
+class ChangelogReader:
+    """The tasks in restoration, and the standbys.
+
+    *Owns*: those tasks between `add` and `take_restored` / `take_removed`, the restore consumer's assignment.
+    *Sends*: `AskBounds`. *Receives*: `Bounds`.
+    """
+
+    def __init__(self, context: ThreadContext, clients: Reading, hooks: ReaderHooks) -> None:
+        self._context, self._consumer, self._hooks = context, clients.new_restore_consumer(), hooks
+        self._active: dict[TaskId, ActiveChangelogs] = {}
+        self._standbys: dict[TaskId, StandbyChangelogs] = {}
+        self._by_partition: dict[TopicPartition, Changelogs] = {}
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._paused: frozenset[int] = frozenset()
+        self._restored: list[Task] = []
+        self._removed: list[Task | StandbyTask] = []
+
+    @property
+    def blocked_ns(self) -> int:
+        return self._consumer.blocked_ns
+
+    @property
+    def active(self) -> Mapping[TaskId, ActiveChangelogs]:
+        """The active tasks in restoration."""
+        return self._active
+
+    @property
+    def standbys(self) -> Mapping[TaskId, StandbyChangelogs]:
+        """The standbys."""
+        return self._standbys
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """The sub-topologies that nothing is restored for."""
+        return self._paused
+
+    @property
+    def restores(self) -> bool:
+        """Whether an active task restores, or is about to."""
+        return any(id.subtopology not in self._paused for id in self._active)
+
+    def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
+        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
+        changelogs = ActiveChangelogs(task, self._answers(task.id), now_ms, listeners, committed)
+        self._active[task.id] = changelogs
+        self._enter(changelogs)
+
+    def add_standby(self, task: StandbyTask) -> None:
+        now_ms, listeners = self._context.clock.monotonic_ms(), self._context.listeners
+        changelogs = StandbyChangelogs(
+            task, self._answers(task.id), now_ms, listeners, self._committed, self._consumer.known_end
+        )
+        self._standbys[task.id] = changelogs
+        self._enter(changelogs)
+
+    def _everybody(self) -> list[Changelogs]:
+        return [*self._active.values(), *self._standbys.values()]
+
+    def _answers(self, id: TaskId) -> Mailbox[Bounds]:
+        return Mailbox(1, f"{self._context.name} bounds of {id}'s changelogs")
+
+    def _enter(self, changelogs: Changelogs) -> None:
+        self._by_partition.update(dict.fromkeys(changelogs.stores, changelogs))
+        self._guarded(changelogs, self._prepare)
+
+    def _prepare(self, changelogs: Changelogs) -> None:
+        """Have snapshots of empty stores brought; the changelogs' ends are asked for after that."""
+        changelogs.fetching = self._context.snapshots.ask(changelogs.task)
+        if changelogs.fetching is None:
+            self._ask(changelogs)
+
+    def _ask(self, changelogs: Changelogs) -> None:
+        changelogs.asked = True
+        question = AskBounds(changelogs.task.id, frozenset(changelogs.stores), changelogs.answers, topic_ids=True)
+        self._context.housekeeper.put(question, timeout_ms=1_000)
+
+    def remove(self, task: TaskId, *, recycled: bool = False) -> None:
+        complete = [restored for restored in self._restored if restored.id == task]
+        self._restored = [restored for restored in self._restored if restored.id != task]
+        if complete:
+            self._removed += complete
+        elif task in self._active:
+            self._removed.append(self._release(self._active.pop(task), recycled=recycled).task)
+        else:
+            self._removed.append(self._release(self._standbys.pop(task), recycled=recycled).task)
+
+    def _release(self, changelogs: C, *, recycled: bool = False) -> C:
+        changelogs.give_up()
+        changelogs.suspended(recycled=recycled)
+        self._consumer.unassign(changelogs.stores)
+        for partition in changelogs.stores:
+            del self._by_partition[partition]
+        return changelogs
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        self._paused = subtopologies
+
+    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+        self._committed = dict(committed)
+        for standby in self._standbys.values():
+            standby.committed = self._committed
+
+    def take_restored(self) -> list[Task]:
+        restored, self._restored = self._restored, []
+        return restored
+
+    def take_removed(self) -> list[Task | StandbyTask]:
+        removed, self._removed = self._removed, []
+        return removed
+
+    def close(self, timeout_ms: int) -> None:
+        self._consumer.close()
+
+    def remaining(self) -> Mapping[TaskId, int]:
+        return {task: sum(changelogs.missing().values()) for task, changelogs in self._active.items()}
+
+    def lags(self) -> Mapping[TaskId, int]:
+        found = {task: standby.lag() for task, standby in self._standbys.items()}
+        return {task: lag for task, lag in found.items() if lag is not None}
+
+    def positions(self) -> Mapping[TaskId, int]:
+        everything: dict[TaskId, Changelogs] = {**self._active, **self._standbys}
+        return {task: changelogs.position() for task, changelogs in everything.items()}
+
+    def run_once(self, now_ms: int) -> bool:
+        """1. note the answers that came; 2. take snapshots in, a step of each; 3. choose what is read now; 4. apply a
+        batch; 5. hand out what is complete."""
+        if not self._active and not self._standbys:
+            return False
+        self._take_bounds(now_ms)
+        ingested = self._ingest()
+        self._choose(now_ms)
+        fetched = self._fetch()
+        self._take(fetched)
+        self._complete()
+        return ingested or bool(fetched.records)
+
+    def _ingest(self) -> bool:
+        ingesting = [changelogs for changelogs in self._everybody() if changelogs.ingesting]
+        for changelogs in ingesting:
+            self._guarded(changelogs, Changelogs.advance)
+        return bool(ingesting)
+
+    def _fetch(self) -> Fetched:
+        restoring = self.restores and any(
+            self._by_partition[partition].task.id in self._active for partition in self._consumer.assigned
+        )
+        return self._hooks.fetch(self._consumer, restoring=restoring)
+
+    def _take(self, fetched: Fetched) -> None:
+        for partition in fetched.records.keys() | fetched.ends.keys():
+            records, end = fetched.records.get(partition, []), fetched.ends.get(partition)
+            self._of(partition, partial(self._apply, partition, records, end))
+        for partition in fetched.out_of_range:
+            log.warning("%s no longer has the offset that is next", partition)
+            self._of(partition, self._begin_again)
+        for partition in fetched.gone:
+            self._of(partition, partial(self._topic_unknown, partition))
+
+    def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
+        """Do something about the task that the partition is a changelog of, unless that has left meanwhile."""
+        changelogs = self._by_partition.get(partition)
+        if changelogs is not None:
+            self._guarded(changelogs, act)
+
+    def _guarded(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
+        """Do something about one task; what its error means the hooks say."""
+        try:
+            act(changelogs)
+        except (MilestonesError, KafkaException) as error:
+            id = changelogs.task.id
+            known = self._active.get(id) or self._standbys[id]
+            if not self._hooks.failed(known.task, error):
+                raise
+            self._active.pop(id, None)
+            self._standbys.pop(id, None)
+            self._release(changelogs)
+
+    def _take_bounds(self, now_ms: int) -> None:
+        for changelogs in self._everybody():
+            if changelogs.brought(now_ms):
+                self._guarded(changelogs, self._ask)
+            for answer in changelogs.answers.drain() if changelogs.asked else ():
+                changelogs.asked, changelogs.heard_ms = False, now_ms
+                self._guarded(changelogs, partial(self._note_bounds, answer, now_ms))
+        for changelogs in self._everybody():
+            if changelogs.asked or changelogs.preparing or now_ms - changelogs.heard_ms < SOONEST_MS:
+                continue
+            if now_ms - changelogs.heard_ms >= self._pause_ms(changelogs):
+                self._guarded(changelogs, self._ask)
+
+    def _pause_ms(self, changelogs: Changelogs) -> float:
+        """After the last answer, until the next question."""
+        if changelogs.failing_since_ms is not None:
+            return again_after_ms(changelogs.heard_ms - changelogs.failing_since_ms)
+        return CHECK_INTERVAL_MS if changelogs.task.id in self._standbys else math.inf
+
+    def _note_bounds(self, answer: Bounds, now_ms: int, changelogs: Changelogs) -> None:
+        if answer.error is not None:
+            self._unanswered(changelogs, answer.error, now_ms)
+        else:
+            changelogs.failing_since_ms = None
+            self._answered(changelogs, answer)
+
+    def _answered(self, changelogs: Changelogs, answer: Bounds) -> None:
+        if changelogs.ends is None:
+            changelogs.begin(answer)
+        elif changelogs.other_topics(answer.topic_ids):
+            self._begin_again(changelogs)
+
+    def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
+        """It is asked again after a pause, for an active task until its time is up; nobody waits for a standby."""
+        if changelogs.failing_since_ms is None:
+            changelogs.failing_since_ms = now_ms
+            log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
+        if changelogs.task.id in self._standbys:
+            return
+        if now_ms - changelogs.failing_since_ms > self._context.config.task_timeout_ms:
+            raise TimeoutExceededError(
+                f"task {changelogs.task.id} can't learn the ends of its changelogs: {error}"
+            ) from error
+
+    def _begin_again(self, changelogs: Changelogs) -> None:
+        """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
+        under way doesn't count: it may name an end that the task has passed since."""
+        self._consumer.unassign(changelogs.stores)
+        changelogs.lose_ends(self._answers(changelogs.task.id))
+        self._ask(changelogs)
+
+    def _topic_unknown(self, partition: TopicPartition, changelogs: Changelogs) -> None:
+        """One broker doesn't know the topic. That it was deleted is for the housekeeper to say, who looks twice."""
+        log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
+        self._begin_again(changelogs)
+
+    def _choose(self, now_ms: int) -> None:
+        """Assign what is to be read now, from where its task is; take away what isn't."""
+        chosen: list[Changelogs] = list(self._active.values())
+        if not self._hooks.standbys_stand_back(now_ms, self._remaining_unpaused()):
+            chosen += self._standbys.values()
+        reading: dict[TopicPartition, int] = {}
+        for changelogs in chosen:
+            if changelogs.task.id.subtopology not in self._paused:
+                reading.update(changelogs.reading())
+        assigned = self._consumer.assigned
+        if reading.keys() != assigned:
+            self._consumer.unassign(assigned - reading.keys())
+            self._consumer.assign({p: position for p, position in reading.items() if p not in assigned})
+
+    def _remaining_unpaused(self) -> int:
+        going = [active for id, active in self._active.items() if id.subtopology not in self._paused]
+        return sum(sum(changelogs.missing().values()) for changelogs in going)
+
+    def _apply(
+        self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs
+    ) -> None:
+        """`end`: of the partition, where it was reached, control records included."""
+        position = (messages[-1].offset() or 0) + 1 if end is None else end
+
+        def apply() -> None:
+            if not changelogs.apply(partition, messages, position):
+                self._consumer.unassign([partition])
+
+        self._hooks.apply(changelogs, partition, messages, apply)
+
+    def _complete(self) -> None:
+        for changelogs in [changelogs for changelogs in self._active.values() if changelogs.complete()]:
+            reach("restore.complete")
+            self._restored.append(self._release(self._active.pop(changelogs.task.id)).task)
+            if changelogs.restored:
+                log.info("task %s has restored %d records", changelogs.task.id, changelogs.restored)
