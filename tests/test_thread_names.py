@@ -42,18 +42,32 @@ class Found:
 
 def threads() -> list[Found]:
     """Every class that is a thread."""
-    found = [one for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) for one in classes(path)]
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = [one for path in paths for one in classes(path)]
+    exported = {name: defined for path in paths if path.name == "__init__.py" for name, defined in exports(path)}
     known = {"threading.Thread", "threading.Timer"}
-    while more := {one.name for one in found if one.bases & known} - known:
+    while more := {one.name for one in found if {exported.get(base, base) for base in one.bases} & known} - known:
         known |= more
     return [one for one in found if one.name in known]
 
 
-def classes(path: Path) -> Iterator[Found]:
-    """Those of a module, which is called as it is imported."""
+def module_of(path: Path) -> str:
+    """What the module is imported as."""
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    if module.startswith(("common", "pipeline")):
-        module = f"milestones.{module}"
+    return f"milestones.{module}" if module.startswith(("common", "pipeline")) else module
+
+
+def exports(path: Path) -> Iterator[tuple[str, str]]:
+    """What a package hands on: the name there, and the one where it is defined."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield f"{module_of(path)}.{alias.asname or alias.name}", f"{node.module}.{alias.name}"
+
+
+def classes(path: Path) -> Iterator[Found]:
+    """Those of a module."""
+    module = module_of(path)
     tree = ast.parse(path.read_text())
     names = {node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in ast.walk(tree):
