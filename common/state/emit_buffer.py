@@ -4,7 +4,9 @@ A cached store stages its writes like any other, so that reads and scans see the
 updates for downstream wait here, the last one per key, until a flush: before each commit, and when the waiting bytes
 exceed the cache's share. Keys are flushed in the order of their last write, the least recently used first, as Kafka
 Streams flushes them. What downstream of a flush writes to this store is logged at once and not emitted, as without a
-cache, unless the key waits for its own flush: an update would follow itself, for as long as downstream writes.
+cache, unless the key waits for its own flush: an update would follow itself, for as long as downstream writes. So it
+is with stores that are written below each other's flushes: an update that as many flushes have led to as there are
+cached stores has met one of them twice.
 
 *Guarantees*: what a failed record marked is dropped with it. Each write is logged, or a later one of its key is. The
 old value given to the listener is the one that downstream has seen.
@@ -29,19 +31,25 @@ class Origin(Protocol):
 
     timestamp: int
     headers: Headers | None
+    flushes: int
+    """How many flushes, one below the other, have led to it."""
+    most_flushes: int
+    """How many there may be: as many as the task has cached stores."""
 
     @property
     def metadata(self) -> RecordMetadata | None: ...
 
 
 class Waiting(NamedTuple):
-    """A key's update until its flush: the bytes downstream has seen, and the record of the last write."""
+    """A key's update until its flush: the bytes downstream has seen, the record of the last write, and how many flushes
+    have led to the first."""
 
     old: bytes | None
     size: int
     timestamp: int
     headers: Headers | None
     metadata: RecordMetadata | None
+    flushes: int
 
 
 class EmitBuffer:
@@ -62,16 +70,18 @@ class EmitBuffer:
 
     def mark(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """The store is about to stage this write: what it calls instead of its changelog (`changelog.Log`)."""
-        if self._flushing is not None and (key == self._flushing or key not in self._waiting):
+        scope, record = self._scope, self._record
+        again = self._flushing is not None or record.flushes >= record.most_flushes
+        if again and record.flushes and (key == self._flushing or key not in self._waiting):
             self._log(key, value, timestamp)
             return
-        scope, record = self._scope, self._record
         if not scope:
             self._touched.append(self)
         before = scope.pop(key, None) or self._waiting.get(key)
         old = self._layers.get(key) if before is None else before.old
         size = len(key) + len(value or b"") + len(old or b"") + ENTRY_OVERHEAD_BYTES
-        scope[key] = Waiting(old, size, timestamp, record.headers, record.metadata)
+        flushes = record.flushes if before is None else before.flushes
+        scope[key] = Waiting(old, size, timestamp, record.headers, record.metadata, flushes)
 
     def merge(self) -> None:
         waiting = self._waiting

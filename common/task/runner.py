@@ -403,9 +403,13 @@ class Runner:
         self._flush()
 
     def _flush(self) -> None:
-        while waiting := [store for store in self.cached if store.buffer]:
-            for store in waiting:
-                self._flush_oldest(store)
+        self.record.most_flushes = len(self.cached)
+        try:
+            while waiting := [store for store in self.cached if store.buffer]:
+                for store in waiting:
+                    self._flush_oldest(store)
+        finally:
+            self.record.flushes = 0
         self._caches.release()
 
     def _flush_oldest(self, store: KeyValueStore) -> None:
@@ -413,6 +417,7 @@ class Runner:
         assert buffer is not None  # cached
         key, update = buffer.oldest()
         self.record.leave(update.timestamp, update.headers, update.metadata)
+        self.record.flushes = update.flushes + 1
 
         def emit() -> None:
             buffer.log(key, update)

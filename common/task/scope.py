@@ -19,16 +19,18 @@ _NOWHERE: Final = TopicPartition("", -1)
 class RecordInWork:
     """The record that the task processes now (`program.RecordContext`). The task writes it, operators read it.
 
-    `timestamp` is the input record's, ms; in a punctuation its time. `offset` is -1 outside of records.
+    `timestamp` is the input record's, ms; in a punctuation its time. `offset` is -1 outside of records. `flushes`: how
+    many of them, one below the other, have led to this one; `most_flushes` may.
     """
 
-    __slots__ = ("_flushed", "headers", "offset", "partition", "timestamp")
+    __slots__ = ("_flushed", "flushes", "headers", "most_flushes", "offset", "partition", "timestamp")
 
     def __init__(self) -> None:
         self.headers: Headers | None = None
         self.timestamp = -1
         self.partition = _NOWHERE
         self.offset = -1
+        self.flushes = self.most_flushes = 0
         self._flushed: RecordMetadata | None = None
 
     @property

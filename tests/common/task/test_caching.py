@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -264,6 +265,43 @@ def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
     h.commit()
     assert {key: row[8:] for key, row in h.engine("store").items()} == folded(h)
     assert [o.topic for o in h.sent].count(OUT) <= len(records)
+
+
+class WritingInto(Processor):
+    """Writes each row into the same row of another table's store, or into one that nobody has seen."""
+
+    def __init__(self, other: str, new_keys: bool) -> None:
+        self._other, self._new_keys = other, new_keys
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self._store = context.get_state_store(self._other)
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record)
+        if record.value is not None:
+            key = record.key + "x" if self._new_keys else record.key
+            self._store.put(key, ValueAndTimestamp(record.value, record.timestamp))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("new_keys", [False, True])
+def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(kit: Any, new_keys: bool) -> None:
+    builder = StreamsBuilder()
+    lines = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
+    tables = {"store": lines.to_table("store"), "other": lines.filter(lambda *_: False).to_table("other")}
+    for (own, table), other in zip(tables.items(), ("other", "store"), strict=True):
+        table.to_stream().process(partial(WritingInto, other, new_keys), other, own).to(f"out-{own}")
+    h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
+    h.feed(("a", "1", 1), ("b", "2", 2))
+    h.run()
+    h.commit()
+    sent = [(output.topic, output.key) for output in h.sent if output.topic.startswith("out")]
+    assert sent[:2] == [("out-store", b"a"), ("out-store", b"b")]
+    assert sorted(sent[2:]) == [("out-other", b"ax" if new_keys else b"a"), ("out-other", b"bx" if new_keys else b"b")]
+    for store in ("store", "other"):
+        logged = {o.key: o.value for o in h.sent if o.topic == f"app-{store}-changelog"}
+        assert {key: row[8:] for key, row in h.engine(store).items()} == logged
 
 
 RECORDS = st.lists(
