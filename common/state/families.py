@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from milestones.common.errors import StateError
 from milestones.common.state.rocks import STATISTICS
@@ -45,12 +45,12 @@ def families(names: Iterable[str]) -> dict[str, str]:
     return {name.rpartition("#")[0]: name for name in names if "#" in name}
 
 
-class FamilyTable(Generic[Opened]):
-    """The namespaces of one database. `names`: its column families as it was opened."""
+class FamilyTable(dict[str, Opened]):
+    """The open namespaces of one database, by name. `names`: its column families as it was opened."""
 
     def __init__(self, path: object, names: Iterable[str]) -> None:
+        super().__init__()
         self._path, self._families = path, families(names)
-        self._opened: dict[str, Opened] = {}
         self._guard = threading.Lock()
 
     @property
@@ -58,30 +58,26 @@ class FamilyTable(Generic[Opened]):
         """The names of all column families."""
         return list(self._families.values())
 
-    def __getitem__(self, namespace: str) -> Opened:
-        """An open namespace."""
-        try:
-            return self._opened[namespace]
-        except KeyError:
-            raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened") from None
+    def __missing__(self, namespace: str) -> Opened:
+        raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened")
 
     def open(self, namespace: str, create: Callable[[str], object], opener: Callable[[str], Opened]) -> Opened:
         """The namespace. `create` makes a column family of a name, `opener` opens it."""
         with self._guard:
-            if namespace in self._opened:
-                return self._opened[namespace]
+            if namespace in self:
+                return self[namespace]
             if namespace not in self._families:
                 family = new_family(namespace)
                 create(family)
                 self._families[namespace] = family
-            opened = self._opened[namespace] = opener(self._families[namespace])
+            opened = self[namespace] = opener(self._families[namespace])
             return opened
 
     def drop(self, namespace: str) -> str | None:
         """Close the namespace and forget it: the name of the column family that is to be removed, None when there is
         none. Its name is never used again, so it is removed without the guard."""
         with self._guard:
-            opened = self._opened.pop(namespace, None)
+            opened = self.pop(namespace, None)
             if opened is not None:
                 opened.release()
             return self._families.pop(namespace, None)
@@ -91,7 +87,7 @@ class FamilyTable(Generic[Opened]):
         with self._guard:
             return sum(
                 one.property("rocksdb.cur-size-all-mem-tables") + one.property("rocksdb.estimate-table-readers-mem")
-                for one in self._opened.values()
+                for one in self.values()
             )
 
     def statistics(self) -> Mapping[str, int]:
@@ -99,16 +95,15 @@ class FamilyTable(Generic[Opened]):
         if not self._guard.acquire(blocking=False):
             return {}
         try:
-            if not self._opened:
+            if not self:
                 return {}
-            opened = self._opened.values()
-            return {name: sum(one.property(f"rocksdb.{name}") for one in opened) for name in STATISTICS}
+            return {name: sum(one.property(f"rocksdb.{name}") for one in self.values()) for name in STATISTICS}
         finally:
             self._guard.release()
 
     def close(self) -> None:
         """Close all namespaces."""
         with self._guard:
-            for opened in self._opened.values():
+            for opened in self.values():
                 opened.release()
-            self._opened.clear()
+            self.clear()

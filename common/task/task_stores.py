@@ -182,13 +182,15 @@ class TaskStores:
 
     def applied(self, offsets: Mapping[str, int]) -> None:
         """Write what is frozen. `offsets`: by store, its changelog's next offset after this commit."""
-        batches = {name: batch for name, store in self._stores.items() if (batch := store.layers.frozen())}
-        for name, batch in batches.items():
-            if offsets.get(name) is None and self._stores[name].spec.logged:
-                raise OwnershipError(
-                    f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
-                    "changelog: this is a bug"
-                )
+        batches = {}
+        for name, store in self._stores.items():
+            if batch := store.layers.frozen():
+                batches[name] = batch
+                if offsets.get(name) is None and store.spec.logged:
+                    raise OwnershipError(
+                        f"task {self._task} commits {len(batch)} writes of store {name} without an offset of its "
+                        "changelog: this is a bug"
+                    )
         self.storage.apply(batches, offsets)
         for store in self._stores.values():
             store.layers.applied()
