@@ -314,7 +314,9 @@ def test_a_store_that_is_emptied_has_neither_content_nor_offset_and_the_others_k
     assert state.clear("counts") is state.namespace("counts")
     assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
     state.close()
-    assert found(local.open(TASK, [COUNTS, SUMS])) == {"counts": (None, None), "sums": (b"5", 5)}
+    state = local.open(TASK, [COUNTS, SUMS])
+    assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
+    state.close()
 
 
 def test_no_engine_is_asked_for_statistics_while_a_namespace_of_it_is_closed(
@@ -336,3 +338,4 @@ def test_no_engine_is_asked_for_statistics_while_a_namespace_of_it_is_closed(
     state.clear("counts")
     assert asked == [{}]
     assert set(local.statistics()) == {(TASK, "counts")}
+    state.close()
