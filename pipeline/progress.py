@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from milestones.pipeline.hosting.ranges import Fate, Outcome
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 
 KEPT = 100
 """Rounds that are remembered."""
@@ -92,7 +92,7 @@ class Progress:
         )
 
 
-def round_of(begun: Round, outcomes: Sequence[Outcome], seconds: float, error: str | None) -> Round:
+def round_of(begun: Round, outcomes: Sequence[RangeOutcome], seconds: float, error: str | None) -> Round:
     """The round when its job has ended."""
     return replace(
         begun,
@@ -102,6 +102,6 @@ def round_of(begun: Round, outcomes: Sequence[Outcome], seconds: float, error: s
         commits=sum(outcome.commits for outcome in outcomes),
         dropped=sum(outcome.dropped for outcome in outcomes),
         punctuations=sum(outcome.punctuations for outcome in outcomes),
-        stale=sum(outcome.fate is not Fate.DONE for outcome in outcomes),
+        stale=sum(outcome.end is not RangeEnd.DONE for outcome in outcomes),
         error=error,
     )

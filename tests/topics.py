@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 
 TIMEOUT_S = 60
 
@@ -30,5 +30,5 @@ def _known(admin: AdminClient, topic: str) -> bool:
 
 def commit(consumer: Consumer, offsets: Sequence[TopicPartition]) -> None:
     """Commit these. A new broker's coordinator may still be about to come."""
-    patience = Patience(TIMEOUT_S * 1000, SystemClock())
-    patience.retry(lambda: consumer.commit(offsets=[*offsets], asynchronous=False), is_passing)
+    retry_policy = RetryPolicy(TIMEOUT_S * 1000, SystemClock())
+    retry_policy.retry(lambda: consumer.commit(offsets=[*offsets], asynchronous=False), is_passing)

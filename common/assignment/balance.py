@@ -27,20 +27,20 @@ Shares = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Group:
+class SubtopologyTasks:
     """The tasks of one sub-topology, in order."""
 
     stateful: bool
     tasks: tuple[TaskId, ...]
 
 
-def groups_of(tasks: Iterable[TaskId], plan: TaskPlan) -> list[Group]:
+def groups_of(tasks: Iterable[TaskId], plan: TaskPlan) -> list[SubtopologyTasks]:
     """The tasks by sub-topology, the stateful ones first."""
     stateful = plan.stateful
     grouped: dict[tuple[bool, int], list[TaskId]] = defaultdict(list)
     for task in sorted(tasks):
         grouped[task not in stateful, task.subtopology].append(task)
-    return [Group(not stateless, tuple(grouped[stateless, sub])) for stateless, sub in sorted(grouped)]
+    return [SubtopologyTasks(not stateless, tuple(grouped[stateless, sub])) for stateless, sub in sorted(grouped)]
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Dealer:
         part._units = [unit for unit in self._units if unit.holder in holders]
         return part
 
-    def deal_groups(self, groups: Sequence[Group], owner: Mapping[TaskId, str]) -> list[Shares]:
+    def deal_groups(self, groups: Sequence[SubtopologyTasks], owner: Mapping[TaskId, str]) -> list[Shares]:
         """Shares of each group; `owner` says who has, or can best have, a task already."""
         result: list[Shares] = []
         for index, group in enumerate(groups):

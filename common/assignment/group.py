@@ -21,7 +21,7 @@ NOTHING: Lag = (2, 0)
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessState:
     """An instance: its members share a state directory. `keeps_copies`: it can have standbys and warm-ups."""
 
     name: str
@@ -61,7 +61,7 @@ class Processes:
         for name in sorted(members):
             grouped[members[name].process_id].append(name)
         self.all = {
-            id: Process(
+            id: ProcessState(
                 id,
                 tuple(names),
                 sum(members[n].capacity for n in names),

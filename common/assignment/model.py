@@ -74,7 +74,7 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Origin:
+class AssignmentOrigin:
     """Where an assignment comes from: the generation, the member id of its leader, when (ms since the epoch)."""
 
     generation: int
@@ -103,7 +103,7 @@ class Assignment:
     profile: str | None = None
     shutdown: bool = False
     promised: frozenset[TaskId] = frozenset()
-    origin: Origin | None = None
+    origin: AssignmentOrigin | None = None
 
 
 def profile_of(subscription: Subscription) -> str:
@@ -187,11 +187,11 @@ def decode_assignment(data: bytes | None) -> Assignment:
         raise UserDataError(f"the leader's assignment is garbled: {error}") from error
 
 
-def _origin(raw: list[Any] | None) -> Origin | None:
+def _origin(raw: list[Any] | None) -> AssignmentOrigin | None:
     if not raw:
         return None
     generation, leader, at_ms = raw[:3]
-    return Origin(int(generation), str(leader), int(at_ms))
+    return AssignmentOrigin(int(generation), str(leader), int(at_ms))
 
 
 def refused(reason: str, subscription: Subscription | None = None) -> Assignment:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from milestones.common.assignment.group import Processes
-from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Members, Rules
 from milestones.common.records import TaskId
@@ -44,7 +44,12 @@ def names_of(member_ids: Collection[str]) -> dict[str, str]:
 
 
 def summary(
-    members: Members, given: Mapping[str, Assignment], plan: TaskPlan, rules: Rules, group: str, origin: Origin
+    members: Members,
+    given: Mapping[str, Assignment],
+    plan: TaskPlan,
+    rules: Rules,
+    group: str,
+    origin: AssignmentOrigin,
 ) -> dict[str, Any]:
     """One rebalance: `members` as the assignor saw them, `given` what they get."""
     names, seen = names_of(members), Processes(members, plan, rules.acceptable_recovery_lag)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
-from milestones.common.config.value_types import Kind
+from milestones.common.config.value_types import ValueType
 from milestones.common.errors import ConfigError
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class ConfigKey(Generic[T]):
 
     def __init__(
         self,
-        kind: Kind[T],
+        kind: ValueType[T],
         default: T | Derived[T] | Required,
         *,
         importance: Importance,

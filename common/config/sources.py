@@ -33,7 +33,7 @@ _ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(frozen=True)
-class Source:
+class ConfigSource:
     """Raw values by key, and how to name this source for one key."""
 
     name: str
@@ -46,23 +46,23 @@ class Source:
         return self.name
 
 
-def keywords(values: Mapping[str, Any]) -> Source:
+def keywords(values: Mapping[str, Any]) -> ConfigSource:
     """Values given in code. Dots in names count as underscores, so that Kafka's own spelling works too."""
-    return Source(KEYWORD, {name.replace(".", "_"): value for name, value in values.items()})
+    return ConfigSource(KEYWORD, {name.replace(".", "_"): value for name, value in values.items()})
 
 
-def command_line(values: Mapping[str, Any]) -> Source:
+def command_line(values: Mapping[str, Any]) -> ConfigSource:
     """Options of a command: they win over everything, also over what code says."""
-    return Source(COMMAND_LINE, values)
+    return ConfigSource(COMMAND_LINE, values)
 
 
-def environment(variables: Mapping[str, str] | None) -> Source:
+def environment(variables: Mapping[str, str] | None) -> ConfigSource:
     """Variables `MILESTONES_<KEY>`; None means those of this process. Left out: empty ones, and those that Kubernetes
     makes for a Service of that name."""
     variables = os.environ if variables is None else variables
     names = (name for name in variables if name.startswith(ENVIRONMENT_PREFIX))
     found = {name.removeprefix(ENVIRONMENT_PREFIX): variables[name] for name in names}
-    return Source("environment", {n.lower(): v for n, v in found.items() if _is_setting(n, v)})
+    return ConfigSource("environment", {n.lower(): v for n, v in found.items() if _is_setting(n, v)})
 
 
 def _is_setting(name: str, value: str) -> bool:
@@ -77,7 +77,7 @@ def _is_setting(name: str, value: str) -> bool:
     return True
 
 
-def toml_file(path: str | os.PathLike[str]) -> Source:
+def toml_file(path: str | os.PathLike[str]) -> ConfigSource:
     """A TOML file. Tables join their names: `[consumer]` with `fetch_min_bytes` is `consumer_fetch_min_bytes`."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -90,7 +90,7 @@ def toml_file(path: str | os.PathLike[str]) -> Source:
         if name in values:
             raise ConfigError(name, value, f"is given twice in {path}")
         values[name] = value
-    return Source(f"file {path}", values)
+    return ConfigSource(f"file {path}", values)
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

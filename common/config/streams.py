@@ -17,7 +17,7 @@ from milestones.common.config.rules import RULES
 from milestones.common.config.sources import (
     COMMAND_LINE,
     KEYWORD,
-    Source,
+    ConfigSource,
     command_line,
     environment,
     keywords,
@@ -46,7 +46,7 @@ class StreamsConfig(Keys):
     _values: Mapping[str, Any]
     _origins: Mapping[str, str]
     _passed: Mapping[str, Any]
-    _sources: Sequence[Source]
+    _sources: Sequence[ConfigSource]
 
     def __init__(self, *, variables: Mapping[str, str] | None = None, **settings: Any) -> None:
         self._load([environment(variables), keywords(settings)])
@@ -77,12 +77,12 @@ class StreamsConfig(Keys):
         return cls._of([*files, environment(None), command_line(options)])
 
     @classmethod
-    def _of(cls, sources: Sequence[Source]) -> Self:
+    def _of(cls, sources: Sequence[ConfigSource]) -> Self:
         config = cls.__new__(cls)
         config._load(sources)
         return config
 
-    def _load(self, sources: Sequence[Source]) -> None:
+    def _load(self, sources: Sequence[ConfigSource]) -> None:
         """1. lay the sources over each other; 2. parse; 3. check what values say together; 4. ask librdkafka."""
         raw = {name: (value, source.origin(name)) for source in sources for name, value in source.values.items()}
         errors: list[ConfigError] = []

@@ -1,4 +1,4 @@
-"""What a config value may be: one `Kind` per type and range.
+"""What a config value may be: one `ValueType` per type and range.
 
 *Guarantees*: a parser returns a value of its type or raises `ValueError` with a reason that reads after
 `config key=value: `; text, as the environment gives it, is accepted wherever it can be understood.
@@ -25,14 +25,14 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class ValueType(Generic[T]):
     """How a value is read (`parse`) and how the documentation calls it (`text`)."""
 
     parse: Callable[[object], T]
     text: str
 
 
-def integer(at_least: int | None = None, at_most: int | None = None) -> Kind[int]:
+def integer(at_least: int | None = None, at_most: int | None = None) -> ValueType[int]:
     """A whole number within bounds; text of digits (`30_000` too) is read as one."""
     limits = [f"at least {at_least}"] * (at_least is not None) + [f"at most {at_most}"] * (at_most is not None)
     wanted = " ".join(["an integer", " and ".join(limits)]).strip()
@@ -43,7 +43,7 @@ def integer(at_least: int | None = None, at_most: int | None = None) -> Kind[int
             raise ValueError(f"must be {wanted}")
         return number
 
-    return Kind(parse, wanted.removeprefix("an "))
+    return ValueType(parse, wanted.removeprefix("an "))
 
 
 def _whole(value: object) -> int | None:
@@ -57,7 +57,7 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def choice(*options: str, hints: Mapping[str, str] | None = None) -> Kind[str]:
+def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
     """One of the given words, in any case; `hints` answer words that others use."""
     by_lower = {option.lower(): option for option in options}
 
@@ -68,10 +68,10 @@ def choice(*options: str, hints: Mapping[str, str] | None = None) -> Kind[str]:
         hint = (hints or {}).get(word or "", "")
         raise ValueError(f"must be one of {', '.join(options)}" + (f"; {hint}" if hint else ""))
 
-    return Kind(parse, " \\| ".join(f"`{option}`" for option in options))
+    return ValueType(parse, " \\| ".join(f"`{option}`" for option in options))
 
 
-def legal_name(what: str) -> Kind[str]:
+def legal_name(what: str) -> ValueType[str]:
     """Text that Kafka accepts as a name: ASCII letters, digits, `.`, `_`, `-`, at most 249 of them."""
 
     def parse(value: object) -> str:
@@ -79,7 +79,7 @@ def legal_name(what: str) -> Kind[str]:
             return value
         raise ValueError(f"{what} consists of 1 to 249 of the characters a-z A-Z 0-9 . _ - and isn't . or ..")
 
-    return Kind(parse, "string (`a-z A-Z 0-9 . _ -`)")
+    return ValueType(parse, "string (`a-z A-Z 0-9 . _ -`)")
 
 
 def _read(value: object) -> object:
@@ -172,22 +172,22 @@ def _priorities(value: object) -> Mapping[int, int]:
     return found
 
 
-TEXT = Kind(_text, "string")
-PATH = Kind(_path, "path")
-SERVERS = Kind(_servers, "host:port list")
-STAGE = Kind(_words, "stage, or list of flags")
-NAMES = Kind(_names, "list of strings")
-PAIRS = Kind(_pairs, "table of strings")
-PRIORITIES = Kind(_priorities, "table of integers at least 1")
+TEXT = ValueType(_text, "string")
+PATH = ValueType(_path, "path")
+SERVERS = ValueType(_servers, "host:port list")
+STAGE = ValueType(_words, "stage, or list of flags")
+NAMES = ValueType(_names, "list of strings")
+PAIRS = ValueType(_pairs, "table of strings")
+PRIORITIES = ValueType(_priorities, "table of integers at least 1")
 
 
-def optional(kind: Kind[T]) -> Kind[T | None]:
+def optional(kind: ValueType[T]) -> ValueType[T | None]:
     """`kind`, or None."""
 
     def parse(value: object) -> T | None:
         return None if value is None else kind.parse(value)
 
-    return Kind(parse, kind.text)
+    return ValueType(parse, kind.text)
 
 
 def imported(text: str) -> Any:
@@ -202,7 +202,7 @@ def imported(text: str) -> Any:
     return found
 
 
-def handler(what: str, *names: str) -> Kind[Any]:
+def handler(what: str, *names: str) -> ValueType[Any]:
     """The name of a built-in handler, or a callable of the user, or `module:attribute` naming one."""
 
     def parse(value: object) -> Any:
@@ -210,7 +210,7 @@ def handler(what: str, *names: str) -> Kind[Any]:
             return value.strip().lower()
         return _function(value, f"{what} is one of {', '.join(names)}, or a callable, or module:attribute")
 
-    return Kind(parse, " \\| ".join(f"`{name}`" for name in names) + " \\| `module:attribute` \\| callable")
+    return ValueType(parse, " \\| ".join(f"`{name}`" for name in names) + " \\| `module:attribute` \\| callable")
 
 
 def _function(value: object, wanted: str) -> Any:
@@ -236,7 +236,7 @@ EXTRACTORS = (
     "use_partition_time_on_invalid_timestamp",
     "wallclock_timestamp_extractor",
 )
-EXTRACTOR = Kind(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
+EXTRACTOR = ValueType(_extractor, " \\| ".join(f"`{n}`" for n in EXTRACTORS) + " \\| `module:attribute` \\| callable")
 
 
 def _serde(value: object) -> Any:
@@ -262,4 +262,4 @@ def _is_serde(value: object) -> bool:
     return not isinstance(value, type) and all(callable(method) for method in methods)
 
 
-SERDE = Kind(_serde, "serde, its name, or `module:attribute`")
+SERDE = ValueType(_serde, "serde, its name, or `module:attribute`")

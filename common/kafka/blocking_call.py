@@ -28,7 +28,7 @@ class _Outcome(NamedTuple):
     error: BaseException | None
 
 
-class Caller:
+class CallThread:
     """A thread that makes one call at a time for its owner.
 
     *Owns*: what a call works on, while the call lasts; after a late one for good. *Receives*: calls. *Sends*: their

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 E = TypeVar("E", bound=BaseException)
 
 
-class Failure(enum.Enum):
+class ErrorClass(enum.Enum):
     """The three classes of a transactional producer's errors (KIP-691 draws the same line)."""
 
     RETRIABLE = "the same call again, until task_timeout_ms"
@@ -112,21 +112,21 @@ def error_of(exception: BaseException) -> KafkaError | None:
     return None
 
 
-def classify(exception: BaseException) -> Failure:
+def classify(exception: BaseException) -> ErrorClass:
     """The class of an error that a producer call raised."""
     error = error_of(exception)
     if error is None or error.fatal():
-        return Failure.FATAL
+        return ErrorClass.FATAL
     if error.txn_requires_abort() or error.code() in STALE_MEMBER:
-        return Failure.ABORTABLE
+        return ErrorClass.ABORTABLE
     if error.retriable() or error.code() in UNREACHABLE:
-        return Failure.RETRIABLE
-    return Failure.FATAL
+        return ErrorClass.RETRIABLE
+    return ErrorClass.FATAL
 
 
 def is_retriable(exception: BaseException) -> bool:
     """Whether a producer call is to be made again as it was."""
-    return classify(exception) is Failure.RETRIABLE
+    return classify(exception) is ErrorClass.RETRIABLE
 
 
 def is_fenced(exception: BaseException) -> bool:

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.lags import with_lags
-from milestones.common.assignment.model import Assignment, Origin, Subscription, refused
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription, refused
 from milestones.common.assignment.plan import plan_tasks
 from milestones.common.assignment.rules import Rules
 from milestones.common.assignment.summary import summary
@@ -66,7 +66,7 @@ class TopologyLeader:
         self._cluster: Cluster | None = None
         self._seen: frozenset[str] = frozenset()
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+    def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         wishes = [subscription.shutdown for subscription in members.values() if subscription.shutdown is not None]
         if wishes:
             return {member: Assignment(error=wishes[0], shutdown=True) for member in members}
@@ -82,7 +82,7 @@ class TopologyLeader:
         blind = self._blind(members)
         return given if blind else {name: replace(assignment, origin=origin) for name, assignment in given.items()}
 
-    def _assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+    def _assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         """1. Look at the input topics; 2. make internal ones; 3. ask how far members lag; 4. assign."""
         if self._cluster is None:
             self._cluster = Cluster(

@@ -30,7 +30,7 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.blocking_call import Caller, LateError
+from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
@@ -62,8 +62,8 @@ REFUSED_IN_TRANSACTION = (
 
 
 class RefusedInTransactionError(ProductionError):
-    """A record of the transaction was refused by the broker. `single`: a producer that `tells_apart` can say which one;
-    else it is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
+    """A record of the transaction was refused by the broker. `single`: a producer that `one_record_per_batch` can say
+    which one; else it is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
 
     def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)
@@ -104,8 +104,8 @@ Report = Callable[[KafkaError | None, Message], None]
 @dataclass(frozen=True)
 class Refused:
     """An output that wasn't taken: by the client itself, at once (`sent` is False), or by Kafka, as the delivery report
-    tells: outside of transactions, or of a producer that `tells_apart`. Only from the latter it is known as a whole: a
-    report of an error lacks node, headers and timestamp."""
+    tells: outside of transactions, or of a producer that `one_record_per_batch`. Only from the latter it is known as a
+    whole: a report of an error lacks node, headers and timestamp."""
 
     task: TaskId
     error: KafkaError
@@ -120,22 +120,24 @@ class OutputProducer(Owned):
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
     offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
     taken, and, outside of transactions, those that another one of their batch was refused with. Both are filled by
-    `send`, `poll` and `flush`, in the owner's thread. `tells_apart`: `refused` has only what was refused itself, of
-    transactions too; each output is sent alone, as a broker that refuses one refuses the batch it is in: very slow.
-    `letters`: a user's dead letters that wait for room, by task: those of a transaction end with it.
+    `send`, `poll` and `flush`, in the owner's thread. `one_record_per_batch`: `refused` has only what was refused
+    itself, of transactions too; each output is sent alone, as a broker that refuses one refuses the batch it is in:
+    very slow. `letters`: a user's dead letters that wait for room, by task: those of a transaction end with it.
     """
 
-    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None, *, tells_apart: bool = False) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], clock: Clock | None = None, *, one_record_per_batch: bool = False
+    ) -> None:
         super().__init__()
         self._clock = clock or SystemClock()
         self._standstill = Standstill(self._clock)
         self.transactional = "transactional.id" in settings
         reports = {"delivery.report.only.error": not self.transactional}
         self._watch = ProducerWatch(client_log, everything="debug" in settings)
-        self.tells_apart = tells_apart
-        alone = {"batch.num.messages": 1} if tells_apart else {}
+        self.one_record_per_batch = one_record_per_batch
+        alone = {"batch.num.messages": 1} if one_record_per_batch else {}
         self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
-        self._caller = Caller("producer-transactions", when_late=self._let_go)
+        self._call_thread = CallThread("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
@@ -172,7 +174,7 @@ class OutputProducer(Owned):
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
-        if self.tells_apart:
+        if self.one_record_per_batch:
             reports = [partial(refuse, output=Output(*output)) for output in outputs]
         for index in last_of_changelogs(outputs, changelogs):
             if self.transactional:
@@ -308,7 +310,7 @@ class OutputProducer(Owned):
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""
         self._check_owner()
-        if self._caller.late:
+        if self._call_thread.late:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
         if self.transactional and not self.in_transaction:
             self._producer.begin_transaction()
@@ -350,7 +352,7 @@ class OutputProducer(Owned):
         """A transactional call, with a deadline that is kept: a producer that misses it counts as dead."""
         try:
             with self._waiting():
-                self._caller.call(function, timeout_ms + GRACE_MS)
+                self._call_thread.call(function, timeout_ms + GRACE_MS)
         except LateError as error:
             stuck = KafkaError(KafkaError._TIMED_OUT, f"the producer hangs in a transactional call: {error}", True)
             raise KafkaException(stuck) from error
@@ -388,16 +390,16 @@ class OutputProducer(Owned):
             return
         self._closed = True
         self._cluster = None
-        if self._caller.late:
+        if self._call_thread.late:
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
         self._producer.purge()
         self._serve_the_rest()
         try:
-            self._caller.call(self._let_go, timeout_ms)
+            self._call_thread.call(self._let_go, timeout_ms)
         except LateError:
             log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
-        self._caller.close()
+        self._call_thread.close()
 
     def _serve_the_rest(self) -> None:
         """Reports that were never served are never let go by the client, nor is what they know: this producer. Each
@@ -417,7 +419,7 @@ class OutputProducer(Owned):
             log.debug("producer close: %s", error)
 
 
-def goes_on(producer: OutputProducer) -> bool:
+def can_start_another_transaction(producer: OutputProducer) -> bool:
     """Whether it may make a further transaction, as far as it knows when it is polled now: it lives, and has lost no
     connection (`disconnected`)."""
     try:

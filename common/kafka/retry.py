@@ -29,7 +29,7 @@ def again_after_ms(failing_ms: int) -> int:
     return max(SOONEST_MS, min(failing_ms, LATEST_MS))
 
 
-class Patience:
+class RetryPolicy:
     """`timeout_ms`: how long one call may be made again. *Concurrency*: `hurry` may be called by any thread, it sets
     one number; the rest is the owner's."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from milestones.common.metrics.export import exported_name, meaning
 from milestones.common.metrics.registry import PUBLISH_INTERVAL_MS
-from milestones.common.metrics.scopes import SCOPES, Row, Scope, metric_name
+from milestones.common.metrics.scopes import SCOPES, Scope, SensorSpec, metric_name
 
 _INTRODUCTION = f"""\
 # Metrics
@@ -64,7 +64,7 @@ def _group(scope: type[Scope]) -> Iterator[str]:
     yield ""
 
 
-def _metrics(group: str, row: Row[Any]) -> Iterator[str]:
+def _metrics(group: str, row: SensorSpec[Any]) -> Iterator[str]:
     own = " *(own)*" if row.own else ""
     for suffix, kind in row.make(0).statistics.items():
         name = metric_name(row.name) + suffix

@@ -21,7 +21,7 @@ MS, NS = 1_000_000, 1
 TURN = "timed per turn of the loop, so that the maximum is the mean of the slowest turn"
 
 
-class Row(Generic[S]):
+class SensorSpec(Generic[S]):
     """One sensor of a group: how it is made, its level, what it means. `own`: Kafka Streams has none of this name."""
 
     name: str
@@ -33,37 +33,37 @@ class Row(Generic[S]):
         self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Row[S]: ...
+    def __get__(self, instance: None, owner: type) -> SensorSpec[S]: ...
     @overload
     def __get__(self, instance: Scope, owner: type) -> S: ...
-    def __get__(self, instance: Scope | None, owner: type) -> Row[S] | S:
+    def __get__(self, instance: Scope | None, owner: type) -> SensorSpec[S] | S:
         # Without __set__ an instance's own attribute comes first: this runs only on the class.
         return self
 
 
-def count(doc: str, *, hourly: bool = False, level: Level = "INFO", own: bool = False) -> Row[Count]:
-    return Row(lambda now_ms: Count(now_ms, hourly=hourly), doc, level=level, own=own)
+def count(doc: str, *, hourly: bool = False, level: Level = "INFO", own: bool = False) -> SensorSpec[Count]:
+    return SensorSpec(lambda now_ms: Count(now_ms, hourly=hourly), doc, level=level, own=own)
 
 
-def total(doc: str, *, own: bool = False) -> Row[Total]:
-    return Row(Total, doc, own=own)
+def total(doc: str, *, own: bool = False) -> SensorSpec[Total]:
+    return SensorSpec(Total, doc, own=own)
 
 
-def value(doc: str, *, own: bool = False) -> Row[Value]:
-    return Row(Value, doc, own=own)
+def value(doc: str, *, own: bool = False) -> SensorSpec[Value]:
+    return SensorSpec(Value, doc, own=own)
 
 
-def gauge(doc: str, *, own: bool = False) -> Row[Gauge]:
-    return Row(Gauge, doc, own=own)
+def gauge(doc: str, *, own: bool = False) -> SensorSpec[Gauge]:
+    return SensorSpec(Gauge, doc, own=own)
 
 
-def text(doc: str, *, own: bool = False) -> Row[Text]:
-    return Row(Text, doc, own=own)
+def text(doc: str, *, own: bool = False) -> SensorSpec[Text]:
+    return SensorSpec(Text, doc, own=own)
 
 
-def timing(doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False) -> Row[Timing]:
+def timing(doc: str, *, unit_ns: int = MS, ratio: bool = False, hourly: bool = False) -> SensorSpec[Timing]:
     unit = "ms" if unit_ns == MS else "ns"
-    return Row(
+    return SensorSpec(
         lambda now_ms: Timing(now_ms, unit_ns=unit_ns, ratio=ratio, hourly=hourly), f"{doc}; latencies in {unit}"
     )
 
@@ -85,10 +85,10 @@ class Scope:
 
     group: ClassVar[str]
     tag_names: ClassVar[tuple[str, ...]]
-    rows: ClassVar[dict[str, Row[Any]]]
+    rows: ClassVar[dict[str, SensorSpec[Any]]]
 
     def __init_subclass__(cls) -> None:
-        cls.rows = {name: row for name, row in vars(cls).items() if isinstance(row, Row)}
+        cls.rows = {name: row for name, row in vars(cls).items() if isinstance(row, SensorSpec)}
 
     def __init__(self, tags: Mapping[str, str], now_ms: int, window_ms: int, level: str) -> None:
         self.tags = dict(tags)

@@ -26,7 +26,7 @@ ENTRY_OVERHEAD_BYTES = 300
 """Memory of a waiting entry besides its key and value."""
 
 
-class Origin(Protocol):
+class RecordOrigin(Protocol):
     """The record in work, as far as an update that is emitted later has to know it."""
 
     timestamp: int
@@ -40,7 +40,7 @@ class Origin(Protocol):
     def metadata(self) -> RecordMetadata | None: ...
 
 
-class Waiting(NamedTuple):
+class PendingUpdate(NamedTuple):
     """A key's update until its flush: the bytes downstream has seen, the record of the last write, and how many flushes
     have led to the first."""
 
@@ -56,13 +56,13 @@ class EmitBuffer:
     """The waiting updates of one cached store. `log` is the store's true changelog."""
 
     def __init__(
-        self, kind: StoreKind, layers: StoreLayers, touched: list[Staging], record: Origin, log: Log
+        self, kind: StoreKind, layers: StoreLayers, touched: list[Staging], record: RecordOrigin, log: Log
     ) -> None:
         self.bytes = 0
         self._kind = kind
         self._layers, self._touched, self._record, self._log = layers, touched, record, log
-        self._scope: dict[bytes, Waiting] = {}
-        self._waiting: dict[bytes, Waiting] = {}
+        self._scope: dict[bytes, PendingUpdate] = {}
+        self._waiting: dict[bytes, PendingUpdate] = {}
         self._flushing: bytes | None = None
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class EmitBuffer:
         old = self._layers.get(key) if before is None else before.old
         size = len(key) + len(value or b"") + len(old or b"") + ENTRY_OVERHEAD_BYTES
         flushes = record.flushes if before is None else before.flushes
-        scope[key] = Waiting(old, size, timestamp, record.headers, record.metadata, flushes)
+        scope[key] = PendingUpdate(old, size, timestamp, record.headers, record.metadata, flushes)
 
     def merge(self) -> None:
         waiting = self._waiting
@@ -101,7 +101,7 @@ class EmitBuffer:
         self.bytes = 0
         self._flushing = None
 
-    def oldest(self) -> tuple[bytes, Waiting]:
+    def oldest(self) -> tuple[bytes, PendingUpdate]:
         """The next one to flush: it is `done`, or it `stays`."""
         key, update = next(iter(self._waiting.items()))
         self._flushing = key
@@ -111,7 +111,7 @@ class EmitBuffer:
         """Its flush has failed: it is the next one again."""
         self._flushing = None
 
-    def log(self, key: bytes, entry: Waiting) -> None:
+    def log(self, key: bytes, entry: PendingUpdate) -> None:
         """Write the changelog record of a waiting update."""
         log_stored(self._kind, self._log, key, self._layers.get(key), entry.timestamp)
 

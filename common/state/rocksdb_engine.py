@@ -107,7 +107,7 @@ class RocksDbNamespace:
     def __init__(self, engine: RocksDbEngine, name: str, family: str, db: Any, handle: Any) -> None:
         self.name, self.family = name, family.encode()
         self.handle: Any = handle
-        self.cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        self.cursors: weakref.WeakSet[_RocksdbCursor] = weakref.WeakSet()
         self._engine = engine
         self._reader: list[Callable[..., bytes | None]] = [db.get]
         reader, failed = self._reader, self.failed
@@ -124,7 +124,7 @@ class RocksDbNamespace:
         if nothing_between(start, end):
             return iter(())
         try:
-            cursor = _Cursor(self, self._engine.db(), start, end, reverse)
+            cursor = _RocksdbCursor(self, self._engine.db(), start, end, reverse)
         except Exception as error:
             raise self.failed(error) from error
         self.cursors.add(cursor)
@@ -157,7 +157,7 @@ class RocksDbNamespace:
         self._reader[0] = refuse
 
 
-class _Cursor:
+class _RocksdbCursor:
     """No frame that an error passes may keep the library's iterator: the error's traceback would let it outlive the
     database."""
 

@@ -114,7 +114,7 @@ class RocksDictNamespace:
     def __init__(self, engine: RocksDictEngine, name: str, family: str, db: Rdict, handle: ColumnFamily) -> None:
         self.name, self.family = name, family.encode()
         self.db, self.handle = db, handle
-        self.cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        self.cursors: weakref.WeakSet[_RocksdictCursor] = weakref.WeakSet()
         self._engine = engine
         read, failed = db.get, self.failed
 
@@ -130,7 +130,7 @@ class RocksDictNamespace:
         if nothing_between(start, end):
             return iter(())
         try:
-            cursor = _Cursor(self, start, end, reverse)
+            cursor = _RocksdictCursor(self, start, end, reverse)
         except Exception as error:
             raise self.failed(error) from error
         self.cursors.add(cursor)
@@ -162,7 +162,7 @@ class RocksDictNamespace:
         _close(self.db, self._engine.contents)
 
 
-class _Cursor:
+class _RocksdictCursor:
     """No frame that an error passes may keep the library's iterator: the error's traceback would hold the database
     open for as long as somebody looks at the error."""
 
@@ -271,7 +271,7 @@ class RocksDictEngine:
                 put(self._namespaces[namespace].family, pack_offset(offset))
             db.write(batch, self._at_once)
         except BaseException:
-            del handle  # as in `_Cursor`
+            del handle  # as in `_RocksdictCursor`
             raise
 
     def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:

@@ -17,7 +17,7 @@ from milestones.common.errors import MilestonesError, SerializationError, StateE
 from milestones.common.records import TaskId
 from milestones.common.serdes import Serde, unreadable, unwritable
 from milestones.common.state.changelog import TIMESTAMP, TIMESTAMP_BYTES, Log
-from milestones.common.state.emit_buffer import EmitBuffer, Waiting
+from milestones.common.state.emit_buffer import EmitBuffer, PendingUpdate
 from milestones.common.state.layers import ABSENT, StoreLayers
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.writable import first_timestamp
@@ -199,7 +199,7 @@ class KeyValueStore:
 
     # -- below
 
-    def flush(self, key: bytes, waiting: Waiting) -> None:
+    def flush(self, key: bytes, waiting: PendingUpdate) -> None:
         """Tell the listener of one waiting update; the task does it, in a scope of its own."""
         new = self._layers.get(key)
         if self._listener is None or (new is None and waiting.old is None):

@@ -70,7 +70,7 @@ Times = tuple[Mapping[Punctuation, int], Mapping[Punctuation, int]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RollbackPoint:
     """What a roll-back returns to: the input, and when punctuations are due."""
 
     positions: Mapping[TopicPartition, Position]
@@ -78,7 +78,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Staged:
+class PendingCommit:
     """One boundary of a task, on its way through a commit."""
 
     task: TaskId

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple, Protocol
 
 from milestones.common.records import UNKNOWN_TIMESTAMP, Headers, TopicPartition
-from milestones.common.topology.compiled import Source
+from milestones.common.topology.compiled import CompiledSource
 from milestones.common.topology.program import Process
 from milestones.common.topology.timestamps import TimestampExtractor, fail_on_invalid_timestamp
 
@@ -72,7 +72,7 @@ class InputBuffer:
     __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
                  "position", "process", "source", "stream_time")  # fmt: skip
 
-    source: Source
+    source: CompiledSource
     process: Process
     extract: TimestampExtractor | None
 
@@ -87,7 +87,7 @@ class InputBuffer:
         self._passed = 0
         self._added = self._taken = 0
 
-    def connect(self, source: Source) -> None:
+    def connect(self, source: CompiledSource) -> None:
         """Where the records go."""
         self.source, self.process = source, source.process
         # The default extractor is what happens without any.

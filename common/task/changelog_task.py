@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from milestones.common.records import TaskId
-from milestones.common.task.counters import Work
+from milestones.common.task.counters import TaskCounters
 from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.task.task_stores import TaskStores, source_changelogs
 
@@ -32,7 +32,7 @@ class ChangelogTask:
         self.id, self.subtopology = id, subtopology
         self.source_changelogs = source_changelogs(subtopology, id)
         self.lifecycle = Lifecycle(id)
-        self.work = Work()
+        self.counters = TaskCounters()
 
     @property
     def state(self) -> State:
@@ -56,7 +56,7 @@ class ChangelogTask:
         """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""
         self.lifecycle.expect(self.following)
         self._stores.restore(store, batch, next_offset)
-        self.work.restored += len(batch)
+        self.counters.restored += len(batch)
 
     def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
         """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. They

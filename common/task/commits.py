@@ -4,8 +4,8 @@
                                  |
                                  +--thaw (at least once), or roll back
 
-*Guarantees*: a `Staged` is confirmed or thawed at most once, and not after a roll-back; what Kafka has confirmed is
-applied, whatever comes. Commits are numbered, beyond all numbers that were committed before.
+*Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back; what Kafka has confirmed
+is applied, whatever comes. Commits are numbered, beyond all numbers that were committed before.
 *Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
 """
 
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
 from milestones.common.records import UNKNOWN_TIMESTAMP, OffsetAndMetadata, TaskId, TopicPartition
-from milestones.common.task.boundary import Boundary, Position, Progress, Staged
+from milestones.common.task.boundary import Boundary, PendingCommit, Position, RollbackPoint
 from milestones.common.task.metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from milestones.common.task.buffers import InputBuffer
     from milestones.common.task.runner import Runner
-    from milestones.common.task.task_context import Services
+    from milestones.common.task.task_context import TaskContext
     from milestones.common.task.task_stores import TaskStores
     from milestones.common.topology.nodes import SubTopology
 
@@ -45,7 +45,7 @@ class TaskCommits:
         self._buffers, self._boundary, self._runner, self._stores = buffers, boundary, runner, stores
         self._number = self._confirmed = 0
         self._others: Mapping[str, int] = {}
-        self.pending: tuple[Staged, Progress] | None = None
+        self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._to_apply: Mapping[str, int] | None = None
         self.incomplete = False
         """The engines lack something that was confirmed, as it couldn't be written, until the task begins anew."""
@@ -91,7 +91,7 @@ class TaskCommits:
         progress = self.committed if self.pending is None else self.pending[1]
         return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
 
-    def freeze(self, services: Services) -> Staged | None:
+    def freeze(self, context: TaskContext) -> PendingCommit | None:
         """Give out the last boundary; None when something waits in caches: it can't be committed."""
         if self.pending is not None or self.applying:
             raise OwnershipError(f"task {self._task}: commit {self._number} is still pending. This is a bug")
@@ -102,33 +102,33 @@ class TaskCommits:
             progress = self._progress()
             outputs, boundary.outputs = boundary.outputs, []
             self._stores.freeze()
-            boundary.changed = services.commit_requested = False
+            boundary.changed = context.commit_requested = False
             epoch = boundary.epoch
         self._number += 1
         offsets = {partition: at.offset for partition, at in progress.positions.items()}
-        staged = Staged(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))
-        self.pending = staged, progress
-        return staged
+        commit = PendingCommit(self._task, epoch, self._number, outputs, offsets, self._metadata(progress))
+        self.pending = commit, progress
+        return commit
 
-    def _metadata(self, progress: Progress) -> dict[TopicPartition, str]:
+    def _metadata(self, progress: RollbackPoint) -> dict[TopicPartition, str]:
         return {
             partition: OffsetMetadata(at.stream_time, self._number, self._transactional_id, self._others).encode()
             for partition, at in progress.positions.items()
         }
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> RollbackPoint:
         positions = {p: Position(b.next_offset(), b.stream_time) for p, b in self._buffers.items()}
-        return Progress(positions, self._runner.punctuation_times())
+        return RollbackPoint(positions, self._runner.punctuation_times())
 
-    def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `staged`: from here on it is committed, `apply` is to write it."""
-        self.committed = self._take(staged)
-        self._confirmed = staged.number
+    def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `commit`: from here on it is committed, `apply` is to write it."""
+        self.committed = self._take(commit)
+        self._confirmed = commit.number
         self.start_pends = False
         offsets = dict(changelog_offsets)
         for spec in self._subtopology.stores:
             if spec.source_topic is not None:
-                offsets[spec.name] = staged.offsets[TopicPartition(spec.source_topic, self._task.partition)]
+                offsets[spec.name] = commit.offsets[TopicPartition(spec.source_topic, self._task.partition)]
         self._to_apply = offsets
 
     def apply(self) -> None:
@@ -143,18 +143,18 @@ class TaskCommits:
         finally:
             self._to_apply = None
 
-    def thaw(self, staged: Staged) -> None:
+    def thaw(self, commit: PendingCommit) -> None:
         """The commit failed, but stays valid: the next one takes it along. Its outputs stay sent."""
-        self._take(staged)
+        self._take(commit)
         with self._boundary.lock:
             self._stores.thaw()
             self._boundary.changed = True
 
-    def _take(self, staged: Staged) -> Progress:
+    def _take(self, commit: PendingCommit) -> RollbackPoint:
         epoch = self._boundary.epoch
-        if staged.epoch != epoch or self.pending is None or self.pending[0] is not staged:
+        if commit.epoch != epoch or self.pending is None or self.pending[0] is not commit:
             raise OwnershipError(
-                f"task {self._task}: commit {staged.number} of epoch {staged.epoch} isn't pending (epoch {epoch}): "
+                f"task {self._task}: commit {commit.number} of epoch {commit.epoch} isn't pending (epoch {epoch}): "
                 "the task was rolled back, or this was done before. This is a bug"
             )
         progress, self.pending = self.pending[1], None

@@ -11,7 +11,7 @@ from typing import Any
 from milestones.common.topology.program import Process
 
 
-class NodeWork:
+class NodeCounters:
     """What one node has done: records it was given."""
 
     __slots__ = ("processed",)
@@ -20,7 +20,7 @@ class NodeWork:
         self.processed = 0
 
 
-class Work:
+class TaskCounters:
     """`processed` counts input records, skipped ones included, `punctuated` calls of both clocks, `restored` changelog
     records. Times are in ns; those of punctuations aren't part of processing. `nodes` is filled by `counting`."""
 
@@ -30,14 +30,14 @@ class Work:
         self.processed = self.process_ns = 0
         self.punctuated = self.punctuate_ns = 0
         self.restored = 0
-        self.nodes: dict[str, NodeWork] = {}
+        self.nodes: dict[str, NodeCounters] = {}
 
     def counting(self, node: str, process: Process) -> Process:
         """`process`, with each call counted as the node's."""
-        work = self.nodes.setdefault(node, NodeWork())
+        counters = self.nodes.setdefault(node, NodeCounters())
 
         def counted(key: Any, value: Any, timestamp: int) -> None:
-            work.processed += 1
+            counters.processed += 1
             process(key, value, timestamp)
 
         return counted

@@ -14,7 +14,7 @@ from milestones.common.task.buffers import InputBuffer, InputRecord
 if TYPE_CHECKING:
     from milestones.common.records import TopicPartition
     from milestones.common.task.boundary import Boundary, Position
-    from milestones.common.topology.compiled import Source
+    from milestones.common.topology.compiled import CompiledSource
 
 
 class TaskInput:
@@ -24,7 +24,7 @@ class TaskInput:
         self.buffers: Mapping[TopicPartition, InputBuffer] = {p: InputBuffer(p) for p in partitions}
         self._boundary = boundary
 
-    def connect(self, sources: Mapping[str, Source]) -> None:
+    def connect(self, sources: Mapping[str, CompiledSource]) -> None:
         """Where the records go, by topic."""
         for (topic, _), buffer in self.buffers.items():
             buffer.connect(sources[topic])

@@ -23,12 +23,12 @@ from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.stores import KeyValueStore
 from milestones.common.task.boundary import Boundary, Times
 from milestones.common.task.buffers import FOREVER, Head, InputBuffer, InputRecord
-from milestones.common.task.counters import Work
+from milestones.common.task.counters import TaskCounters
 from milestones.common.task.failures import UNHANDLED, decide, handler_of
 from milestones.common.task.punctuation import Due, Punctuation, PunctuationQueue
 from milestones.common.task.scope import RecordInWork, RecordScope
 from milestones.common.task.task_context import TaskSettings
-from milestones.common.topology.compiled import Source
+from milestones.common.topology.compiled import CompiledSource
 from milestones.common.topology.handlers import ErrorContext
 from milestones.common.topology.timestamps import SourceRecord, invalid_timestamp
 from milestones.common.topology.tracebacks import failing_node
@@ -51,7 +51,7 @@ class Runner:
         settings: TaskSettings,
         buffers: Sequence[InputBuffer],
         boundary: Boundary,
-        work: Work,
+        counters: TaskCounters,
         caches: TaskCaches,
     ) -> None:
         self.scope, self.record = RecordScope(), RecordInWork()
@@ -62,7 +62,7 @@ class Runner:
         self.dropped: Callable[[str, str], None]
         self.forget: Callable[[], None]
         self._task, self._settings = task, settings
-        self._buffers, self._boundary, self._work, self._caches = buffers, boundary, work, caches
+        self._buffers, self._boundary, self._counters, self._caches = buffers, boundary, counters, caches
         self._lock = boundary.lock
         self._epoch = 0
 
@@ -104,7 +104,7 @@ class Runner:
                 done += 1
         finally:
             buffer.taken(done)
-            self._work.processed += done
+            self._counters.processed += done
         return done
 
     def _process_several(self, now_ms: int) -> int:
@@ -129,7 +129,7 @@ class Runner:
                 first.taken(1)
                 done += 1
         finally:
-            self._work.processed += done
+            self._counters.processed += done
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
@@ -143,7 +143,7 @@ class Runner:
             except Exception as error:
                 go_on = self._skip_unreadable(buffer, message, error)
                 buffer.taken(1)
-                self._work.processed += 1
+                self._counters.processed += 1
                 continue
             timestamp = message.timestamp()[1]
             if buffer.extract is not None or timestamp < 0:
@@ -153,7 +153,7 @@ class Runner:
                 return buffer.head
             go_on = self._skip_timeless(buffer, message)
             buffer.taken(1)
-            self._work.processed += 1
+            self._counters.processed += 1
         return None
 
     def _step(
@@ -347,18 +347,18 @@ class Runner:
         """False when the task was rolled back meanwhile: it is due again then."""
         began = perf_counter_ns()
         self.record.leave(now_ms)
-        self._alone(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
-        self._work.punctuated += 1
-        self._work.punctuate_ns += perf_counter_ns() - began
+        self._guarded(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
+        self._counters.punctuated += 1
+        self._counters.punctuate_ns += perf_counter_ns() - began
         return self._flush_if_full()
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
         """User code without an input record, in a scope of its own; False when the task was rolled back meanwhile."""
         self._epoch = self._boundary.epoch
-        self._alone(call, node)
+        self._guarded(call, node)
         return self._boundary.epoch == self._epoch
 
-    def _alone(
+    def _guarded(
         self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
     ) -> bool:
         """False when its handler skipped it."""
@@ -424,7 +424,7 @@ class Runner:
             store.flush(key, update)
 
         try:
-            if not self._alone(emit, store.name):
+            if not self._guarded(emit, store.name):
                 buffer.log(key, update)  # downstream did without it, the changelog can't
                 self._merge()
         except BaseException:
@@ -433,7 +433,7 @@ class Runner:
         buffer.done(key)
 
 
-def _explained(source: Source, message: InputRecord, error: Exception) -> Exception:
+def _explained(source: CompiledSource, message: InputRecord, error: Exception) -> Exception:
     """`error` of a serde's own function, in the words of the source's deserialisers."""
     headers = message.headers()
     try:

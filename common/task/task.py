@@ -6,10 +6,10 @@
                                                                                                                (engines)
 
 *Guarantees*: what is sent or committed is a boundary, the work of whole records only. After an error the task stands
-at its last boundary, and the record is its next one. A `Staged` of an older epoch is refused. Nothing but committed
-data reaches an engine. A roll-back ends the program: what its processors remember, have scheduled and hold of the task
-is void, another one is made in its place. Changelogs in which something stays that was rolled back (at least once) get
-the committed values again.
+at its last boundary, and the record is its next one. A `PendingCommit` of an older epoch is refused. Nothing but
+committed data reaches an engine. A roll-back ends the program: what its processors remember, have scheduled and hold of
+the task is void, another one is made in its place. Changelogs in which something stays that was rolled back (at least
+once) get the committed values again.
 *Assumes*: one owner at a time. From M2 on input, outputs and commits are one thread's, all under *work* another's; what
 both may call says so.
 """
@@ -25,7 +25,7 @@ from milestones.common.errors import OwnershipError
 from milestones.common.records import Emitted, OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.state.record_caches import TaskCaches
 from milestones.common.state.storage import OpenStores, TaskStorage
-from milestones.common.task.boundary import Boundary, Position, Staged
+from milestones.common.task.boundary import Boundary, PendingCommit, Position
 from milestones.common.task.changelog_task import ChangelogTask
 from milestones.common.task.commits import TaskCommits
 from milestones.common.task.input import TaskInput
@@ -33,7 +33,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.task.metadata import OffsetMetadata
 from milestones.common.task.punctuation import NEVER, Due
 from milestones.common.task.runner import Runner
-from milestones.common.task.task_context import Services, TaskSettings
+from milestones.common.task.task_context import TaskContext, TaskSettings
 from milestones.common.task.task_program import TaskProgram
 from milestones.common.task.task_stores import TaskStores
 from milestones.common.topology.compiled import Program, compile_program
@@ -41,7 +41,7 @@ from milestones.common.topology.nodes import SubTopology
 
 T = TypeVar("T")
 
-__all__ = ["OpenStores", "Staged", "State", "Task", "TaskSettings", "TaskStorage"]
+__all__ = ["OpenStores", "PendingCommit", "State", "Task", "TaskSettings", "TaskStorage"]
 
 
 class Task(ChangelogTask):
@@ -69,10 +69,10 @@ class Task(ChangelogTask):
         self.input = TaskInput(self.partitions, self._boundary)
         buffers = self.input.buffers
         caches = TaskCaches(settings.record_caches)
-        self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.work, caches)
+        self._runner = Runner(id, settings, tuple(buffers.values()), self._boundary, self.counters, caches)
         self._stores = TaskStores(id, subtopology, open_stores, self._runner.scope, settings.read_caches, caches)
-        self._services = Services(id, settings, self._runner, self._stores.typed)
-        self._runner.dropped, self._runner.forget = self._services.dropped, self._stores.forget
+        self._task_context = TaskContext(id, settings, self._runner, self._stores.typed)
+        self._runner.dropped, self._runner.forget = self._task_context.dropped, self._stores.forget
         self._commits = TaskCommits(
             id, subtopology, buffers, self._boundary, self._runner, self._stores, settings.transactional_id
         )
@@ -94,7 +94,7 @@ class Task(ChangelogTask):
     @property
     def dropped_records(self) -> int:
         """Records skipped since the task was made (metric dropped-records-total)."""
-        return sum(self._services.dropped_records.values())
+        return sum(self._task_context.dropped_records.values())
 
     # -- opening and restoring
 
@@ -186,7 +186,7 @@ class Task(ChangelogTask):
         Errors as in `process`; `TopologyError`."""
         if self._initialised:
             return
-        self._initialise(self._services.wall_ms())
+        self._initialise(self._task_context.wall_ms())
         self._initialised = True
         self.lifecycle.move(State.READY)
 
@@ -208,8 +208,8 @@ class Task(ChangelogTask):
 
     def _compiled(self) -> Program:
         topics = [partition.topic for partition in self.partitions]
-        observe = self.work.counting if self._settings.count_nodes else None
-        program = compile_program(self.subtopology, self._services, topics, observe)
+        observe = self.counters.counting if self._settings.count_nodes else None
+        program = compile_program(self.subtopology, self._task_context, topics, observe)
         self.input.connect(program.sources)
         return program
 
@@ -224,14 +224,14 @@ class Task(ChangelogTask):
 
         `ProcessingError` when a handler chose to fail: the task stands before that record then.
         """
-        work, began = self.work, perf_counter_ns()
-        before = work.processed, work.punctuate_ns
+        counters, began = self.counters, perf_counter_ns()
+        before = counters.processed, counters.punctuate_ns
         with self._running():
             try:
                 return self._runner.process(limit, now_ms)
             finally:
-                if work.processed > before[0]:
-                    work.process_ns += perf_counter_ns() - began - (work.punctuate_ns - before[1])
+                if counters.processed > before[0]:
+                    counters.process_ns += perf_counter_ns() - began - (counters.punctuate_ns - before[1])
 
     @contextmanager
     def _running(self, state: State = State.RUNNING) -> Iterator[None]:
@@ -273,7 +273,7 @@ class Task(ChangelogTask):
     def call(self, function: Callable[[], T]) -> T:
         """What `function` does to stores, as a boundary of its own: for tools and tests."""
         with self._running():
-            return self._runner.call(function, self._services.wall_ms())
+            return self._runner.call(function, self._task_context.wall_ms())
 
     def flush(self) -> None:
         """Have the caches log and emit what waits in them. Errors as in `process`."""
@@ -302,7 +302,7 @@ class Task(ChangelogTask):
 
     def commit_requested(self) -> bool:
         """User code asked for a commit, there is something to commit (a record in work isn't), and it can be by now."""
-        if not (self._services.commit_requested and self._initialised) or self._held_in_quarantine():
+        if not (self._task_context.commit_requested and self._initialised) or self._held_in_quarantine():
             return False
         return self.commit_needed()
 
@@ -312,7 +312,7 @@ class Task(ChangelogTask):
 
     def request_commit(self) -> None:
         """Ask for one, as user code may. Any thread may call it."""
-        self._services.commit_soon()
+        self._task_context.commit_soon()
 
     def commit_needed(self) -> bool:
         """Something has changed since the last boundary that was frozen, be it trailing control records only."""
@@ -358,33 +358,33 @@ class Task(ChangelogTask):
         """Memory of the outputs that wait, about."""
         return self._boundary.output_bytes()
 
-    def freeze(self) -> Staged:
+    def freeze(self) -> PendingCommit:
         """Flush the caches, then give out the last boundary. Errors of the flush as in `process`."""
         self.flush()
-        staged = self.freeze_if_flushed()
-        if staged is None:
+        commit = self.freeze_if_flushed()
+        if commit is None:
             raise OwnershipError(f"task {self.id}: somebody else works on it. This is a bug")
-        return staged
+        return commit
 
-    def freeze_if_flushed(self) -> Staged | None:
+    def freeze_if_flushed(self) -> PendingCommit | None:
         """Give out the last boundary; None when something waits in caches, be it since a moment ago: another thread may
         be at work."""
         self.lifecycle.expect(State.READY, State.RUNNING, State.LOCKED, State.QUARANTINED)
-        return self._commits.freeze(self._services)
+        return self._commits.freeze(self._task_context)
 
-    def confirmed(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `staged`: `apply` is to write it. `changelog_offsets`: by store, the offset after its
+    def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `commit`: `apply` is to write it. `changelog_offsets`: by store, the offset after its
         last changelog record of this commit; a store without writes needs none."""
-        self._commits.confirmed(staged, changelog_offsets)
+        self._commits.confirmed(commit, changelog_offsets)
 
-    def applied(self, staged: Staged, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `staged`: write it to the engines."""
-        self.confirmed(staged, changelog_offsets)
+    def applied(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
+        """Kafka has confirmed `commit`: write it to the engines."""
+        self.confirmed(commit, changelog_offsets)
         self.apply()
 
-    def thaw(self, staged: Staged) -> None:
+    def thaw(self, commit: PendingCommit) -> None:
         """The commit failed, but stays valid (at least once): the next one takes it along. Its outputs stay sent."""
-        self._commits.thaw(staged)
+        self._commits.thaw(commit)
 
     def roll_back(self) -> int:
         """Raise the epoch, go back to the last commit, drop what came after it and what is buffered. How many offsets
@@ -400,7 +400,7 @@ class Task(ChangelogTask):
         with boundary.lock:
             boundary.epoch += 1
             boundary.outputs = []
-            boundary.changed = self._services.commit_requested = False
+            boundary.changed = self._task_context.commit_requested = False
             self._commits.pending = None
             self._runner.scope.drop()
             self._stores.abort(logged=not self._settings.transactional)

@@ -57,7 +57,7 @@ class TaskSettings:
         return bool(self.transactional_id)
 
 
-class Services:
+class TaskContext:
     """`program.TaskServices` of one task."""
 
     def __init__(self, task: TaskId, settings: TaskSettings, runner: Runner, store: Callable[[str], Any]) -> None:

@@ -264,8 +264,8 @@ class TopologyTestDriver:
                     self._commit(task)
 
     def _commit(self, task: Task) -> None:
-        staged = task.freeze()
-        for output in map(Output._make, staged.outputs):
+        commit = task.freeze()
+        for output in map(Output._make, commit.outputs):
             self._produced.setdefault(output.topic, deque()).append(output)
             if output.topic in self._readers:
                 reader = self._readers[output.topic]
@@ -274,7 +274,7 @@ class TopologyTestDriver:
             else:
                 self._append(output.topic)
         changelogs = task.subtopology.changelogs
-        task.applied(staged, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
+        task.applied(commit, {store: self._ends.get(topic, 0) for store, topic in changelogs.items()})
 
     def _call(self, task: Task, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         result = task.call(lambda: method(*arguments, **named))

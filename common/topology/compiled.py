@@ -32,7 +32,7 @@ Observe = Callable[[str, Process], Process]
 
 
 @dataclass(frozen=True)
-class Source:
+class CompiledSource:
     """One source topic of a task. `key` and `value` deserialise (data, headers), None gives None; `read_key` and
     `read_value` are the serdes' own functions: never given None, and the errors are theirs.
 
@@ -51,7 +51,7 @@ class Source:
 class Program:
     """The closures of one task. `sources`: by topic."""
 
-    def __init__(self, sources: Mapping[str, Source], contexts: list[BoundContext]) -> None:
+    def __init__(self, sources: Mapping[str, CompiledSource], contexts: list[BoundContext]) -> None:
         self.sources = sources
         self._contexts = contexts
 
@@ -187,15 +187,15 @@ class _Compiler:
         bind_new = getattr(node.operator, "bind_new", None)
         return node.operator.bind(context), None if bind_new is None else bind_new(context)
 
-    def _sources(self, topics: Iterable[str]) -> dict[str, Source]:
+    def _sources(self, topics: Iterable[str]) -> dict[str, CompiledSource]:
         nodes = [node for node in self._sub.nodes if isinstance(node, SourceNode)]
         return {topic: self._source(_source_of(topic, nodes), topic) for topic in topics}
 
-    def _source(self, node: SourceNode, topic: str) -> Source:
+    def _source(self, node: SourceNode, topic: str) -> CompiledSource:
         key, value = node.key, node.value
         assert isinstance(key, Serde)  # settled by `resolve`
         assert isinstance(value, Serde)
-        return Source(
+        return CompiledSource(
             node=node.name,
             key=_decoder(key, topic),
             value=_decoder(value, topic),

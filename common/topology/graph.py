@@ -46,7 +46,7 @@ class StreamSource(GraphNode):
 
 
 @dataclass(eq=False)
-class Process(GraphNode):
+class ProcessorGraphNode(GraphNode):
     """A processor node. `make` is called when the graph is written: what tables need is known by then. `spec`: the
     store of its own, if it has one by then; `stores`: the names of others."""
 
@@ -64,7 +64,7 @@ class Process(GraphNode):
 
 
 @dataclass(eq=False)
-class TableFromTopic(Process):
+class TableFromTopic(ProcessorGraphNode):
     """A source and the table made of it."""
 
     source: SourceNode = field(kw_only=True)

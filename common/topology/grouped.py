@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from milestones.common import serdes
 from milestones.common.topology.aggregates import StreamAggregate, StreamCount, StreamReduce
-from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -102,7 +102,7 @@ class KGroupedStream(Explained):
         store = materialized.store or names.store(prefix)
         key, value = materialized.key or self._key, materialized.value or default_value
         state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
-        node = Process(names.given(name, prefix), lambda: operator(state), spec=lambda: state.store)
+        node = ProcessorGraphNode(names.given(name, prefix), lambda: operator(state), spec=lambda: state.store)
         parent, sources = self._node, self._sources
         if self._rekeyed:
             parent = self._through_topic(self._topic or store)

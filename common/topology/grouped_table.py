@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from milestones.common import serdes
 from milestones.common.topology import naming
 from milestones.common.topology.aggregates import TableAggregate, TableReduce
-from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -112,6 +112,6 @@ class KGroupedTable(Explained):
             self._repartition = Repartition(source, topic, sink, source, None, self._key, changes)
         self._graph.add(self._repartition, self._node)
         state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
-        node = Process(function, lambda: operator(state), spec=lambda: state.store)
+        node = ProcessorGraphNode(function, lambda: operator(state), spec=lambda: state.store)
         self._graph.add(node, self._repartition)
         return self._table(self._graph, node, key, value, frozenset((self._repartition.source,)), state)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.topology import operators
-from milestones.common.topology.graph import Graph, GraphNode, Process
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.naming import check_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class BranchedKStream:
         self._children: list[str] = []
         self._default: str | None = None
         self._branches: dict[str, KStream] = {}
-        self._splitter = Process(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
+        self._splitter = ProcessorGraphNode(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
         graph.add(self._splitter, parent)
 
     def branch(
@@ -57,7 +57,7 @@ class BranchedKStream:
     def _add(self, number: str, name: str | None, chain: Chain | None) -> str:
         child = check_name(self._splitter.name + (number if name is None else name), "a branch")
         self._graph.names.processor(child)
-        node = Process(child, operators.PassThrough)
+        node = ProcessorGraphNode(child, operators.PassThrough)
         self._graph.add(node, self._splitter)
         stream: KStream | None = self._stream(node)
         if chain is not None and stream is not None:

@@ -16,7 +16,7 @@ from typing import Any, TextIO, Unpack
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
-from milestones.common.topology.graph import Graph, GraphNode, Process, Repartition, Sink
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
@@ -110,7 +110,7 @@ class KStream(Explained):
         class, or a function that makes a new one at each call, of which there are two when the topology is built."""
         name = self._processor_name("KSTREAM-PROCESSOR-", name)
         operator = ProcessorOperator(check_supplier(supplier, name))
-        node = Process(name, lambda: operator, stores=stores)
+        node = ProcessorGraphNode(name, lambda: operator, stores=stores)
         self._graph.add(node, self._node)
         return self._derive(node, weaken(self._key), weaken(self._value), rekeyed=True)
 
@@ -118,7 +118,7 @@ class KStream(Explained):
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
         name = self._processor_name("KSTREAM-PROCESSVALUES-", name)
         operator = FixedKeyProcessorOperator(check_supplier(supplier, name))
-        node = Process(name, lambda: operator, stores=stores)
+        node = ProcessorGraphNode(name, lambda: operator, stores=stores)
         self._graph.add(node, self._node)
         return self._derive(node, self._key, weaken(self._value), rekeyed=self._rekeyed)
 
@@ -134,7 +134,7 @@ class KStream(Explained):
         if not isinstance(given, KStream) or given._graph is not self._graph:
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
             raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
-        node = Process(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
+        node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
         self._graph.add(node, self._node, other._node)
         return KStream(
             self._graph,
@@ -183,7 +183,7 @@ class KStream(Explained):
     ) -> KGroupedStream:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
         operator = operators.SelectKey(function_of(selector))
-        node = Process(self._graph.names.given(name, "KSTREAM-KEY-SELECT-"), lambda: operator)
+        node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-KEY-SELECT-"), lambda: operator)
         self._graph.add(node, self._node)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
@@ -201,7 +201,7 @@ class KStream(Explained):
             self._graph.add(parent, self._node)
             sources = frozenset((parent.source,))
         state = TableState(materialized.spec(store_name, key, value), has_store=store is not None)
-        node = Process(
+        node = ProcessorGraphNode(
             table_name, lambda: TableSource(state.store_name, state.send_old_values), spec=lambda: state.store
         )
         self._graph.add(node, parent)
@@ -235,7 +235,7 @@ class KStream(Explained):
     def _then(
         self, prefix: str, operator: Operator, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
-        node = Process(self._graph.names.given(name, prefix), lambda: operator)
+        node = ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator)
         self._graph.add(node, self._node)
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
-from milestones.common.topology.graph import Graph, GraphNode, Process
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
 from milestones.common.topology.grouped_table import KGroupedTable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
@@ -110,7 +110,7 @@ class KTable(Explained):
         `name`: of the node and of the repartition topic.
         """
         function_of(selector)
-        node = Process(
+        node = ProcessorGraphNode(
             self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)
         )
         self._graph.add(node, self._node)
@@ -125,7 +125,7 @@ class KTable(Explained):
         """The updates as a stream, None for a deleted row. `mapper(key, value) -> key` selects a new key at once."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
-        node = Process(self._graph.names.given(name, "KTABLE-TOSTREAM-"), ToStream)
+        node = ProcessorGraphNode(self._graph.names.given(name, "KTABLE-TOSTREAM-"), ToStream)
         self._graph.add(node, self._node)
         stream = KStream(self._graph, node, node.name, self._key, self._value, self._sources, False)
         return stream if mapper is None else stream.select_key(mapper)
@@ -157,7 +157,7 @@ class KTable(Explained):
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
         state = TableState(spec, has_store=materialized.store is not None, parent=self._state)
-        node = Process(
+        node = ProcessorGraphNode(
             self._graph.names.given(name, prefix), lambda: operator(state), spec=lambda: state.store
         )
         self._graph.add(node, self._node)

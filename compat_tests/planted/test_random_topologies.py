@@ -32,13 +32,13 @@ def test_a_wrong_operator_is_found_in_the_smallest_topology(monkeypatch: pytest.
 
 
 def test_an_upper_bound_that_is_freed_while_a_scan_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = rocksdict_engine._Cursor.__init__
+    opened = rocksdict_engine._RocksdictCursor.__init__
 
     def freeing(cursor: Any, *arguments: Any) -> None:
         opened(cursor, *arguments)
         del cursor._options
 
-    monkeypatch.setattr(rocksdict_engine._Cursor, "__init__", freeing)
+    monkeypatch.setattr(rocksdict_engine._RocksdictCursor, "__init__", freeing)
     rows = [Row("in0", 0, number, b"k%d" % (number % 5), b"v%d" % number, number) for number in range(200)]
     with pytest.raises(AssertionError):
         check(Plan((Path((), "slots"),)), rows, NO_CACHE)

@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests.apps.waits import FOR_KAFKA, LONGEST_MS, WAITED, Watch, callers, waits
 from compat_tests.harness.waiting import until
-from milestones.common.kafka.blocking_call import Caller
+from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.thread_stacks import frames
@@ -78,7 +78,7 @@ def test_short_waits_and_what_is_no_wait_are_passed_over(caplog: pytest.LogCaptu
 
 def test_a_call_to_kafka_that_another_thread_makes_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     event = threading.Event()
-    caller = Caller("calls", when_late=event.set)
+    caller = CallThread("calls", when_late=event.set)
     with thread_at(lambda: caller.call(event.wait, 10_000), event.set, waiting=False):
         until(caller_waits, "the stream thread waits for the caller's answer", 10)
         assert said(caplog, 0, LONGEST_MS + 10) == 0
@@ -89,7 +89,7 @@ def caller_waits() -> bool:
     """Whether the stream thread stands in a wait."""
     thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
     frame = frames().get(thread.ident or 0)
-    return frame is not None and any("Caller.call" in caller for caller in callers(frame)[1:])
+    return frame is not None and any("CallThread.call" in caller for caller in callers(frame)[1:])
 
 
 def test_a_frame_between_two_lines_waits_for_nobody() -> None:
@@ -102,5 +102,5 @@ def works_on() -> None:
 
 
 def test_the_calls_that_are_passed_over_exist() -> None:
-    calls = {f"{one.__name__}.{name}" for one in (Caller, GroupMember, OutputProducer) for name in vars(one)}
+    calls = {f"{one.__name__}.{name}" for one in (CallThread, GroupMember, OutputProducer) for name in vars(one)}
     assert calls >= FOR_KAFKA

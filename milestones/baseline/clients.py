@@ -20,7 +20,7 @@ from milestones.common.kafka.failures import error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.instance.context import ThreadContext
 from milestones.parts import ClientFactory
@@ -46,11 +46,11 @@ class ThreadClientFactory:
     def restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._context.config.restore_consumer_settings(self._context.name))
 
-    def producer(self, *, tells_apart: bool = False) -> OutputProducer:
+    def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
         context, config = self._context, self._context.config
         transactional_id = context.transactional_id if config.exactly_once else None
         settings = config.producer_settings(context.name, transactional_id)
-        return OutputProducer(settings, context.clock, tells_apart=tells_apart)
+        return OutputProducer(settings, context.clock, one_record_per_batch=one_record_per_batch)
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
         context, config = self._context, self._context.config
@@ -82,10 +82,10 @@ class ThreadClients:
     def _initialise(self, within_ms: int) -> None:
         context = self._context
         if self._transactional_id is not None:
-            initialise(self.producer, self._transactional_id, context.clock, context.patience, within_ms)
+            initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
 
-    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
-        old, self.producer = self.producer, self._factory.producer(tells_apart=tells_apart)
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+        old, self.producer = self.producer, self._factory.producer(one_record_per_batch=one_record_per_batch)
         if not old.transactional:
             # Nothing fences it.
             old.close()
@@ -125,7 +125,7 @@ class Heartbeats:
 
 
 def initialise(
-    producer: OutputProducer, transactional_id: str, clock: Clock, patience: Patience, within_ms: int
+    producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> None:
     """From now on every earlier producer of that id is fenced. `KafkaUnreachableError` when it takes too long."""
     deadline_ms = clock.monotonic_ms() + within_ms
@@ -134,7 +134,7 @@ def initialise(
         producer.init_transactions(min(CALL_MS, max(1, deadline_ms - clock.monotonic_ms())))
 
     try:
-        patience.retry(call, is_retriable, within_ms)
+        retry_policy.retry(call, is_retriable, within_ms)
     except KafkaException as exception:
         raise KafkaUnreachableError(
             f"transactional id {transactional_id} can't be initialised: {error_of(exception)}; check that the "

@@ -61,7 +61,7 @@ from milestones.common.topology.handlers import Action, ErrorContext
 from milestones.common.topology.nodes import SinkNode, SubTopology
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Staged, Task
+    from milestones.common.task.task import PendingCommit, Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
 
@@ -92,7 +92,7 @@ class DirectCollection:
 
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._config, self._clients, self._clock = context.config, clients, context.clock
-        self._application, self._patience = context.application, context.patience
+        self._application, self._retry_policy = context.application, context.retry_policy
         self.dropped: Counter[TaskId] = Counter()
         self.held = False
         self._full_since_ms: int | None = None
@@ -125,9 +125,9 @@ class DirectCollection:
         """Outputs wait for room, so processing is to wait, too."""
         self.held = held
 
-    def send(self, staged: Mapping[Task, Staged], within_ms: int) -> bool:
+    def send(self, pending: Mapping[Task, PendingCommit], within_ms: int) -> bool:
         complete = self._push_letters(within_ms)
-        for task, boundary in staged.items():
+        for task, boundary in pending.items():
             outputs: Sequence[Emitted] = boundary.outputs
             if outputs and complete:
                 self._must_be_in_session()
@@ -142,13 +142,13 @@ class DirectCollection:
         before = len(outputs) + 1
         while outputs and len(outputs) < before:
             before = len(outputs)
-            outputs = self._hand_over(task, outputs, int(min(within_ms, self._patience.rest_ms())))
+            outputs = self._hand_over(task, outputs, int(min(within_ms, self._retry_policy.rest_ms())))
         return outputs
 
     def _push_letters(self, within_ms: int) -> bool:
         """The same for the dead letters that wait: whether none is left."""
         while (before := self._waiting_letters()) > 0:
-            self._send_letters(int(min(within_ms, self._patience.rest_ms())))
+            self._send_letters(int(min(within_ms, self._retry_policy.rest_ms())))
             if self._waiting_letters() == before:
                 return False
         return True
@@ -221,7 +221,7 @@ class DirectCollection:
     def _flush(self) -> None:
         producer = self._clients.producer
         if producer.transactional:
-            self._patience.retry(lambda: producer.flush(timeout_ms=1_000), is_retriable)
+            self._retry_policy.retry(lambda: producer.flush(timeout_ms=1_000), is_retriable)
             return
         until_ms, before = self._clock.monotonic_ms() + self._config.task_timeout_ms, producer.unacknowledged
         while (error := caught(self._flush_a_while, KafkaException)) is not None:
@@ -233,7 +233,7 @@ class DirectCollection:
             before = left
 
     def _flush_a_while(self) -> None:
-        self._patience.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable, ACKNOWLEDGED_MS)
+        self._retry_policy.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable, ACKNOWLEDGED_MS)
 
     def _topics(self) -> set[str]:
         """Those that the application writes to, as far as its topology says."""
@@ -252,7 +252,7 @@ class DirectCollection:
         producer, before = self._clients.producer, self._letters
         while producer.refused:
             refused, producer.refused = producer.refused, []
-            if not (producer.tells_apart or producer.transactional):
+            if not (producer.one_record_per_batch or producer.transactional):
                 _must_be_of_one(refused)
             for one in refused:
                 if one.dead_letter:
@@ -288,7 +288,7 @@ class DirectCollection:
 
     def _is_up_to_a_handler(self, refused: Refused) -> bool:
         """Whether it is about this one output. Where outputs are told apart each is a batch of its own."""
-        alone = self._clients.producer.tells_apart and refused.error.code() in TOO_LARGE
+        alone = self._clients.producer.one_record_per_batch and refused.error.code() in TOO_LARGE
         return not refused.dead_letter and (alone or _is_about_one(refused))
 
     def _write(self, task: TaskId, letters: Sequence[Output]) -> None:

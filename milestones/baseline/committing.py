@@ -20,7 +20,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.faults import reach
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Staged, Task
+    from milestones.common.task.task import PendingCommit, Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Confirmation, OutputCollection, Processing, Sending
 
@@ -44,37 +44,37 @@ class Committer:
         self._processing = processing
 
     def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        staged: dict[Task, Staged] = {}
+        pending: dict[Task, PendingCommit] = {}
         try:
             for task in tasks:
                 boundary = task.freeze_if_flushed()
                 if boundary is not None:
-                    staged[task] = boundary
-            if not staged:
+                    pending[task] = boundary
+            if not pending:
                 return {}
             reach("commit.before-flush")
-            if not self._collection.send(staged, self._confirmation.room_ms):
-                raise self._confirmation.unsent(staged)
+            if not self._collection.send(pending, self._confirmation.room_ms):
+                raise self._confirmation.unsent(pending)
             self._collection.flush()
             reach("commit.after-flush")
             offsets = {
                 partition: OffsetAndMetadata(offset, boundary.metadata[partition])
-                for boundary in staged.values()
+                for boundary in pending.values()
                 for partition, offset in boundary.offsets.items()
             }
             self._confirmation.confirm(offsets)
         except BaseException:
-            self._confirmation.failed(staged)
+            self._confirmation.failed(pending)
             raise
         reach("commit.after-commit")
-        self._apply(staged)
+        self._apply(pending)
         reach("commit.after-apply")
         return offsets
 
-    def _apply(self, staged: Mapping[Task, Staged]) -> None:
+    def _apply(self, pending: Mapping[Task, PendingCommit]) -> None:
         """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
         failed: StateError | None = None
-        for task, boundary in staged.items():
+        for task, boundary in pending.items():
             try:
                 task.confirmed(boundary, self._collection.changelog_offsets(task))
                 self._processing.apply(task)
@@ -97,10 +97,10 @@ class InTransaction:
         """Until the transaction ends anyway."""
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
-    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
-        return TaskCorruptedError(NO_ROOM, [task.id for task in staged])
+    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
+        return TaskCorruptedError(NO_ROOM, [task.id for task in pending])
 
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
+    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
         """Nothing: the roll-back that follows the abort drops what was staged."""
 
 
@@ -117,7 +117,7 @@ class Transaction(InTransaction):
     def _retrying(self, call: Callable[[], None], what: str) -> None:
         """When the outcome stays unknown, the thread gives its tasks up."""
         try:
-            self._context.patience.retry(call, is_retriable)
+            self._context.retry_policy.retry(call, is_retriable)
         except KafkaException as exception:
             if is_retriable(exception):
                 raise TaskMigratedError(
@@ -134,13 +134,13 @@ class OffsetCommit:
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
 
-    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
         return CommitRetriableError(NO_ROOM)
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         reach("commit.after-offsets")
         self._clients.member.commit_offsets(offsets, self._context.config.request_timeout_ms)
 
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
-        for task, boundary in staged.items():
+    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
+        for task, boundary in pending.items():
             task.thaw(boundary)

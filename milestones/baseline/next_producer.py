@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.committing import Transaction
 from milestones.common.errors import KafkaUnreachableError
-from milestones.common.kafka.producer import goes_on
+from milestones.common.kafka.producer import can_start_another_transaction
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -47,12 +47,12 @@ def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int)
     """Keep the producer, unless it has lost a connection, is dead, or was made to tell outputs apart. One that can't be
     made within `within_ms`, or what a thread that is to stop has left, is made when something is to be sent."""
     producer = clients.producer
-    if goes_on(producer) and not producer.tells_apart:
+    if can_start_another_transaction(producer) and not producer.one_record_per_batch:
         return
     acknowledged = dict(producer.acknowledged)
     log.info("%s: the next transaction gets a new producer", context.name)
     try:
-        clients.renew_producer(max(1, int(min(within_ms, context.patience.rest_ms()))))
+        clients.renew_producer(max(1, int(min(within_ms, context.retry_policy.rest_ms()))))
     except KafkaUnreachableError as error:
         log.warning("%s: the next transaction's producer isn't ready yet: %s", context.name, error)
     clients.producer.acknowledged.update(acknowledged)

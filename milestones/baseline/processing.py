@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
-from milestones.parts import PREPARE_MS, Fate, Removed
+from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -27,17 +27,17 @@ MOST_RECORDS = 500
 """Records of one task in one turn, at most."""
 
 
-def retired(task: Task, fate: Fate) -> Removed:
+def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
     """The task, after its fate; an error of its close, logged, comes along."""
     try:
-        if fate is Fate.RECYCLE:
-            return Removed(task, opened=task.recycle())
-        if fate is Fate.CLOSE:
+        if close_mode is CloseMode.RECYCLE:
+            return RemovedTask(task, opened=task.recycle())
+        if close_mode is CloseMode.CLOSE:
             task.close()
     except BaseException as error:
         log.error("task %s didn't close cleanly", task.id, exc_info=error)
-        return Removed(task, error=error)
-    return Removed(task)
+        return RemovedTask(task, error=error)
+    return RemovedTask(task)
 
 
 class InlineProcessing:
@@ -46,7 +46,7 @@ class InlineProcessing:
     *Owns*: the tasks between `add` and `remove`.
     """
 
-    stock = 0
+    high_watermark = 0
 
     def __init__(self, context: ThreadContext) -> None:
         self._clock = context.clock
@@ -54,7 +54,7 @@ class InlineProcessing:
         self._paused: frozenset[int] = frozenset()
         self._new: list[Task] = []
         self._going: list[Task] = []
-        self._retiring: deque[tuple[Task, Fate]] = deque()
+        self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._held = False
         self._turn = 1
         self.processed = 0
@@ -63,14 +63,14 @@ class InlineProcessing:
         self._tasks[task.id] = task
         self._new.append(task)
 
-    def remove(self, task: TaskId, fate: Fate) -> None:
+    def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         removed = self._tasks.pop(task)
         self._new = [new for new in self._new if new is not removed]
         self._choose()
-        self.retire(removed, fate)
+        self.retire(removed, close_mode)
 
-    def retire(self, task: Task, fate: Fate) -> None:
-        self._retiring.append((task, fate))
+    def retire(self, task: Task, close_mode: CloseMode) -> None:
+        self._retiring.append((task, close_mode))
 
     def hold(self, held: bool) -> None:
         """While this holds nothing is processed, nor punctuated."""
@@ -93,7 +93,7 @@ class InlineProcessing:
             self._new.pop(0)
             self._choose()
 
-    def take_removed(self) -> list[Removed]:
+    def take_removed(self) -> list[RemovedTask]:
         """One at a time, after its fate: closing its stores takes time, which the caller may need for other tasks."""
         return [retired(*self._retiring.popleft())] if self._retiring else []
 
@@ -130,10 +130,10 @@ class InlineProcessing:
         elif took_ms < SLICE_MS // 2:
             self._turn = min(MOST_RECORDS, self._turn * 2)
 
-    def rest(self, timeout_ms: int) -> bool:
-        return False
+    def should_fetch(self, timeout_ms: int) -> bool:
+        return True
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
+    def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
         for task in self._tasks.values():
             task.flush()
         return True

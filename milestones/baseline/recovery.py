@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
-from milestones.common.kafka.failures import Failure, caught, classify, is_fenced
+from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 
@@ -42,7 +42,7 @@ class RejoinRecovery:
             case RefusedInTransactionError() if error.unknown_topic:
                 # When that is still so, the client refuses the output itself, and says which topic it is.
                 return self._abort(error)
-            case KafkaException() if classify(error) is Failure.ABORTABLE:
+            case KafkaException() if classify(error) is ErrorClass.ABORTABLE:
                 return self._abort(error)
             case TaskMigratedError() | KafkaException():
                 return self._lost(error)
@@ -52,7 +52,7 @@ class RejoinRecovery:
     def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
-            self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
+            self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return True
         producer, timeout_ms = self._clients.producer, self._context.config.request_timeout_ms
         failed = caught(lambda: producer.abort(timeout_ms), KafkaException)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import FailedTask, Reading
+    from milestones.parts import FailedTask, ReadClients
     from milestones.restoration.changelogs import Changelogs
 
 BATCH = 1_000
@@ -63,11 +63,11 @@ class InlineHooks:
 class InlineRestoration(ChangelogReader):
     """The part *restoration*: a `ChangelogReader` that the stream thread drives itself."""
 
-    def __init__(self, context: ThreadContext, clients: Reading) -> None:
+    def __init__(self, context: ThreadContext, clients: ReadClients) -> None:
         super().__init__(context, clients, InlineHooks())
 
     @property
-    def look_ms(self) -> int:
+    def poll_interval_ms(self) -> int:
         return LOOK_MS
 
     def take_failed(self) -> list[FailedTask]:

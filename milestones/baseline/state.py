@@ -18,7 +18,7 @@ from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStor
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Reading
+    from milestones.parts import ReadClients
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ class TaskOwnedState:
         }
 
 
-def asked_of_consumer(context: ThreadContext, clients: Reading) -> Callable[[str], int]:
+def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[[str], int]:
     """How many partitions a topic has, asked of the consumer: only for the thread that owns it."""
     return partial(_ask_consumer, clients, context.config.request_timeout_ms)
 
 
-def _ask_consumer(clients: Reading, timeout_ms: int, topic: str) -> int:
+def _ask_consumer(clients: ReadClients, timeout_ms: int, topic: str) -> int:
     return clients.consumer.partitions_of(topic, timeout_ms)

@@ -21,7 +21,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
 from milestones.common.kafka.login import Login
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 
@@ -53,7 +53,7 @@ class ResetCluster(Cluster):
     def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
         settings = config.admin_settings(f"{config.application_id}-reset")
         super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000), login=Login(settings))
-        self._patience = Patience(int(TIMEOUT_S * 1000), clock or SystemClock())
+        self._retry_policy = RetryPolicy(int(TIMEOUT_S * 1000), clock or SystemClock())
 
     def partitions(self) -> dict[str, int]:
         """Partition counts of all topics."""
@@ -129,7 +129,7 @@ class ResetCluster(Cluster):
     def _told(self, what: str, ask: Callable[[], T]) -> T:
         """The answer; a request that only came too early (a coordinator or leader moves) is made again."""
         try:
-            return self._patience.retry(ask, lambda exception: _code(exception) in _TOO_EARLY)
+            return self._retry_policy.retry(ask, lambda exception: _code(exception) in _TOO_EARLY)
         except KafkaException as exception:
             if _code(exception) in UNREACHABLE:
                 raise self._unreachable(exception) from exception

@@ -36,7 +36,7 @@ PAUSE_MS = 200
 MOST_NAMES = 8
 
 
-class Observer:
+class ClusterObserver:
     """*Owns*: the connections. Shows the members of the last stable generation while the group rebalances."""
 
     def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:

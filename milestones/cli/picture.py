@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription, UserDataError
 from milestones.common.assignment.summary import short_name
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -118,7 +118,7 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceView:
     """One process. `unseen`: why its metrics can't be read; None when they can. `memory`: as in `Scraped`, with `other`
     for what of the process is in no account; None when it isn't known."""
 
@@ -147,7 +147,7 @@ class Picture:
     leader: str | None
     rebalanced_ms: int | None
     reasons: tuple[tuple[str, int], ...]
-    instances: tuple[Instance, ...]
+    instances: tuple[InstanceView, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -217,11 +217,11 @@ def _instance(
     members: list[Member],
     lags: Mapping[TopicPartition, int],
     scraped: Scraped | str | None,
-    origin: Origin | None,
-) -> Instance:
+    origin: AssignmentOrigin | None,
+) -> InstanceView:
     first = members[0]
     seen = scraped if isinstance(scraped, Scraped) else None
-    return Instance(
+    return InstanceView(
         name=_name(application, first),
         process=first.said.process_id,
         host=first.described.host,
@@ -250,7 +250,9 @@ def _name(application: str, member: Member) -> str:
     return process[:8] if client == f"{application}-{process}" else client
 
 
-def _thread(member: Member, lags: Mapping[TopicPartition, int], seen: Scraped | None, origin: Origin | None) -> Thread:
+def _thread(
+    member: Member, lags: Mapping[TopicPartition, int], seen: Scraped | None, origin: AssignmentOrigin | None
+) -> Thread:
     got, name = member.got, member.name
     match = THREAD.fullmatch(name)
     rows = [_active(task, got, lags, seen) for task in sorted(got.active)]

@@ -21,7 +21,7 @@ from milestones.common.errors import KafkaUnreachableError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from milestones.cli.observing import Observer
+    from milestones.cli.observing import ClusterObserver
     from milestones.cli.picture import Picture
 
 INTERVAL_MS = 1_000
@@ -63,10 +63,10 @@ def status(
       milestones status -a words --once
       milestones status -a words --json
     """
-    from milestones.cli.observing import Observer
+    from milestones.cli.observing import ClusterObserver
 
     values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
-    observer = Observer(_config(app, file, values))
+    observer = ClusterObserver(_config(app, file, values))
     console = _console()
     try:
         picture = observer.first()
@@ -111,7 +111,7 @@ def _view(picture: Picture, console: Console, tasks: bool | None, *, unlimited: 
     return view(picture, SystemClock().wall_ms(), tasks=fits if tasks is None else tasks)
 
 
-def _watch(observer: Observer, console: Console, picture: Picture, tasks: bool | None) -> None:
+def _watch(observer: ClusterObserver, console: Console, picture: Picture, tasks: bool | None) -> None:
     """Until Ctrl-C. A Kafka that doesn't answer for a while is a line below what was seen last."""
     from dataclasses import replace
 

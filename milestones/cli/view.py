@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from milestones.cli.picture import Instance, Picture, StoreRow, TaskRow, Thread
+from milestones.cli.picture import InstanceView, Picture, StoreRow, TaskRow, Thread
 from milestones.common.clock import duration
 
 ROLES = {"active": "green", "restoring": "yellow", "warm-up": "magenta", "standby": "cyan", "promised": "dim"}
@@ -101,7 +101,7 @@ def _footer(shown: Picture) -> Iterator[RenderableType]:
     yield from (Text(note, "yellow") for note in notes)
 
 
-def _add(table: Table, instance: Instance, tasks: bool) -> None:
+def _add(table: Table, instance: InstanceView, tasks: bool) -> None:
     """The instance's own lines stand beside its threads'."""
     rows = [row for thread in instance.threads for row in (_task_rows(thread) if tasks else _thread_row(thread))]
     own = list(_own(instance))
@@ -110,7 +110,7 @@ def _add(table: Table, instance: Instance, tasks: bool) -> None:
         table.add_row(own[number] if number < len(own) else "", *beside)
 
 
-def _own(instance: Instance) -> Iterator[Text]:
+def _own(instance: InstanceView) -> Iterator[Text]:
     yield Text(instance.name, "bold")
     state = [(f"{instance.state} ", STATES.get(instance.state, "yellow"))] if instance.state else []
     yield Text.assemble(*state, (instance.stage, "dim"))

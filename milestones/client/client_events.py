@@ -25,7 +25,7 @@ from milestones.instance.states import StreamsState, ThreadState
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.metrics import Metrics
-    from milestones.instance.thread_registry import Live
+    from milestones.instance.thread_registry import ThreadRegistry
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ SAY_S = 5
 
 
 @dataclass(frozen=True)
-class Close:
+class CloseClient:
     leave_group: bool
 
 
@@ -66,7 +66,7 @@ class ThreadGone:
     name: str
 
 
-Event = ThreadEvent | Close | ClientFailed | NewSources | AddThread | RemoveThread | ThreadGone
+Event = ThreadEvent | CloseClient | ClientFailed | NewSources | AddThread | RemoveThread | ThreadGone
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Joinable(Protocol):
 class Closing:
     """How long the end of a client may take. `hanging`: the threads that weren't back in time, with their places."""
 
-    def __init__(self, clock: Clock, timeout_ms: int, live: Live) -> None:
-        self._clock, self._live = clock, live
+    def __init__(self, clock: Clock, timeout_ms: int, thread_registry: ThreadRegistry) -> None:
+        self._clock, self._thread_registry = clock, thread_registry
         self._timeout_ms, self._end_ms = timeout_ms, clock.monotonic_ms() + timeout_ms
         self.hanging: dict[str, str] = {}
 
@@ -141,7 +141,7 @@ class Closing:
 
     def join(self, thread: Joinable) -> bool:
         """Wait until the thread has ended; False when time is up before."""
-        helpers = partial(self._live.helpers, thread_number(thread.name))
+        helpers = partial(self._thread_registry.helpers, thread_number(thread.name))
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging

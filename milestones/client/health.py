@@ -22,7 +22,7 @@ LEAST_SILENCE_MS = 10_000
 ENDING = frozenset({StreamsState.PENDING_ERROR, StreamsState.ERROR, StreamsState.NOT_RUNNING})
 
 
-class Published(Protocol):
+class PublishedClient(Protocol):
     """What a client shows to any thread."""
 
     @property
@@ -36,7 +36,7 @@ class Published(Protocol):
 class ClientHealth:
     """A client's health. Ready: RUNNING, and the group's coordinator has answered each of its members lately."""
 
-    def __init__(self, client: Published, metrics: Metrics, config: StreamsConfig, clock: Clock) -> None:
+    def __init__(self, client: PublishedClient, metrics: Metrics, config: StreamsConfig, clock: Clock) -> None:
         self._client, self._metrics, self._clock = client, metrics, clock
         self._silence_ms = max(LEAST_SILENCE_MS, 3 * config.heartbeat_interval_ms)
 

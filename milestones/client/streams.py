@@ -71,7 +71,7 @@ class Streams(Explained):
         other, own = type(self)(self.topology, config, clock=self._clock), self._supervisor
         there = other._supervisor
         there.listener, there.handler, there.listeners = own.listener, own.handler, own.listeners
-        there.live.pause(own.live.paused)
+        there.thread_registry.pause(own.thread_registry.paused)
         return other
 
     @property
@@ -156,16 +156,16 @@ class Streams(Explained):
         What was done is committed; the group, and who has which task, stay. A pause ends with the process.
         `TopologyError` for a name that there isn't.
         """
-        self._supervisor.live.pause(self._application.named_subtopologies(subtopologies))
+        self._supervisor.thread_registry.pause(self._application.named_subtopologies(subtopologies))
 
     def resume(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
         """The end of `pause`, for all or for these sub-topologies. Harmless for what isn't paused."""
-        self._supervisor.live.resume(self._application.named_subtopologies(subtopologies))
+        self._supervisor.thread_registry.resume(self._application.named_subtopologies(subtopologies))
 
     @property
     def is_paused(self) -> bool:
         """Whether all sub-topologies are paused."""
-        return self._supervisor.live.paused >= self._application.named_subtopologies(None)
+        return self._supervisor.thread_registry.paused >= self._application.named_subtopologies(None)
 
     def status(self) -> Status:
         """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""

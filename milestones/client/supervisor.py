@@ -19,7 +19,7 @@ from milestones.client.client_events import (
     LOOK_S,
     AddThread,
     ClientFailed,
-    Close,
+    CloseClient,
     Closing,
     Ending,
     Event,
@@ -42,7 +42,7 @@ from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved, T
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.states import ALIVE_THREADS, StreamsState, ThreadState, moved
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -77,7 +77,7 @@ class Supervisor:
     and their HTTP endpoint.
     *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
     state changes to the user's listener. `state`, `error` and the threads' reports are published: replaced whole, read
-    by anyone; so is what `live` has.
+    by anyone; so is what `thread_registry` has.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Supervisor:
         self.hanging = self.told = False
         self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
-        self.live = Live(0)
+        self.thread_registry = ThreadRegistry(0)
         self._workforce: Workforce | None = None
         self.listeners = Listeners()
         self._members: dict[str, _Member] = {}
@@ -123,7 +123,7 @@ class Supervisor:
         instance = self._make_instance(self._config, self._application, self.stage, self._clock)
         try:
             instance.prepare()
-            self.live.sources = instance.sources
+            self.thread_registry.sources = instance.sources
             self._publisher = ClientPublisher(
                 self.metrics, instance.client_id, self._config.application_id, self.stage, instance.memory, self._clock
             )
@@ -143,7 +143,7 @@ class Supervisor:
         )  # fmt: skip
         parts = self._parts.instance
         self._workforce = parts.workforce(
-            self._config, instance.client_id, self.live, self._parts.thread, parts.client_factory
+            self._config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
         )
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
@@ -162,7 +162,7 @@ class Supervisor:
     def ask_to_close(self, leave_group: bool) -> None:
         if self.state is not StreamsState.CREATED:
             self._begin_closing()
-            self._tell(Close(leave_group))
+            self._tell(CloseClient(leave_group))
             return
         self._move(StreamsState.PENDING_SHUTDOWN)
         self._move(StreamsState.NOT_RUNNING)
@@ -195,7 +195,7 @@ class Supervisor:
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
             raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
-        own = names.get(threading.current_thread().name) or self.live.helped()
+        own = names.get(threading.current_thread().name) or self.thread_registry.helped()
         number = workforce.remove(names[name] if name is not None else None, own=own)
         removal = RemoveThread(number)
         removed = workforce.name(number)
@@ -218,7 +218,7 @@ class Supervisor:
         """Whether the calling thread is one of ours, works for one, or is in the listener: it can't wait for itself."""
         current = threading.current_thread()
         ours = [self._thread, *(member.thread for member in list(self._members.values()))]
-        return current in ours or self._listening == threading.get_ident() or self.live.helped() is not None
+        return current in ours or self._listening == threading.get_ident() or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
         members = list(self._members.values())
@@ -273,7 +273,7 @@ class Supervisor:
     def _take(self, event: Event, add: Callable[[int], None]) -> Ending | None:
         """Note what a thread tells; how the client ends, if this is its end."""
         match event:
-            case Close(leave_group):
+            case CloseClient(leave_group):
                 return Ending(leave_group, None)
             case ClientFailed(error):
                 return self._failed(error)
@@ -288,9 +288,9 @@ class Supervisor:
             case RemoveThread():
                 self._remove(event)
             case ThreadGone(name):
-                self._gone(name)
+                self._thread_ended(name)
             case NewSources(topics):
-                self.live.sources |= topics
+                self.thread_registry.sources |= topics
                 alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
                 for thread in alive[:1]:
                     thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
@@ -309,7 +309,7 @@ class Supervisor:
     def _add_thread(self, instance: Instance, housekeeper: Housekeeper, number: int) -> None:
         assert self._workforce is not None
         context = instance.thread_context(
-            number, self.metrics, housekeeper.requests, self._tell, self._decide, self.live, self.listeners
+            number, self.metrics, housekeeper.requests, self._tell, self._decide, self.thread_registry, self.listeners
         )
         thread = self._workforce.make(context)
         self._members[context.name] = _Member(number, thread)
@@ -336,12 +336,12 @@ class Supervisor:
     def _remove(self, removal: RemoveThread) -> None:
         """The thread commits, closes its tasks and leaves the group, a static member too: it isn't expected back."""
         member = next(member for member in self._members.values() if member.number == removal.number)
-        log.info("%s is removed; %d are left", member.thread.name, self.live.threads)
+        log.info("%s is removed; %d are left", member.thread.name, self.thread_registry.threads)
         member.removal = removal
         member.thread.stop(leave_group=True)
         self._follow()
 
-    def _gone(self, name: str) -> None:
+    def _thread_ended(self, name: str) -> None:
         member = self._forget(name)
         assert self._workforce is not None
         assert member.removal is not None  # else nobody says that it is gone
@@ -408,7 +408,7 @@ class Supervisor:
     def _begin_closing(self) -> Closing:
         """The time of an end counts from when it was asked for: the supervisor may be in the state listener then."""
         if self._closing is None:
-            self._closing = Closing(self._clock, self._config.close_timeout_ms, self.live)
+            self._closing = Closing(self._clock, self._config.close_timeout_ms, self.thread_registry)
         return self._closing
 
     def _look_at_listener(self) -> None:

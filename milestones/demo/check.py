@@ -31,7 +31,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """What was read: topics folded to their last value per key, as bytes, and the number of the counts' outputs."""
 
     word_counts: Mapping[bytes, bytes]
@@ -52,7 +52,7 @@ def most_frequent(counts: Mapping[str, int], number: int) -> list[tuple[str, int
     return nlargest(number, counts.items(), key=itemgetter(1))
 
 
-def checks(outcome: Outcome, plain: PlainCount) -> list[Check]:
+def checks(outcome: DemoResult, plain: PlainCount) -> list[Check]:
     """All checks, in the order in which they are shown."""
     emitted = "" if outcome.outputs == plain.total else f"{outcome.outputs:,} were emitted"
     return [

@@ -1,7 +1,7 @@
 """One instance of the demo's application: a child process, its last status, its end.
 
 *Guarantees*: `close` leaves no process; the child ends by itself when this process dies.
-*Assumes*: one thread uses an `Instance`.
+*Assumes*: one thread uses an `DemoInstance`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Report:
             return None
 
 
-class Instance:
+class DemoInstance:
     """A running instance. `number` and `folder` (state and log) outlive it: its successor is given the same.
 
     *Owns*: the process and the thread that reads its output; that thread publishes `report`, replaced whole.

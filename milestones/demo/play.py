@@ -23,7 +23,7 @@ from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.embedded import KAFKA_VERSION, EmbeddedKafka
 from milestones.common.serdes import LONG
-from milestones.demo.check import Check, Outcome, checks, decoded, most_frequent
+from milestones.demo.check import Check, DemoResult, checks, decoded, most_frequent
 from milestones.demo.counting import PlainCount, plain_count
 from milestones.demo.story import Story
 from milestones.demo.text import lines as text_lines
@@ -94,7 +94,7 @@ def _play(console: Console, seconds: float, stage: str | None, lines: int | None
         return _print_checks(console, checks(outcome, plain), plain)
 
 
-def _print_top(console: Console, outcome: Outcome) -> None:
+def _print_top(console: Console, outcome: DemoResult) -> None:
     table = Table("", "", show_header=False, box=None)
     table.columns[1].justify = "right"
     console.print(f"\n[bold]The {_TOP} most frequent words[/]", highlight=False)

@@ -18,7 +18,7 @@ from milestones.common.errors import MilestonesError, TimeoutExceededError
 from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition
 
@@ -27,7 +27,7 @@ _PATIENCE_MS = 30_000
 _BATCH = 10_000
 
 
-class Fold:
+class TopicTable:
     """The last value per key of a topic, as bytes; `records` counts what was read.
 
     *Owns*: its consumer.
@@ -71,7 +71,7 @@ class Fold:
         self._consumer.close()
 
 
-class Progress:
+class DemoProgress:
     """How far the application has come in the topics that it reads: `source`, and its repartition topics.
 
     `read`: records of the source that are processed and committed; `lag`: offsets between what is committed and the
@@ -107,9 +107,9 @@ class Progress:
         """The end of each partition of `topics`, records of pending transactions included."""
         counts = self._cluster.partition_counts()
         partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
-        patience = Patience(_PATIENCE_MS, SystemClock())
+        retry_policy = RetryPolicy(_PATIENCE_MS, SystemClock())
         try:
-            bounds = patience.retry(lambda: self._cluster.bounds(partitions, committed=False), is_passing)
+            bounds = retry_policy.retry(lambda: self._cluster.bounds(partitions, committed=False), is_passing)
         except KafkaException as exception:
             raise TimeoutExceededError(
                 f"the ends of topics couldn't be had in {_PATIENCE_MS} ms: {text_of(exception)}; check that the "

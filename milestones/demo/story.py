@@ -18,11 +18,11 @@ from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.serdes import LONG
 from milestones.demo.app import COUNTS_STORE, LETTERS, LETTERS_STORE, LINES, WORD_COUNTS, topology
-from milestones.demo.check import Outcome, decoded, most_frequent
+from milestones.demo.check import DemoResult, decoded, most_frequent
 from milestones.demo.feed import Feeder
-from milestones.demo.instance import Instance
-from milestones.demo.reading import Fold, Progress
-from milestones.demo.view import Display, Row, View
+from milestones.demo.instance import DemoInstance
+from milestones.demo.reading import DemoProgress, TopicTable
+from milestones.demo.view import Display, InstanceRow, View
 
 APPLICATION_ID = "milestones-demo"
 PARTITIONS = 4
@@ -60,21 +60,21 @@ class Story:
             "MILESTONES_STATESTORE_CACHE_MAX_BYTES": "0",
         }
         self._feeder = Feeder(self._servers, LINES, text, PARTITIONS, seconds)
-        self._instances: dict[int, Instance] = {}
+        self._instances: dict[int, DemoInstance] = {}
         self._past_records = 0
-        self._progress = Progress(self._servers, APPLICATION_ID, LINES)
+        self._progress = DemoProgress(self._servers, APPLICATION_ID, LINES)
         self._asked = 0.0
-        self._folds: dict[str, Fold] = {}
+        self._folds: dict[str, TopicTable] = {}
         self._rate = _Rate()
         self._top: list[tuple[str, int]] = []
 
     # ---- the story
 
-    def tell(self) -> Outcome:
+    def tell(self) -> DemoResult:
         """1. topics, two instances; 2. the text flows; 3. half-way one instance is killed, the other takes over;
         4. a new one takes its place; 5. all is processed, the instances stop; 6. the results are read."""
         self._create_topics()
-        self._folds[WORD_COUNTS] = Fold(self._servers, WORD_COUNTS, PARTITIONS)
+        self._folds[WORD_COUNTS] = TopicTable(self._servers, WORD_COUNTS, PARTITIONS)
         for number in (1, 2):
             self._start(number)
         self._until(self._both_work, "both instances have tasks and run")
@@ -101,7 +101,7 @@ class Story:
         if previous is not None:
             self._past_records += previous.report.records
             previous.close()
-        instance = self._instances[number] = Instance(number, self._folder, self._settings)
+        instance = self._instances[number] = DemoInstance(number, self._folder, self._settings)
         again = "a new instance" if previous else "instance"
         self._display.event(f"{again} {number} starts: process {instance.pid}")
 
@@ -128,15 +128,15 @@ class Story:
                 raise self._failure(f"instance {number} {how}")
         self._display.event("both instances have closed with exit code 0")
 
-    def _read_results(self) -> Outcome:
+    def _read_results(self) -> DemoResult:
         """The whole topics, read committed. One of them is followed since the beginning."""
         changelogs = [f"{APPLICATION_ID}-{store}-changelog" for store in (COUNTS_STORE, LETTERS_STORE)]
         counts, letters, counts_log, letters_log = (self._read(topic) for topic in (WORD_COUNTS, LETTERS, *changelogs))
-        return Outcome(counts.table, letters.table, counts_log.table, letters_log.table, counts.records)
+        return DemoResult(counts.table, letters.table, counts_log.table, letters_log.table, counts.records)
 
-    def _read(self, topic: str) -> Fold:
+    def _read(self, topic: str) -> TopicTable:
         if topic not in self._folds:
-            self._folds[topic] = Fold(self._servers, topic, PARTITIONS)
+            self._folds[topic] = TopicTable(self._servers, topic, PARTITIONS)
         fold = self._folds[topic]
         fold.read_to(self._progress.ends([topic]))
         self._display.event(f"topic {topic} is read to its end: {fold.records:,} records, {len(fold.table):,} keys")
@@ -189,7 +189,7 @@ class Story:
         self._display.show(self._view())
 
     def _view(self) -> View:
-        rows = [Row(n, i.pid, i.report if i.alive else None) for n, i in self._instances.items()]
+        rows = [InstanceRow(n, i.pid, i.report if i.alive else None) for n, i in self._instances.items()]
         records = self._past_records + sum(i.report.records for i in self._instances.values())
         rate = self._rate.per_second(records, time.monotonic())
         progress, sent = self._progress, self._feeder.sent

@@ -25,7 +25,7 @@ _BAR_WIDTH = 40
 
 
 @dataclass(frozen=True)
-class Row:
+class InstanceRow:
     """One instance. `report` None: it is gone."""
 
     number: int
@@ -42,7 +42,7 @@ class View:
     read: int
     rate: float
     lag: int
-    rows: Sequence[Row]
+    rows: Sequence[InstanceRow]
     top: Sequence[tuple[str, int]]
     stage: str
 
@@ -60,7 +60,7 @@ def panel(view: View) -> RenderableType:
     return Panel(Group(bars, "", speed, "", _instances(view.rows), "", top), title=title, title_align="left")
 
 
-def _instances(rows: Sequence[Row]) -> Table:
+def _instances(rows: Sequence[InstanceRow]) -> Table:
     table = Table("instance", "pid", "stage", "state", "tasks", box=None, padding=(0, 2, 0, 0))
     for row in rows:
         if row.report is None:

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
-    from milestones.instance.thread_registry import Live
+    from milestones.instance.thread_registry import ThreadRegistry
 
 
-def capacity(config: StreamsConfig, live: Live, number: int) -> int:
+def capacity(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
     """That of the member with the stream thread `number`."""
-    numbers = _with(live, number)
+    numbers = _with(thread_registry, number)
     return _share(max(len(numbers), _processing_threads(config, numbers)), numbers, number)
 
 
-def processing_threads(config: StreamsConfig, live: Live, number: int) -> int:
+def processing_threads(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
     """How many of the instance's processing threads the stream thread `number` has: at least one."""
-    numbers = _with(live, number)
+    numbers = _with(thread_registry, number)
     return _share(_processing_threads(config, numbers), numbers, number)
 
 
-def _with(live: Live, number: int) -> list[int]:
+def _with(thread_registry: ThreadRegistry, number: int) -> list[int]:
     """The stream threads there are; `number` may be about to leave."""
-    return sorted({*live.numbers(), number})
+    return sorted({*thread_registry.numbers(), number})
 
 
 def _processing_threads(config: StreamsConfig, numbers: list[int]) -> int:

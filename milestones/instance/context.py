@@ -1,7 +1,7 @@
 """What one stream thread is given at birth, and what it tells the client.
 
-*Guarantees*: immutable, but for what `live` publishes and `patience` is told; everything that a part needs from outside
-comes in through it.
+*Guarantees*: immutable, but for what `thread_registry` publishes and `retry_policy` is told; everything that a part
+needs from outside comes in through it.
 *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
 uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.listeners import Listeners
 from milestones.instance.snapshot_fetcher import NoSnapshots, SnapshotSource
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `patience`: how long
-    it waits for what it must have from Kafka; a request to stop shortens it. `memory`: its share of the instance's."""
+    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `retry_policy`: how
+    long it waits for what it must have from Kafka; a request to stop shortens it. `memory`: its share of the
+    instance's."""
 
     name: str
     index: int
@@ -48,13 +49,13 @@ class ThreadContext:
     notify: Callable[[ThreadEvent], None]
     decide: Callable[[BaseException], Exceptions]
     memory: MemoryShare
-    live: Live = field(default_factory=Live)
+    thread_registry: ThreadRegistry = field(default_factory=ThreadRegistry)
     listeners: Listeners = field(default_factory=Listeners)
     snapshots: SnapshotSource = field(default_factory=NoSnapshots)
-    patience: Patience = field(init=False)
+    retry_policy: RetryPolicy = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "patience", Patience(self.config.task_timeout_ms, self.clock))
+        object.__setattr__(self, "retry_policy", RetryPolicy(self.config.task_timeout_ms, self.clock))
 
 
 class Exceptions(enum.Enum):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
     from milestones.instance.listeners import Listeners
-    from milestones.instance.thread_registry import Live
+    from milestones.instance.thread_registry import ThreadRegistry
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Instance:
         housekeeper: Requests,
         notify: Callable[[ThreadEvent], None],
         decide: Callable[[BaseException], Exceptions],
-        live: Live,
+        thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:
         """What the stream thread of this number (from 1) is given. Its transactional id is written down before, and it
@@ -146,7 +146,7 @@ class Instance:
             notify=notify,
             decide=decide,
             memory=memory,
-            live=live,
+            thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
         )

@@ -16,7 +16,7 @@ from itertools import count
 from milestones.common.errors import MilestonesError
 
 
-class Live:
+class ThreadRegistry:
     """Numbers of threads, what is paused, the topics that sources have, as far as they are known.
 
     *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`

@@ -13,23 +13,32 @@ from typing import TYPE_CHECKING
 
 from milestones.common.mailbox import Mailbox, MailboxFullError
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.messages import Add, AddStandby, Answer, Ended, Failed, Removed, Request, Restored
+from milestones.m1_state_updater.messages import (
+    Add,
+    AddStandby,
+    Answer,
+    Ended,
+    Removed,
+    Request,
+    RestorationFailed,
+    Restored,
+)
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
-    from milestones.m1_state_updater.messages import Standing
+    from milestones.m1_state_updater.messages import RestoreProgress
 
 log = logging.getLogger(__name__)
 
 CAPACITY = 100_000
 
 
-class Desk:
+class TaskHandover:
     """One updater's mailboxes, and the tasks that it has.
 
-    *Owns*, on the updater's side: `held`. *Concurrency*: `standings` is an immutable mapping, by the number of a stay,
+    *Owns*, on the updater's side: `held`. *Concurrency*: `progress` is an immutable mapping, by the number of a stay,
     swapped whole by the updater and read by the stream thread.
     """
 
@@ -38,7 +47,7 @@ class Desk:
         self.requests: Mailbox[Request] = Mailbox(CAPACITY, f"{name} requests")
         self.answers = answers
         self.held: dict[TaskId, tuple[int, Task | StandbyTask]] = {}
-        self.standings: Mapping[int, Standing] = {}
+        self.progress: Mapping[int, RestoreProgress] = {}
 
     # -- the stream thread's side
 
@@ -69,7 +78,7 @@ class Desk:
         self._hand_out(task, Restored(task))
 
     def failed(self, task: Task | StandbyTask, error: BaseException) -> None:
-        self._hand_out(task, Failed(task, error, died=False))
+        self._hand_out(task, RestorationFailed(task, error, died=False))
 
     def removed(self, task: Task | StandbyTask, *, recycled: bool) -> None:
         if not recycled:
@@ -86,7 +95,7 @@ class Desk:
             if error is None:
                 self.removed(task, recycled=False)
             else:
-                self._hand_out(task, Failed(task, error, died=True))
+                self._hand_out(task, RestorationFailed(task, error, died=True))
 
     def _hand_out(self, task: Task | StandbyTask, answer: Answer) -> None:
         if task.state not in (State.CLOSED, State.IN_TRANSIT):

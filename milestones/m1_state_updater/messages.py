@@ -58,11 +58,11 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopUpdater:
     """Close all tasks and end."""
 
 
-Request = Add | AddStandby | Remove | Pause | Limit | Stop
+Request = Add | AddStandby | Remove | Pause | Limit | StopUpdater
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Failed:
+class RestorationFailed:
     """A task that can't be restored. `died`: since the updater died."""
 
     task: Task | StandbyTask
@@ -95,11 +95,11 @@ class Ended:
     error: BaseException | None
 
 
-Answer = Restored | Removed | Failed | Ended
+Answer = Restored | Removed | RestorationFailed | Ended
 
 
 @dataclass(frozen=True)
-class Standing:
+class RestoreProgress:
     """How far a task is: the sum of its stores' offsets; of an active one the records `remaining`; of a standby its
     `lag`, None while it isn't known."""
 

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, RestorationMetrics, UpdaterMetrics
-from milestones.m1_state_updater.progress import Pace, Progress, line
+from milestones.m1_state_updater.progress import RestoreRate, StoreRestoreProgress, line
 from milestones.m1_state_updater.reader_hooks import restore_progress
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ class _Store:
     """One store that is restored."""
 
     def __init__(self, scope: RestorationMetrics) -> None:
-        self.scope, self.pace = scope, Pace()
+        self.scope, self.pace = scope, RestoreRate()
 
 
 class UpdaterMeasures:
     """*Owns*: the updater's metrics, and those of the stores that are restored."""
 
     def __init__(self, context: ThreadContext, name: str, reading: ChangelogReader, hooks: UpdaterHooks) -> None:
-        self._name, self._reading, self._hooks, self._metrics = name, reading, hooks, context.metrics
+        self._name, self._reader, self._hooks, self._metrics = name, reading, hooks, context.metrics
         self._thread = context.metrics.add(UpdaterMetrics, thread_id=name)
         self._stores: dict[tuple[TaskId, str], _Store] = {}
         self._busy_ns = 0
@@ -67,22 +67,24 @@ class UpdaterMeasures:
 
     def _counts(self) -> tuple[int, int, int, int]:
         """Active tasks and standbys that are worked on, then those that are paused."""
-        reading = self._reading
+        reading = self._reader
         active = sum(id.subtopology in reading.paused for id in reading.active)
         standbys = sum(id.subtopology in reading.paused for id in reading.standbys)
         return len(reading.active) - active, len(reading.standbys) - standbys, active, standbys
 
     def _follow(self, now_ms: int) -> None:
         """Look at each store that is restored."""
-        restoring: list[Progress] = []
-        for changelogs in self._reading.active.values():
+        restoring: list[StoreRestoreProgress] = []
+        for changelogs in self._reader.active.values():
             missing = changelogs.missing()
             for partition, store in changelogs.stores.items():
                 if partition in missing:
                     mean = self._hooks.bytes_per_record.get(partition, 0.0)
                     count, left = changelogs.counts[partition], missing[partition]
                     rate = self._store(changelogs.task.id, store).pace.rate(now_ms, count)
-                    restoring.append(Progress(changelogs.task.id, store, count, left, round(left * mean), rate))
+                    restoring.append(
+                        StoreRestoreProgress(changelogs.task.id, store, count, left, round(left * mean), rate)
+                    )
         for progress in restoring:
             self._show(progress, now_ms)
         for gone in self._stores.keys() - {(one.task, one.store) for one in restoring}:
@@ -90,7 +92,7 @@ class UpdaterMeasures:
         if now_ms - self._logged_ms >= LOG_INTERVAL_MS:
             self._logged_ms = now_ms
             if restoring:
-                lags = [standing.lag for _, standing in restore_progress(self._reading) if standing.lag is not None]
+                lags = [progress.lag for _, progress in restore_progress(self._reader) if progress.lag is not None]
                 log.info("%s: %s", self._name, line(restoring, lags))
 
     def _store(self, task: TaskId, store: str) -> _Store:
@@ -100,7 +102,7 @@ class UpdaterMeasures:
             known = self._stores[task, store] = _Store(scope)
         return known
 
-    def _show(self, progress: Progress, now_ms: int) -> None:
+    def _show(self, progress: StoreRestoreProgress, now_ms: int) -> None:
         scope = self._store(progress.task, progress.store).scope
         scope.restore.total = progress.restored
         scope.restore_remaining_records_total.value = progress.records_left

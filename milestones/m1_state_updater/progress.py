@@ -22,7 +22,7 @@ MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
-class Progress:
+class StoreRestoreProgress:
     """One store: records and, about, bytes left; records per second; seconds left, None while nothing comes."""
 
     task: TaskId
@@ -42,7 +42,7 @@ class Progress:
         return 100 * self.restored / whole if whole else 100.0
 
 
-class Pace:
+class RestoreRate:
     """Records per second of something that counts up."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Pace:
         return (count - then) * 1000 / (now_ms - then_ms) if now_ms > then_ms else 0.0
 
 
-def line(restoring: Collection[Progress], lags: Collection[int]) -> str:
+def line(restoring: Collection[StoreRestoreProgress], lags: Collection[int]) -> str:
     """All that is restored, and what standbys lack, in one line; what takes longest is named."""
     parts: list[str] = []
     if restoring:

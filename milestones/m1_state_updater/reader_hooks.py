@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from milestones.m1_state_updater.messages import Standing
-from milestones.m1_state_updater.restore_quota import Shares
+from milestones.m1_state_updater.messages import RestoreProgress
+from milestones.m1_state_updater.restore_quota import RestoreQuota
 from milestones.restoration.changelog_reader import MUCH
 from milestones.restoration.changelogs import ActiveChangelogs, Changelogs
 
@@ -48,7 +48,7 @@ class UpdaterHooks:
     """
 
     def __init__(self, active_weight: int) -> None:
-        self._shares = Shares(active_weight)
+        self._quota = RestoreQuota(active_weight)
         self._failed: list[tuple[Task | StandbyTask, BaseException]] = []
         self.bytes_per_record: dict[TopicPartition, float] = {}
         self.active_records = self.standby_records = self.active_ns = self.standby_ns = self.calls = 0
@@ -72,10 +72,10 @@ class UpdaterHooks:
         apply()
         taken_ns = perf_counter_ns() - began
         if isinstance(changelogs, ActiveChangelogs):
-            self._shares.took(active=len(messages))
+            self._quota.took(active=len(messages))
             self.active_records, self.active_ns = self.active_records + len(messages), self.active_ns + taken_ns
         else:
-            self._shares.took(standby=len(messages))
+            self._quota.took(standby=len(messages))
             self.standby_records, self.standby_ns = self.standby_records + len(messages), self.standby_ns + taken_ns
 
     def _weigh(self, partition: TopicPartition, messages: list[Message]) -> None:
@@ -85,7 +85,7 @@ class UpdaterHooks:
         self.bytes_per_record[partition] = 0.8 * self.bytes_per_record.get(partition, size) + 0.2 * size
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        return not self._shares.standbys_read(contended=remaining >= MUCH)
+        return not self._quota.standbys_read(contended=remaining >= MUCH)
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
         log.error("task %s can't be restored: %s", task.id, error)
@@ -93,9 +93,9 @@ class UpdaterHooks:
         return True
 
 
-def restore_progress(reader: ChangelogReader) -> Iterator[tuple[TaskId, Standing]]:
+def restore_progress(reader: ChangelogReader) -> Iterator[tuple[TaskId, RestoreProgress]]:
     """How far each of the reader's tasks is."""
     for id, active in reader.active.items():
-        yield id, Standing(active.position(), remaining=sum(active.missing().values()))
+        yield id, RestoreProgress(active.position(), remaining=sum(active.missing().values()))
     for id, standby in reader.standbys.items():
-        yield id, Standing(standby.position(), lag=standby.lag())
+        yield id, RestoreProgress(standby.position(), lag=standby.lag())

@@ -18,20 +18,20 @@ from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.handover import CAPACITY, Desk
+from milestones.m1_state_updater.handover import CAPACITY, TaskHandover
 from milestones.m1_state_updater.messages import (
     Add,
     AddStandby,
     Answer,
     Ended,
-    Failed,
     Limit,
     Pause,
     Remove,
     Removed,
+    RestorationFailed,
     Restored,
-    Standing,
-    Stop,
+    RestoreProgress,
+    StopUpdater,
 )
 from milestones.m1_state_updater.updater import UpdaterThread
 from milestones.parts import FailedTask
@@ -51,14 +51,14 @@ MOST_DEATHS, SERIES_MS = 3, 60_000
 """So many deaths of updaters within this time are one too many: the stream thread dies of the last one."""
 
 
-class Running(Protocol):
+class UpdaterHandle(Protocol):
     """An updater at work: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
 
 
-class Away:
+class PendingRestoration:
     """A task that the updater has, or that is in transit. `number`: of its stay; `position`: when it was sent."""
 
     def __init__(self, number: int, position: int, *, standby: bool) -> None:
@@ -72,15 +72,15 @@ class UpdaterRestoration:
     blocked_ns = 0
 
     def __init__(
-        self, context: ThreadContext, clients: Clients, launch: Callable[[Desk], Running] | None = None
+        self, context: ThreadContext, clients: Clients, launch: Callable[[TaskHandover], UpdaterHandle] | None = None
     ) -> None:
         """`launch` starts an updater at the desk it is given; another one is for tests."""
         self._context, self._clients = context, clients
         self._launch = self._start if launch is None else launch
         self._answers: Mailbox[Answer] = Mailbox(CAPACITY, f"{context.name} answers of the state updater")
-        self._desk: Desk | None = None
-        self._threads: list[Running] = []  # the newest last; one that has died may still be closing its consumer
-        self._away: dict[TaskId, Away] = {}
+        self._handover: TaskHandover | None = None
+        self._threads: list[UpdaterHandle] = []  # the newest last; one that has died may still be closing its consumer
+        self._pending: dict[TaskId, PendingRestoration] = {}
         self._numbers = count(1)
         self._paused: frozenset[int] = frozenset()
         self._limit: Mapping[TopicPartition, int] = {}
@@ -90,46 +90,46 @@ class UpdaterRestoration:
         self._removed: list[Task | StandbyTask] = []
         self._failed: list[FailedTask] = []
 
-    def _start(self, desk: Desk) -> Running:
-        thread = UpdaterThread(self._context, self._clients, desk)
+    def _start(self, handover: TaskHandover) -> UpdaterHandle:
+        thread = UpdaterThread(self._context, self._clients, handover)
         thread.start()
         return thread
 
     @property
-    def look_ms(self) -> int:
+    def poll_interval_ms(self) -> int:
         """Python threads that wake up hold up those that work; nobody needs us soon while much is to be restored."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 
     # -- requests
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        self._send(Add(self._goes(task, standby=False), task, committed))
+        self._send(Add(self._put_in_transit(task, standby=False), task, committed))
 
     def add_standby(self, task: StandbyTask) -> None:
-        self._send(AddStandby(self._goes(task, standby=True), task))
+        self._send(AddStandby(self._put_in_transit(task, standby=True), task))
 
-    def _goes(self, task: Task | StandbyTask, *, standby: bool) -> int:
+    def _put_in_transit(self, task: Task | StandbyTask, *, standby: bool) -> int:
         position = sum(offset or 0 for offset in task.changelog_offsets().values())
-        away = self._away[task.id] = Away(next(self._numbers), position, standby=standby)
+        pending = self._pending[task.id] = PendingRestoration(next(self._numbers), position, standby=standby)
         task.lifecycle.move(State.IN_TRANSIT)
-        return away.number
+        return pending.number
 
     def _send(self, request: Add | AddStandby) -> None:
-        if self._desk is not None and self._desk.put(request):
+        if self._handover is not None and self._handover.put(request):
             return
         name = self._context.name.replace("StreamThread", "StateUpdater")
-        desk = self._desk = Desk(name, self._answers)
+        handover = self._handover = TaskHandover(name, self._answers)
         for first in (Pause(self._paused), Limit(self._limit), request):
-            desk.put(first)
-        self._threads = [*(thread for thread in self._threads if thread.is_alive()), self._launch(desk)]
+            handover.put(first)
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), self._launch(handover)]
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
         here = [*self._restored, *(failed.task for failed in self._failed)]
         self._removed += [back for back in here if back.id == task]
         self._restored = [back for back in self._restored if back.id != task]
         self._failed = [failed for failed in self._failed if failed.task.id != task]
-        if task in self._away:
-            self._away[task].removing = True
+        if task in self._pending:
+            self._pending[task].removing = True
             self._tell(Remove(task, recycled))
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -141,10 +141,10 @@ class UpdaterRestoration:
             self._limit = dict(committed)
             self._tell(Limit(self._limit))
 
-    def _tell(self, request: Remove | Pause | Limit | Stop) -> None:
+    def _tell(self, request: Remove | Pause | Limit | StopUpdater) -> None:
         """An updater that has ended needs no request: what it had is on its way back, the next one is told all."""
-        if self._desk is not None:
-            self._desk.put(request)
+        if self._handover is not None:
+            self._handover.put(request)
 
     # -- answers
 
@@ -152,27 +152,27 @@ class UpdaterRestoration:
         """Take the answers that came."""
         answers = self._answers.drain()
         for answer in answers:
-            self._hear(answer, now_ms)
+            self._take_answer(answer, now_ms)
         return bool(answers)
 
-    def _hear(self, answer: Answer, now_ms: int) -> None:
+    def _take_answer(self, answer: Answer, now_ms: int) -> None:
         match answer:
             case Ended(error):
                 if error is not None:
-                    self._mourn(error, now_ms)
+                    self._note_death(error, now_ms)
                 return
             case Restored(task):
-                self._back(task, lambda: self._complete(task))
+                self._take_back(task, lambda: self._complete(task))
             case Removed(removed):
-                self._away.pop(removed.id, None)
+                self._pending.pop(removed.id, None)
                 self._removed.append(removed)
-            case Failed(failed, error, died):
+            case RestorationFailed(failed, error, died):
                 again = died and self._again
-                self._back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
+                self._take_back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
 
-    def _back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:
+    def _take_back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:
         """A task came back; one that is being removed isn't kept, whatever has become of it."""
-        if self._away.pop(task.id).removing:
+        if self._pending.pop(task.id).removing:
             self._removed.append(task)
         else:
             keep()
@@ -181,7 +181,7 @@ class UpdaterRestoration:
         task.lifecycle.move(State.RESTORING)
         self._restored.append(task)
 
-    def _mourn(self, error: BaseException, now_ms: int) -> None:
+    def _note_death(self, error: BaseException, now_ms: int) -> None:
         """What is known to last, and what kills one updater after the other, is the stream thread's end."""
         self._deaths = [at for at in self._deaths if now_ms - at < SERIES_MS] + [now_ms]
         lasting = isinstance(error, MilestonesError | KafkaException)
@@ -207,26 +207,26 @@ class UpdaterRestoration:
 
     def remaining(self) -> Mapping[TaskId, int]:
         return {
-            id: self._standing(away).remaining or 0
-            for id, away in self._away.items()
-            if not (away.standby or away.removing)
+            id: self._progress_of(pending).remaining or 0
+            for id, pending in self._pending.items()
+            if not (pending.standby or pending.removing)
         }
 
     def lags(self) -> Mapping[TaskId, int]:
-        lags = {id: self._standing(away).lag for id, away in self._away.items() if not away.removing}
+        lags = {id: self._progress_of(pending).lag for id, pending in self._pending.items() if not pending.removing}
         return {id: lag for id, lag in lags.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
-        return {id: self._standing(away).position for id, away in self._away.items()}
+        return {id: self._progress_of(pending).position for id, pending in self._pending.items()}
 
-    def _standing(self, away: Away) -> Standing:
-        known = None if self._desk is None else self._desk.standings.get(away.number)
-        return Standing(away.position) if known is None else known
+    def _progress_of(self, pending: PendingRestoration) -> RestoreProgress:
+        known = None if self._handover is None else self._handover.progress.get(pending.number)
+        return RestoreProgress(pending.position) if known is None else known
 
     # -- the end
 
     def close(self, timeout_ms: int) -> None:
-        self._tell(Stop())
+        self._tell(StopUpdater())
         clock = self._context.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         for thread in self._threads:

@@ -15,7 +15,7 @@ MOST_TURNS = 5
 """So many quanta standbys may be owed in their turn: what was prefetched for active tasks comes before theirs."""
 
 
-class Shares:
+class RestoreQuota:
     """*Owns*: how many records standbys are owed."""
 
     def __init__(self, weight: int, quantum: int = QUANTUM) -> None:

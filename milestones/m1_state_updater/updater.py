@@ -14,14 +14,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, Stop
+from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, StopUpdater
 from milestones.m1_state_updater.metrics import UpdaterMeasures
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks, restore_progress
 from milestones.restoration.changelog_reader import ChangelogReader
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.m1_state_updater.handover import Desk
+    from milestones.m1_state_updater.handover import TaskHandover
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
@@ -36,79 +36,79 @@ NOTHING_TO_DO_MS = 1_000
 class StateUpdater:
     """A step function, made and driven by one thread.
 
-    *Owns*: the restore consumer, the tasks that `desk` says it holds. *Receives*: `Request`s, `Bounds`. *Sends*:
-    `Answer`s, `AskBounds`; publishes `Standing`s.
+    *Owns*: the restore consumer, the tasks that `handover` says it holds. *Receives*: `Request`s, `Bounds`. *Sends*:
+    `Answer`s, `AskBounds`; publishes `RestoreProgress`s.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ThreadContext, clients: Clients, handover: TaskHandover) -> None:
+        self._handover = handover
         self._hooks = UpdaterHooks(context.config.restore_active_weight)
-        self._reading = ChangelogReader(context, clients, self._hooks)
-        self._measures = UpdaterMeasures(context, desk.name, self._reading, self._hooks)
+        self._reader = ChangelogReader(context, clients, self._hooks)
+        self._measures = UpdaterMeasures(context, handover.name, self._reader, self._hooks)
         self._next_publication_ms = 0
         self._idle_ms = FIRST_IDLE_MS
         self.stopping = False
 
     def run_once(self, now_ms: int) -> bool:
         """1. do what was asked for; 2. read and apply a batch; 3. hand out what is restored or failed; 4. publish."""
-        began, waited = perf_counter_ns(), self._reading.blocked_ns
-        requests = self._desk.take()
+        began, waited = perf_counter_ns(), self._reader.blocked_ns
+        requests = self._handover.take()
         for request in requests:
             self._answer(request)
             self._hand_out()
-        worked = self._reading.run_once(now_ms)
+        worked = self._reader.run_once(now_ms)
         handed = self._hand_out()
         if requests or handed or now_ms >= self._next_publication_ms:
             self._publish(now_ms)
-        self._measures.turn(now_ms, perf_counter_ns() - began - (self._reading.blocked_ns - waited))
+        self._measures.turn(now_ms, perf_counter_ns() - began - (self._reader.blocked_ns - waited))
         busy = worked or handed or bool(requests)
         self._idle_ms = FIRST_IDLE_MS if busy else min(2 * self._idle_ms, LONGEST_IDLE_MS)
         return busy
 
     def idle_ms(self) -> int:
         """How long to wait for the next request when a round had nothing to do."""
-        if not self._desk.held:
+        if not self._handover.held:
             return NOTHING_TO_DO_MS
-        return FIRST_IDLE_MS if self._reading.restores else self._idle_ms
+        return FIRST_IDLE_MS if self._reader.restores else self._idle_ms
 
     def _answer(self, request: Request) -> None:
         match request:
             case Add(_, task, committed):
                 task.lifecycle.move(State.RESTORING)
-                self._reading.add(task, committed)
+                self._reader.add(task, committed)
             case AddStandby(_, standby):
                 standby.lifecycle.move(State.STANDBY)
-                self._reading.add_standby(standby)
+                self._reader.add_standby(standby)
             case Remove(id, recycled):
-                if id in self._desk.held:  # else it is on its way back
-                    self._reading.remove(id, recycled=recycled)
-                    for removed in self._reading.take_removed():
-                        self._desk.removed(removed, recycled=recycled)
+                if id in self._handover.held:  # else it is on its way back
+                    self._reader.remove(id, recycled=recycled)
+                    for removed in self._reader.take_removed():
+                        self._handover.removed(removed, recycled=recycled)
             case Pause(subtopologies):
-                self._reading.pause(subtopologies)
+                self._reader.pause(subtopologies)
             case Limit(committed):
-                self._reading.limit(committed)
-            case Stop():
+                self._reader.limit(committed)
+            case StopUpdater():
                 self.stopping = True
 
     def _hand_out(self) -> bool:
-        restored, failed = self._reading.take_restored(), self._hooks.take_errors()
+        restored, failed = self._reader.take_restored(), self._hooks.take_errors()
         for task in restored:
-            self._desk.restored(task)
+            self._handover.restored(task)
         for failing, error in failed:
-            self._desk.failed(failing, error)
+            self._handover.failed(failing, error)
         return bool(restored or failed)
 
     def _publish(self, now_ms: int) -> None:
         self._next_publication_ms = now_ms + PUBLISH_MS
-        held = self._desk.held
-        standings = {held[id][0]: standing for id, standing in restore_progress(self._reading) if id in held}
-        self._desk.standings = MappingProxyType(standings)
+        held = self._handover.held
+        progress = {held[id][0]: progress for id, progress in restore_progress(self._reader) if id in held}
+        self._handover.progress = MappingProxyType(progress)
 
     def close(self) -> None:
         """Let the restore consumer and the metrics go."""
         self._measures.close()
-        self._reading.close(0)
+        self._reader.close(0)
 
 
 class UpdaterThread(threading.Thread):
@@ -117,33 +117,33 @@ class UpdaterThread(threading.Thread):
     *Owns*: the updater. *Receives* and *sends* what that does; at its end `Ended`, and every task it still has.
     """
 
-    def __init__(self, context: ThreadContext, clients: Clients, desk: Desk) -> None:
-        super().__init__(name=desk.name, daemon=True)
-        self._surroundings, self._clients, self._desk = context, clients, desk
+    def __init__(self, context: ThreadContext, clients: Clients, handover: TaskHandover) -> None:
+        super().__init__(name=handover.name, daemon=True)
+        self._surroundings, self._clients, self._handover = context, clients, handover
 
     def run(self) -> None:
-        with self._surroundings.live.helping(self._surroundings.index):  # it calls the user's listeners
+        with self._surroundings.thread_registry.helping(self._surroundings.index):  # it calls the user's listeners
             self._run()
 
     def _run(self) -> None:
         updater: StateUpdater | None = None
         failure: BaseException | None = None
         try:
-            updater = StateUpdater(self._surroundings, self._clients, self._desk)
+            updater = StateUpdater(self._surroundings, self._clients, self._handover)
             while not updater.stopping:
                 if not updater.run_once(self._surroundings.clock.monotonic_ms()):
-                    self._desk.requests.wait(updater.idle_ms())
+                    self._handover.requests.wait(updater.idle_ms())
         except BaseException as error:
             failure = error
             log.error("%s dies: %s", self.name, error, exc_info=error)
-        end(self._desk, updater, failure)
+        end(self._handover, updater, failure)
 
 
-def end(desk: Desk, updater: StateUpdater | None, failure: BaseException | None) -> None:
+def end(handover: TaskHandover, updater: StateUpdater | None, failure: BaseException | None) -> None:
     """Hand out every task, close the updater; nothing keeps from that."""
-    desk.end(failure)
+    handover.end(failure)
     try:
         if updater is not None:
             updater.close()
     except Exception:
-        log.warning("%s: the restore consumer didn't close cleanly", desk.name, exc_info=True)
+        log.warning("%s: the restore consumer didn't close cleanly", handover.name, exc_info=True)

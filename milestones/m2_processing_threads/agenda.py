@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from milestones.m2_processing_threads.alarms import Alarms
 from milestones.m2_processing_threads.quarantine import NEVER
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
-from milestones.m2_processing_threads.scheduled_task import Entry, Job, Place
+from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -38,10 +38,10 @@ class Agenda:
 
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
-        self.entries: OrderedDict[TaskId, Entry] = OrderedDict()
-        self._errands: dict[Entry, None] = {}
+        self.entries: OrderedDict[TaskId, ScheduledTask] = OrderedDict()
+        self._errands: dict[ScheduledTask, None] = {}
         self._turns = ReadyQueue(slice_ms)
-        self._halves: dict[Entry, None] = {}
+        self._halves: dict[ScheduledTask, None] = {}
         self._alarms, self._wall_alarms = Alarms(), Alarms()
         self._wall_ms = clock.wall_ms()
         self.paused: frozenset[int] = frozenset()
@@ -50,57 +50,57 @@ class Agenda:
         """How many tasks a thread could take now."""
         return len(self._errands) + len(self._turns)
 
-    def add(self, entry: Entry, now_ms: int) -> None:
-        self.entries[entry.task.id] = entry
-        self.look(entry, now_ms)
+    def add(self, scheduled: ScheduledTask, now_ms: int) -> None:
+        self.entries[scheduled.task.id] = scheduled
+        self.look(scheduled, now_ms)
 
-    def remove(self, entry: Entry) -> None:
-        del self.entries[entry.task.id]
-        self._clear(entry)
-        self._alarms.forget(entry.task.id)
-        self._wall_alarms.forget(entry.task.id)
+    def remove(self, scheduled: ScheduledTask) -> None:
+        del self.entries[scheduled.task.id]
+        self._clear(scheduled)
+        self._alarms.forget(scheduled.task.id)
+        self._wall_alarms.forget(scheduled.task.id)
 
-    def _clear(self, entry: Entry) -> None:
-        self._errands.pop(entry, None)
-        self._turns.discard(entry)
-        self._halves.pop(entry, None)
+    def _clear(self, scheduled: ScheduledTask) -> None:
+        self._errands.pop(scheduled, None)
+        self._turns.discard(scheduled)
+        self._halves.pop(scheduled, None)
 
     # -- what happens
 
-    def look(self, entry: Entry, now_ms: int) -> None:
+    def look(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """Something about the task may have changed."""
-        if entry.lease is not None:
+        if scheduled.lease is not None:
             return
-        if entry.place is Place.LOCKED and now_ms >= entry.locked_until_ms:
-            entry.release()
-        job = self.job(entry, now_ms)
+        if scheduled.place is Place.LOCKED and now_ms >= scheduled.locked_until_ms:
+            scheduled.release()
+        job = self.job(scheduled, now_ms)
         if job is Job.TURN:
-            self._errands.pop(entry, None)
-            self._halves.pop(entry, None)
-            self._turns.put(entry, now_ms)
+            self._errands.pop(scheduled, None)
+            self._halves.pop(scheduled, None)
+            self._turns.put(scheduled, now_ms)
             return
-        self._clear(entry)
+        self._clear(scheduled)
         if job is None:
-            self._wait(entry, now_ms)
+            self._wait(scheduled, now_ms)
         else:
-            self._errands[entry] = None
+            self._errands[scheduled] = None
 
     def look_at(self, ids: Iterable[TaskId], now_ms: int) -> None:
         """The same for those of these tasks that are here."""
         for id in ids:
-            entry = self.entries.get(id)
-            if entry is not None:
-                self.look(entry, now_ms)
+            scheduled = self.entries.get(id)
+            if scheduled is not None:
+                self.look(scheduled, now_ms)
 
     def look_at_all(self, now_ms: int) -> None:
-        for entry in self.entries.values():
-            self.look(entry, now_ms)
+        for scheduled in self.entries.values():
+            self.look(scheduled, now_ms)
 
     def look_around(self, now_ms: int) -> None:
         """Look at what time has brought, and, in turns, at a few others."""
         self.ring(now_ms)
-        for entry in list(self._halves):
-            self.look(entry, now_ms)
+        for scheduled in list(self._halves):
+            self.look(scheduled, now_ms)
         for _ in range(min(PATROL, len(self.entries))):
             id = next(iter(self.entries))
             self.entries.move_to_end(id)
@@ -115,53 +115,55 @@ class Agenda:
         self.look_at(self._alarms.ring(now_ms), now_ms)
         self.look_at(self._wall_alarms.ring(wall_ms), now_ms)
 
-    def job(self, entry: Entry, now_ms: int) -> Job | None:
+    def job(self, scheduled: ScheduledTask, now_ms: int) -> Job | None:
         """What a thread could do about the task."""
-        task = entry.task
+        task = scheduled.task
         if task.applying:
             return Job.APPLY
-        if entry.place is Place.LOCKED or (entry.failure is not None and now_ms < entry.failure.again_ms):
+        if scheduled.place is Place.LOCKED or (scheduled.failure is not None and now_ms < scheduled.failure.again_ms):
             return None
-        if entry.flush and (task.unflushed or entry.failure is None):
+        if scheduled.flush and (task.unflushed or scheduled.failure is None):
             return Job.FLUSH
-        if self.is_paused(entry):
+        if self.is_paused(scheduled):
             return None
         if not task.initialised:
             return Job.TURN
-        ready = task.punctuation_due(self._clock.wall_ms()) or (not entry.full and task.ready(now_ms))
+        ready = task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms))
         return Job.TURN if ready else None
 
-    def is_paused(self, entry: Entry) -> bool:
-        return entry.task.id.subtopology in self.paused
+    def is_paused(self, scheduled: ScheduledTask) -> bool:
+        return scheduled.task.id.subtopology in self.paused
 
-    def _wait(self, entry: Entry, now_ms: int) -> None:
+    def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """There is nothing to do about the task until time has passed, or something happens to it."""
-        id = entry.task.id
-        if entry.place is Place.LOCKED:
-            self._alarms.set(id, entry.locked_until_ms)
-        elif entry.failure is not None and now_ms < entry.failure.again_ms:
-            if entry.failure.again_ms < NEVER:
-                self._alarms.set(id, entry.failure.again_ms)
-        elif not self.is_paused(entry):
-            due_ms = entry.task.next_punctuation_ms()
+        id = scheduled.task.id
+        if scheduled.place is Place.LOCKED:
+            self._alarms.set(id, scheduled.locked_until_ms)
+        elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
+            if scheduled.failure.again_ms < NEVER:
+                self._alarms.set(id, scheduled.failure.again_ms)
+        elif not self.is_paused(scheduled):
+            due_ms = scheduled.task.next_punctuation_ms()
             if due_ms is not None:
                 self._wall_alarms.set(id, due_ms)
-            if not entry.full and entry.task.input.waiting():
-                self._halves[entry] = None
+            if not scheduled.full and scheduled.task.input.waiting():
+                self._halves[scheduled] = None
                 self._alarms.set(id, now_ms + LOOK_MS)
 
     # -- what is next
 
-    def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[Entry, Job] | None:
+    def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[ScheduledTask, Job] | None:
         """A task, which is to be taken, and what for; None when there is nothing to do. `at_work`: tasks that threads
         have; `threads`: those that will be free within a slice."""
-        while (entry := next(iter(self._errands), None)) or (entry := self._turns.choose(now_ms, at_work, threads)):
-            job = self.job(entry, now_ms)
-            if job is None or (job is Job.TURN and entry.number is None):
-                self.look(entry, now_ms)  # nobody told what it is about by now
+        while (scheduled := next(iter(self._errands), None)) or (
+            scheduled := self._turns.choose(now_ms, at_work, threads)
+        ):
+            job = self.job(scheduled, now_ms)
+            if job is None or (job is Job.TURN and scheduled.number is None):
+                self.look(scheduled, now_ms)  # nobody told what it is about by now
             else:
-                self._clear(entry)
-                return entry, job
+                self._clear(scheduled)
+                return scheduled, job
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:

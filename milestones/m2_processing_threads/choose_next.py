@@ -22,14 +22,14 @@ from operator import sub
 from typing import NamedTuple
 
 
-class Waiting(NamedTuple):
+class ProcessableTask(NamedTuple):
     """A task that could be processed. `since_ms`: since when; `load`: records that wait, times the task's weight."""
 
     since_ms: int
     load: int
 
 
-def choose(waiting: Sequence[Waiting], now_ms: int, *, ready: int, threads: int, slice_ms: int) -> int:
+def choose(waiting: Sequence[ProcessableTask], now_ms: int, *, ready: int, threads: int, slice_ms: int) -> int:
     """The index of the task that is next. `waiting` isn't empty. `ReadyQueue` gives the same answer without a sort."""
     by_age = sorted(range(len(waiting)), key=lambda index: waiting[index].since_ms)
     oldest = by_age[0]

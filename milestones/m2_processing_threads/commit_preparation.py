@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from milestones.m2_processing_threads.scheduled_task import Entry, Place
+from milestones.m2_processing_threads.scheduled_task import Place, ScheduledTask
 
 if TYPE_CHECKING:
     from milestones.m2_processing_threads.agenda import Agenda
@@ -21,8 +21,8 @@ CALL_MS = 250
 """So long after the end of its slice a task that still works on one record is in a long call."""
 
 
-def is_in_a_call(entry: Entry, now_ms: int) -> bool:
-    return entry.lease is not None and now_ms >= entry.lease.deadline_ms + CALL_MS
+def is_in_a_call(scheduled: ScheduledTask, now_ms: int) -> bool:
+    return scheduled.lease is not None and now_ms >= scheduled.lease.deadline_ms + CALL_MS
 
 
 class CommitPreparation:
@@ -30,62 +30,62 @@ class CommitPreparation:
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
-        self._touched: dict[Entry, None] = {}
+        self._touched: dict[ScheduledTask, None] = {}
 
-    def flush(self, now_ms: int, *, parting: bool) -> bool:
+    def flush(self, now_ms: int, *, final: bool) -> bool:
         """As `Scheduler.flush`."""
         waiting = 0
-        for entry in self._agenda.entries.values():
-            if entry.place is Place.LOCKED:
-                entry.locked_until_ms = now_ms + LOCK_MS
-            elif entry.failure is None and self._lacks(entry, now_ms, parting=parting):
-                self._agenda.look(entry, now_ms)
-                waiting += not is_in_a_call(entry, now_ms)
+        for scheduled in self._agenda.entries.values():
+            if scheduled.place is Place.LOCKED:
+                scheduled.locked_until_ms = now_ms + LOCK_MS
+            elif scheduled.failure is None and self._lacks(scheduled, now_ms, final=final):
+                self._agenda.look(scheduled, now_ms)
+                waiting += not is_in_a_call(scheduled, now_ms)
         return not waiting
 
-    def _lacks(self, entry: Entry, now_ms: int, *, parting: bool) -> bool:
+    def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
         """Whether a thread has something to do, and was asked for it, before all of the task can be committed."""
-        task, leased = entry.task, entry.lease is not None
-        if task.cached and (task.unflushed or (parting and leased)):
-            self._ask(entry)
+        task, leased = scheduled.task, scheduled.lease is not None
+        if task.cached and (task.unflushed or (final and leased)):
+            self._ask(scheduled)
             return True
-        if parting and task.applying and (task.cached or leased or task.commit_needed()):
+        if final and task.applying and (task.cached or leased or task.commit_needed()):
             return True
-        if parting and task.cached and task.initialised:
-            self._lock(entry, now_ms)
+        if final and task.cached and task.initialised:
+            self._lock(scheduled, now_ms)
         return False
 
-    def _ask(self, entry: Entry) -> None:
-        if not entry.flush:
-            entry.flush = True
-            self._touched[entry] = None
-            if entry.lease is not None:
-                entry.lease.end()
+    def _ask(self, scheduled: ScheduledTask) -> None:
+        if not scheduled.flush:
+            scheduled.flush = True
+            self._touched[scheduled] = None
+            if scheduled.lease is not None:
+                scheduled.lease.end()
 
-    def _lock(self, entry: Entry, now_ms: int) -> None:
-        self._touched[entry] = None
-        entry.lock(now_ms + LOCK_MS)
-        self._agenda.look(entry, now_ms)
+    def _lock(self, scheduled: ScheduledTask, now_ms: int) -> None:
+        self._touched[scheduled] = None
+        scheduled.lock(now_ms + LOCK_MS)
+        self._agenda.look(scheduled, now_ms)
 
-    def flushed(self, entry: Entry, now_ms: int) -> None:
+    def flushed(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """A thread has done it. Nothing but the commit may follow, if one still waits."""
-        if entry.flush:
-            if entry.missed:
-                entry.task.request_commit()
-            entry.flush = entry.missed = False
-            self._lock(entry, now_ms)
+        if scheduled.flush:
+            if scheduled.missed:
+                scheduled.task.request_commit()
+            scheduled.flush = scheduled.missed = False
+            self._lock(scheduled, now_ms)
 
     def unlock(self, now_ms: int) -> None:
         """As `Scheduler.unlock`."""
         touched, self._touched = self._touched, {}
-        for entry in touched:
-            entry.flush = entry.missed = entry.flush and is_in_a_call(entry, now_ms)
-            if entry.flush:
-                self._touched[entry] = None
-            if entry.place is Place.LOCKED:
-                entry.release()
-            self._agenda.look(entry, now_ms)
+        for scheduled in touched:
+            scheduled.flush = scheduled.missed = scheduled.flush and is_in_a_call(scheduled, now_ms)
+            if scheduled.flush:
+                self._touched[scheduled] = None
+            if scheduled.place is Place.LOCKED:
+                scheduled.release()
+            self._agenda.look(scheduled, now_ms)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, scheduled: ScheduledTask) -> None:
         """The task is given back."""
-        self._touched.pop(entry, None)
+        self._touched.pop(scheduled, None)

@@ -21,7 +21,7 @@ from milestones.common.records import TaskId
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
-    from milestones.m2_processing_threads.quarantine import Failure
+    from milestones.m2_processing_threads.quarantine import TaskFailure
     from milestones.m2_processing_threads.scheduled_task import Lease
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ MOST_TEXT = 300
 """Characters of an error that is shown as a metric."""
 
 
-class Standing(NamedTuple):
+class SchedulerStatistics(NamedTuple):
     """How a scheduler stands: tasks by place; how often one was held back; the waits for a thread since the standing
     before: how many, ms together, the longest."""
 
@@ -55,19 +55,21 @@ class SchedulerMeasures:
     def due(self, now_ms: int) -> bool:
         return now_ms >= self._next_ms
 
-    def publish(self, now_ms: int, standing: Standing, threads: int, output_bytes: int, rests: int) -> None:
+    def publish(
+        self, now_ms: int, statistics: SchedulerStatistics, threads: int, output_bytes: int, rests: int
+    ) -> None:
         self._next_ms = now_ms + PUBLISH_INTERVAL_MS
         scope = self._scope
-        scope.processing_threads.value, scope.running_tasks.value = threads, standing.running
-        scope.ready_tasks.value, scope.quarantined_tasks.value = standing.ready, standing.quarantined
-        scope.held_back_tasks.value, scope.held_back.total = standing.full, standing.held_back
+        scope.processing_threads.value, scope.running_tasks.value = threads, statistics.running
+        scope.ready_tasks.value, scope.quarantined_tasks.value = statistics.ready, statistics.quarantined
+        scope.held_back_tasks.value, scope.held_back.total = statistics.full, statistics.held_back
         scope.output_buffer_bytes_total.value, scope.rest.total = output_bytes, rests
-        if standing.waits:
-            scope.task_wait.add(standing.longest_ms * MS)
-            scope.task_wait.add((standing.waited_ms - standing.longest_ms) * MS, standing.waits - 1)
+        if statistics.waits:
+            scope.task_wait.add(statistics.longest_ms * MS)
+            scope.task_wait.add((statistics.waited_ms - statistics.longest_ms) * MS, statistics.waits - 1)
         scope.publish(now_ms)
 
-    def failing(self, now_ms: int, failures: Mapping[TaskId, Failure]) -> None:
+    def failing(self, now_ms: int, failures: Mapping[TaskId, TaskFailure]) -> None:
         """What keeps tasks in quarantine: a task that is out of it takes its metrics along."""
         for id in self._failing.keys() - failures.keys():
             self._metrics.remove(self._failing.pop(id))

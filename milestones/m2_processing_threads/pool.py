@@ -19,7 +19,7 @@ SHORTEST_WAIT_MS = 100
 """How long each thread is waited for at the end at least."""
 
 
-class Running(Protocol):
+class WorkerHandle(Protocol):
     """A worker at work: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
@@ -28,10 +28,10 @@ class Running(Protocol):
 class WorkerPool:
     """*Owns*: the workers' threads. `make` makes the worker of this number, from 1; `launch` starts a thread for it."""
 
-    def __init__(self, make: Callable[[int], Worker], launch: Callable[[Worker], Running]) -> None:
+    def __init__(self, make: Callable[[int], Worker], launch: Callable[[Worker], WorkerHandle]) -> None:
         self._make, self._launch = make, launch
-        self._at_work: dict[int, tuple[Worker, Running]] = {}
-        self._leaving: dict[int, tuple[Worker, Running]] = {}
+        self._at_work: dict[int, tuple[Worker, WorkerHandle]] = {}
+        self._leaving: dict[int, tuple[Worker, WorkerHandle]] = {}
 
     def __len__(self) -> int:
         """Threads that are to stay."""

@@ -1,8 +1,8 @@
 """Processing by processing threads, as the stream thread sees it.
 
-*Guarantees*: no call but `close` waits for a task; `rest` waits for a need of input, at most as long as it is told. A
-task whose user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`; what is
-no matter of a record is raised at once.
+*Guarantees*: no call but `close` waits for a task; `should_fetch` waits for a need of input, at most as long as it is
+told. A task whose user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`;
+what is no matter of a record is raised at once.
 *Assumes*: driven by the stream thread.
 """
 
@@ -18,10 +18,10 @@ from milestones.common.memory import Account
 from milestones.instance.capacity import processing_threads
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
-from milestones.m2_processing_threads.pool import Running, WorkerPool
+from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
-from milestones.parts import PREPARE_MS, Fate, Removed
+from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -41,8 +41,8 @@ LONGEST_REST_MS = 50
 """However much waits: tasks whose records weren't fetched yet must get theirs."""
 
 
-def start(worker: Worker, context: ThreadContext) -> Running:
-    thread = ProcessingThread(worker, context.live.helping(context.index))
+def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
+    thread = ProcessingThread(worker, context.thread_registry.helping(context.index))
     thread.start()
     return thread
 
@@ -56,12 +56,12 @@ class ThreadedProcessing:
     def __init__(
         self,
         context: ThreadContext,
-        launch: Callable[[Worker, ThreadContext], Running] = start,
+        launch: Callable[[Worker, ThreadContext], WorkerHandle] = start,
         wait: Callable[[threading.Condition, int], object] = wait,
     ) -> None:
         """`launch` starts a thread for a worker; others than the defaults are for tests."""
         self._context, self._clock = context, context.clock
-        self.stock = ENOUGH * context.config.buffered_records_per_partition
+        self.high_watermark = ENOUGH * context.config.buffered_records_per_partition
         self._few = FEW * context.config.buffered_records_per_partition
         priorities = context.config.task_priorities
         self._scheduler = Scheduler(
@@ -79,7 +79,7 @@ class ThreadedProcessing:
         self._look_ms = FIRST_LOOK_MS
         self._seen = 0
         self._preparing_since_ms: int | None = None
-        self._late: list[Removed] = []
+        self._late: list[RemovedTask] = []
         self._held, self._paused = False, frozenset[int]()
         self._measures = SchedulerMeasures(context.metrics, context.name)
         self._rests = 0
@@ -96,7 +96,7 @@ class ThreadedProcessing:
 
     def _wanted(self) -> int:
         """Threads that this stream thread should have now."""
-        return processing_threads(self._context.config, self._context.live, self._context.index)
+        return processing_threads(self._context.config, self._context.thread_registry, self._context.index)
 
     def _start(self) -> None:
         """See that there are as many threads as there should be."""
@@ -107,20 +107,20 @@ class ThreadedProcessing:
         name = f"{self._context.name.replace('StreamThread', 'ProcessingThread')}-{number}"
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
-    def remove(self, task: TaskId, fate: Fate) -> None:
+    def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         del self._tasks[task]
         self._arrivals.remove(task)
-        self._scheduler.remove(task, fate)
+        self._scheduler.remove(task, close_mode)
 
-    def retire(self, task: Task, fate: Fate) -> None:
+    def retire(self, task: Task, close_mode: CloseMode) -> None:
         """Nobody but this thread is left to do it at its end."""
         if self._scheduler.closing:
-            self._late.append(retired(task, fate))
+            self._late.append(retired(task, close_mode))
         else:
-            self._scheduler.retire(task, fate)
+            self._scheduler.retire(task, close_mode)
             self._start()
 
-    def take_removed(self) -> list[Removed]:
+    def take_removed(self) -> list[RemovedTask]:
         late, self._late = self._late, []
         return late + self._scheduler.take_removed()
 
@@ -153,7 +153,7 @@ class ThreadedProcessing:
     def _measure(self, now_ms: int) -> None:
         output_bytes = sum(task.output_bytes() for task in self._tasks.values())
         self._measures.failing(now_ms, self._scheduler.failures())
-        self._measures.publish(now_ms, self._scheduler.standing(), len(self._threads), output_bytes, self._rests)
+        self._measures.publish(now_ms, self._scheduler.statistics(), len(self._threads), output_bytes, self._rests)
 
     def _tell_others(self, raised: BaseException) -> None:
         for id, failure in self._scheduler.failures().items():
@@ -174,14 +174,14 @@ class ThreadedProcessing:
 
     # -- back-pressure
 
-    def rest(self, timeout_ms: int) -> bool:
+    def should_fetch(self, timeout_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if not self._sated(self.stock) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
+        if not self._sated(self.high_watermark) or now_ms - self._fetched_ms >= LONGEST_REST_MS:
             self._fetched_ms = now_ms
-            return False
+            return True
         self._rests += 1
         self._scheduler.wait_for_news(timeout_ms, lambda: not self._sated(self._few))
-        return True
+        return False
 
     def _sated(self, enough: int) -> bool:
         """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
@@ -196,8 +196,8 @@ class ThreadedProcessing:
 
     # -- commits
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
-        if self._scheduler.flush(parting=parting):
+    def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
+        if self._scheduler.flush(final=final):
             return True
         if self._preparing_since_ms is None:
             self._preparing_since_ms = now_ms

@@ -21,7 +21,7 @@ def lasts(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """What keeps a task in quarantine: the last error; since when it fails, when it is tried again, when it has failed
     for too long (monotonic ms)."""
 
@@ -36,11 +36,13 @@ class Failure:
         return self.tries == 1
 
 
-def failed(error: BaseException, before: Failure | None, now_ms: int, timeout_ms: int, *, lasting: bool) -> Failure:
+def failed(
+    error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, lasting: bool
+) -> TaskFailure:
     """`before`: the failure of the try before, unless something was done since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
     if lasting:
-        return Failure(error, since_ms, tries, NEVER, now_ms)
+        return TaskFailure(error, since_ms, tries, NEVER, now_ms)
     pause_ms = min(FIRST_MS << min(tries - 1, 30), LONGEST_MS)
-    return Failure(error, since_ms, tries, now_ms + pause_ms, since_ms + timeout_ms)
+    return TaskFailure(error, since_ms, tries, now_ms + pause_ms, since_ms + timeout_ms)

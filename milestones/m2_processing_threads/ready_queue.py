@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from milestones.m2_processing_threads.choose_next import needed_ms, tightest
 
 if TYPE_CHECKING:
-    from milestones.m2_processing_threads.scheduled_task import Entry
+    from milestones.m2_processing_threads.scheduled_task import ScheduledTask
 
 UNKNOWN = -(2**62)
 
@@ -33,7 +33,7 @@ class ReadyQueue:
 
     def __init__(self, slice_ms: int) -> None:
         self._slice_ms = slice_ms
-        self._entries: dict[int, Entry] = {}
+        self._scheduled: dict[int, ScheduledTask] = {}
         self._numbers: list[int] = []
         self._since_ms: list[int] = []
         self._loads: list[tuple[int, int]] = []
@@ -45,36 +45,36 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def put(self, entry: Entry, now_ms: int) -> None:
+    def put(self, scheduled: ScheduledTask, now_ms: int) -> None:
         """The task is ready, or still is, perhaps with more to do."""
-        load = entry.task.input.waiting() * entry.weight
-        if entry.number is None:
-            entry.number, entry.since_ms = self._next, now_ms
+        load = scheduled.task.input.waiting() * scheduled.weight
+        if scheduled.number is None:
+            scheduled.number, scheduled.since_ms = self._next, now_ms
             self._next += 1
             if not self._numbers:
                 self._at_least_ms = now_ms
             until_its_turn_ms = self._slice_ms * (len(self) // self._threads)
             self._at_least_ms = min(self._at_least_ms, now_ms - until_its_turn_ms)
-            self._entries[entry.number] = entry
-            self._numbers.append(entry.number)
+            self._scheduled[scheduled.number] = scheduled
+            self._numbers.append(scheduled.number)
             self._since_ms.append(now_ms)
-        elif load == entry.load:
+        elif load == scheduled.load:
             return
-        entry.load = load
+        scheduled.load = load
         if len(self._loads) >= 2 * len(self) + SPARE:
-            self._loads = [(-one.load, number) for number, one in self._entries.items()]
+            self._loads = [(-one.load, number) for number, one in self._scheduled.items()]
             heapq.heapify(self._loads)
         else:
-            heapq.heappush(self._loads, (-load, entry.number))
+            heapq.heappush(self._loads, (-load, scheduled.number))
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, scheduled: ScheduledTask) -> None:
         """The task isn't ready, if it was."""
-        if entry.number is not None:
-            position = bisect_left(self._numbers, entry.number)
-            del self._numbers[position], self._since_ms[position], self._entries[entry.number]
-            entry.number = None
+        if scheduled.number is not None:
+            position = bisect_left(self._numbers, scheduled.number)
+            del self._numbers[position], self._since_ms[position], self._scheduled[scheduled.number]
+            scheduled.number = None
 
-    def choose(self, now_ms: int, at_work: int, threads: int) -> Entry | None:
+    def choose(self, now_ms: int, at_work: int, threads: int) -> ScheduledTask | None:
         """The task that is next, to be taken out; None without any. `at_work`: tasks that threads have."""
         if not self._numbers:
             return None
@@ -83,14 +83,14 @@ class ReadyQueue:
             self._threads, self._at_least_ms, self._late = threads, UNKNOWN, None
         least_ms = needed_ms(now_ms, len(self) + at_work, threads, self._slice_ms)
         may_be_next = most == oldest or self._others_are_in_time(most, least_ms)
-        return self._entries[most if may_be_next else oldest]
+        return self._scheduled[most if may_be_next else oldest]
 
     def _most(self) -> int:
         """The number of the task with most to do; of equals the oldest's."""
         while True:
             load, number = self._loads[0]
-            entry = self._entries.get(number)
-            if entry is not None and entry.load == -load:
+            scheduled = self._scheduled.get(number)
+            if scheduled is not None and scheduled.load == -load:
                 return number
             heapq.heappop(self._loads)
 
@@ -98,7 +98,7 @@ class ReadyQueue:
         if self._at_least_ms >= least_ms:
             return True
         position = bisect_left(self._numbers, most)
-        if self._late in self._entries and self._late != most:
+        if self._late in self._scheduled and self._late != most:
             late = bisect_left(self._numbers, self._late)
             before = late - (position < late)
             if self._since_ms[late] - self._slice_ms * (before // self._threads) < least_ms:

@@ -18,8 +18,8 @@ from milestones.common.task.lifecycle import State
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
-    from milestones.m2_processing_threads.quarantine import Failure
-    from milestones.parts import Fate
+    from milestones.m2_processing_threads.quarantine import TaskFailure
+    from milestones.parts import CloseMode
 
 
 class Place(enum.Enum):
@@ -46,18 +46,19 @@ class Lease:
     """A task in the hands of `owner`, who gives it back at `deadline_ms` (monotonic), or at the end of the record that
     is in work then. `limit`: records of the first batch."""
 
-    __slots__ = ("_before", "deadline_ms", "entry", "full", "job", "limit", "owner", "stop", "task")
+    __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "scheduled", "stop", "task")
 
-    def __init__(self, entry: Entry, job: Job, owner: str, deadline_ms: int) -> None:
-        self.entry, self.task, self.job, self.owner, self.deadline_ms = entry, entry.task, job, owner, deadline_ms
-        self.limit = entry.limit
+    def __init__(self, scheduled: ScheduledTask, job: Job, owner: str, deadline_ms: int) -> None:
+        self.scheduled, self.task, self.job = scheduled, scheduled.task, job
+        self.owner, self.deadline_ms = owner, deadline_ms
+        self.limit = scheduled.limit
         self.stop = self.full = False
-        self._before = self.task.work.processed
+        self._before = self.task.counters.processed
 
     @property
     def processed(self) -> int:
         """Records so far."""
-        return self.task.work.processed - self._before
+        return self.task.counters.processed - self._before
 
     def end(self) -> None:
         """Have the owner give it back at the next record's boundary. Any thread may call it."""
@@ -65,27 +66,41 @@ class Lease:
         self.task.interrupt()
 
 
-class Entry:
-    """One task. `fate`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit went
-    without it; `full`: its outputs have filled their buffer; `limit`: records per batch. Of the `ReadyQueue`:
+class ScheduledTask:
+    """One task. `close_mode`: it is to be given back; `flush`: its caches are to be flushed; `missed`: and a commit
+    went without it; `full`: its outputs have filled their buffer; `limit`: records per batch. Of the `ReadyQueue`:
     `number`, None while it isn't in there; `since_ms`, since when it was ready last; `load`, what it had to do."""
 
-    __slots__ = ("failure", "fate", "flush", "full", "lease", "limit", "load", "locked_until_ms", "missed", "number",
-                 "place", "since_ms", "task", "weight")  # fmt: skip
+    __slots__ = (
+        "close_mode",
+        "failure",
+        "flush",
+        "full",
+        "lease",
+        "limit",
+        "load",
+        "locked_until_ms",
+        "missed",
+        "number",
+        "place",
+        "since_ms",
+        "task",
+        "weight",
+    )  # fmt: skip
 
     def __init__(self, task: Task, weight: int) -> None:
         self.task, self.weight = task, weight
         self.place = Place.IDLE
         self.lease: Lease | None = None
-        self.fate: Fate | None = None
+        self.close_mode: CloseMode | None = None
         self.flush = self.missed = self.full = False
-        self.failure: Failure | None = None
+        self.failure: TaskFailure | None = None
         self.number: int | None = None
         self.since_ms = self.load = 0
         self.locked_until_ms = 0
         self.limit = 1
 
-    def quarantine(self, failure: Failure) -> None:
+    def quarantine(self, failure: TaskFailure) -> None:
         if self.task.state is State.READY:
             self.task.lifecycle.move(State.QUARANTINED)
         self.failure, self.place = failure, Place.QUARANTINED

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CALL_MS, LOCK_MS, CommitPreparation
-from milestones.m2_processing_threads.metrics import Standing
-from milestones.m2_processing_threads.quarantine import Failure, failed, lasts
-from milestones.m2_processing_threads.scheduled_task import Entry, Job, Lease, Place
-from milestones.parts import Fate, Removed
+from milestones.m2_processing_threads.metrics import SchedulerStatistics
+from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
+from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
+from milestones.parts import CloseMode, RemovedTask
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
@@ -70,15 +70,15 @@ class Scheduler:
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
         self._agenda = Agenda(clock, SLICE_MS)
-        self._entries = self._agenda.entries
+        self._scheduled = self._agenda.entries
         self._preparation = CommitPreparation(self._agenda)
         self._weights: Counter[int] = Counter()
-        self._leased: dict[Entry, Lease] = {}
-        self._failing: dict[TaskId, Failure] = {}
-        self._full: dict[Entry, None] = {}
-        self._retiring: list[Entry] = []
+        self._leased: dict[ScheduledTask, Lease] = {}
+        self._failing: dict[TaskId, TaskFailure] = {}
+        self._full: dict[ScheduledTask, None] = {}
+        self._retiring: list[ScheduledTask] = []
         self._in_transit = 0
-        self._removed: list[Removed] = []
+        self._removed: list[RemovedTask] = []
         self._idle = 0
         self._dead: BaseException | None = None
         self.closing = self._abandoned = False
@@ -90,46 +90,46 @@ class Scheduler:
 
     def add(self, task: Task) -> None:
         with self._lock:
-            entry = Entry(task, self._weight(task.id))
-            self._weights[entry.weight] += 1
-            self._agenda.add(entry, self._clock.monotonic_ms())
+            scheduled = ScheduledTask(task, self._weight(task.id))
+            self._weights[scheduled.weight] += 1
+            self._agenda.add(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
-    def remove(self, id: TaskId, fate: Fate) -> None:
+    def remove(self, id: TaskId, close_mode: CloseMode) -> None:
         """Give the task back after its fate; whatever it does from now on is void."""
         with self._lock:
-            entry = self._entries[id]
-            self._agenda.remove(entry)
-            self._preparation.forget(entry)
-            self._weights -= Counter((entry.weight,))
+            scheduled = self._scheduled[id]
+            self._agenda.remove(scheduled)
+            self._preparation.forget(scheduled)
+            self._weights -= Counter((scheduled.weight,))
             for kept in (self._leased, self._full):
-                kept.pop(entry, None)
+                kept.pop(scheduled, None)
             self._failing.pop(id, None)
-            entry.task.invalidate()
-            self._leave(entry, fate)
+            scheduled.task.invalidate()
+            self._begin_removal(scheduled, close_mode)
 
-    def retire(self, task: Task, fate: Fate) -> None:
+    def retire(self, task: Task, close_mode: CloseMode) -> None:
         """The same for a task that was given back."""
         with self._lock:
-            self._leave(Entry(task, 1), fate)
+            self._begin_removal(ScheduledTask(task, 1), close_mode)
 
-    def _leave(self, entry: Entry, fate: Fate) -> None:
-        entry.fate = fate
+    def _begin_removal(self, scheduled: ScheduledTask, close_mode: CloseMode) -> None:
+        scheduled.close_mode = close_mode
         self._in_transit += 1
-        if entry.lease is not None:
-            entry.lease.end()
+        if scheduled.lease is not None:
+            scheduled.lease.end()
             return
-        entry.release()
-        if fate is Fate.KEEP and not entry.task.applying:
-            self._give(Removed(entry.task))
+        scheduled.release()
+        if close_mode is CloseMode.SUSPEND and not scheduled.task.applying:
+            self._give(RemovedTask(scheduled.task))
         else:
-            self._retire(entry)
+            self._retire(scheduled)
 
-    def _retire(self, entry: Entry) -> None:
-        self._retiring.append(entry)
+    def _retire(self, scheduled: ScheduledTask) -> None:
+        self._retiring.append(scheduled)
         self._call(1)
 
-    def take_removed(self) -> list[Removed]:
+    def take_removed(self) -> list[RemovedTask]:
         with self._lock:
             removed, self._removed = self._removed, []
             return removed
@@ -137,31 +137,31 @@ class Scheduler:
     def apply(self, id: TaskId) -> None:
         """Something of the task was confirmed."""
         with self._lock:
-            entry = self._entries[id]
-            if entry.lease is not None:
-                entry.lease.end()
-            self._agenda.look(entry, self._clock.monotonic_ms())
+            scheduled = self._scheduled[id]
+            if scheduled.lease is not None:
+                scheduled.lease.end()
+            self._agenda.look(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         with self._lock:
             self._agenda.paused = subtopologies
-            for entry, lease in self._leased.items():
-                if self._agenda.is_paused(entry):
+            for scheduled, lease in self._leased.items():
+                if self._agenda.is_paused(scheduled):
                     lease.end()
             self._agenda.look_at_all(self._clock.monotonic_ms())
             self._look.notify_all()
 
-    def flush(self, *, parting: bool = False) -> bool:
+    def flush(self, *, final: bool = False) -> bool:
         """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
         troubles, and one that is in a long call isn't waited for.
 
-        `parting`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
+        `final`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
         locked, not only those where something waits by chance; and what was confirmed is applied before, where more
         has been done since, or may yet be.
         """
         with self._lock:
-            prepared = self._preparation.flush(self._clock.monotonic_ms(), parting=parting)
+            prepared = self._preparation.flush(self._clock.monotonic_ms(), final=final)
             self._call(self._takable())
             return prepared
 
@@ -190,10 +190,10 @@ class Scheduler:
 
     def _look_for_room(self, now_ms: int) -> None:
         limit = self._most_output_bytes() // 2
-        for entry in [entry for entry in self._full if entry.task.output_bytes() <= limit]:
-            del self._full[entry]
-            entry.full = False
-            self._agenda.look(entry, now_ms)
+        for scheduled in [scheduled for scheduled in self._full if scheduled.task.output_bytes() <= limit]:
+            del self._full[scheduled]
+            scheduled.full = False
+            self._agenda.look(scheduled, now_ms)
 
     def _takable(self) -> int:
         """Tasks that threads could take."""
@@ -210,7 +210,7 @@ class Scheduler:
             self._dead = error
             self._news.notify_all()
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> TaskFailure | None:
         """That of a task that has failed for too long, and is none of the scheduler's business any more."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -218,14 +218,14 @@ class Scheduler:
                 return failed(self._dead, None, now_ms, 0, lasting=True)
             return next((failure for failure in self._failing.values() if now_ms >= failure.end_ms), None)
 
-    def failures(self) -> dict[TaskId, Failure]:
+    def failures(self) -> dict[TaskId, TaskFailure]:
         """All failing tasks."""
         with self._lock:
             return dict(self._failing)
 
     def places(self) -> dict[TaskId, Place]:
         with self._lock:
-            return {id: entry.place for id, entry in self._entries.items()}
+            return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
     def working(self) -> tuple[int, int]:
         """How many tasks threads work on; how many more they could."""
@@ -264,18 +264,18 @@ class Scheduler:
             chosen = self._choose(now_ms)
             if chosen is None:
                 return None
-            entry, job = chosen
+            scheduled, job = chosen
             if job is Job.TURN:
-                self._count_wait(now_ms - entry.since_ms)
-            entry.release()
-            entry.place = Place.LEASED
-            slice_ms = max(1, SLICE_MS * entry.weight // max(self._weights, default=1))
-            entry.lease = Lease(entry, job, owner, now_ms + slice_ms)
+                self._count_wait(now_ms - scheduled.since_ms)
+            scheduled.release()
+            scheduled.place = Place.LEASED
+            slice_ms = max(1, SLICE_MS * scheduled.weight // max(self._weights, default=1))
+            scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
             if job is not Job.LEAVE:
-                self._leased[entry] = entry.lease
-            return entry.lease
+                self._leased[scheduled] = scheduled.lease
+            return scheduled.lease
 
-    def _choose(self, now_ms: int) -> tuple[Entry, Job] | None:
+    def _choose(self, now_ms: int) -> tuple[ScheduledTask, Job] | None:
         if self._retiring:
             return self._retiring.pop(0), Job.LEAVE
         if self.closing:
@@ -290,63 +290,63 @@ class Scheduler:
         self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
         self._longest_ms = max(self._longest_ms, ms)
 
-    def give_back(self, lease: Lease, error: BaseException | None = None, removed: Removed | None = None) -> None:
+    def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> None:
         """The thread is done with it: it was this far, or failed, or this is what became of the task."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            entry = lease.entry
-            if entry.lease is not lease:
+            scheduled = lease.scheduled
+            if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
-            entry.lease, entry.place, entry.limit = None, Place.IDLE, lease.limit
-            self._leased.pop(entry, None)
+            scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
+            self._leased.pop(scheduled, None)
             self.processed += lease.processed
-            if lease.full and not entry.full:
-                entry.full = True
+            if lease.full and not scheduled.full:
+                scheduled.full = True
                 self.held_back += 1
-            if entry.fate is not None:
-                self._gone(entry, removed, error)
+            if scheduled.close_mode is not None:
+                self._note_removal(scheduled, removed, error)
             else:
-                if entry.full:
-                    self._full[entry] = None
+                if scheduled.full:
+                    self._full[scheduled] = None
                 if error is not None:
-                    self._note(entry, error, lease.processed > 0, now_ms)
+                    self._note(scheduled, error, lease.processed > 0, now_ms)
                 else:
-                    self._settle(entry, lease, now_ms)
-                self._agenda.look(entry, now_ms)
+                    self._settle(scheduled, lease, now_ms)
+                self._agenda.look(scheduled, now_ms)
             self._news.notify_all()
 
-    def _settle(self, entry: Entry, lease: Lease, now_ms: int) -> None:
+    def _settle(self, scheduled: ScheduledTask, lease: Lease, now_ms: int) -> None:
         if lease.processed or (lease.job is Job.TURN and not lease.stop):
-            entry.failure = None
-            self._failing.pop(entry.task.id, None)
-        if entry.failure is not None:
-            entry.quarantine(entry.failure)
+            scheduled.failure = None
+            self._failing.pop(scheduled.task.id, None)
+        if scheduled.failure is not None:
+            scheduled.quarantine(scheduled.failure)
         elif lease.job is Job.FLUSH:
-            self._preparation.flushed(entry, now_ms)
+            self._preparation.flushed(scheduled, now_ms)
 
-    def _note(self, entry: Entry, error: BaseException, progress: bool, now_ms: int) -> None:
-        before = None if progress else entry.failure
-        lasting = lasts(error) or not entry.task.initialised
+    def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> None:
+        before = None if progress else scheduled.failure
+        lasting = lasts(error) or not scheduled.task.initialised
         failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
-        self._failing[entry.task.id] = failure
-        entry.quarantine(failure)
+        self._failing[scheduled.task.id] = failure
+        scheduled.quarantine(failure)
         if failure.first and not lasting:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                entry.task.id, self._timeout_ms, error, exc_info=error,
+                scheduled.task.id, self._timeout_ms, error, exc_info=error,
             )  # fmt: skip
 
-    def _gone(self, entry: Entry, removed: Removed | None, error: BaseException | None) -> None:
+    def _note_removal(self, scheduled: ScheduledTask, removed: RemovedTask | None, error: BaseException | None) -> None:
         """Its fate has come, or it is still to come."""
         if removed is not None:
             self._give(removed)
             return
         if error is not None:
-            log.info("task %s failed after it was taken away, which is void: %s", entry.task.id, error)
-        self._retire(entry)
+            log.info("task %s failed after it was taken away, which is void: %s", scheduled.task.id, error)
+        self._retire(scheduled)
 
-    def _give(self, removed: Removed) -> None:
+    def _give(self, removed: RemovedTask) -> None:
         self._in_transit -= 1
         if self._abandoned:
             log.info("task %s is back after the end of its thread, and closed", removed.task.id)
@@ -374,11 +374,11 @@ class Scheduler:
 
     # -- what there is
 
-    def standing(self) -> Standing:
+    def statistics(self) -> SchedulerStatistics:
         """For metrics; waits are counted anew from here on."""
         with self._lock:
             waits = self._waits, self._waited_ms, self._longest_ms
             self._waits = self._waited_ms = self._longest_ms = 0
-            return Standing(
+            return SchedulerStatistics(
                 len(self._leased), self._takable(), len(self._failing), len(self._full), self.held_back, *waits
             )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from milestones.baseline.processing import retired
 from milestones.m2_processing_threads.metrics import WorkerMeasures
 from milestones.m2_processing_threads.scheduled_task import Job, Lease
-from milestones.parts import Fate, Removed
+from milestones.parts import CloseMode, RemovedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Worker:
             return False
         self._measures.begin()
         error: BaseException | None = None
-        removed: Removed | None = None
+        removed: RemovedTask | None = None
         try:
             removed = self._work(lease)
         except BaseException as raised:
@@ -78,10 +78,10 @@ class Worker:
         self._scheduler.give_back(lease, error, removed)
         return True
 
-    def _work(self, lease: Lease) -> Removed | None:
+    def _work(self, lease: Lease) -> RemovedTask | None:
         match lease.job:
             case Job.LEAVE:
-                return self._leave(lease)
+                return self._retire(lease)
             case Job.APPLY:
                 lease.task.apply()
             case Job.FLUSH:
@@ -90,18 +90,22 @@ class Worker:
                 self._turn(lease)
         return None
 
-    def _leave(self, lease: Lease) -> Removed:
+    def _retire(self, lease: Lease) -> RemovedTask:
         """What was confirmed is applied before anything else becomes of the task; if that fails it is restored."""
-        task, fate = lease.task, lease.entry.fate
+        task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
             task.apply()
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
             failure = error
-        if self._scheduler.abandoned or fate is None:
-            fate = Fate.CLOSE
-        return Removed(task, error=failure) if failure is not None and fate is Fate.KEEP else retired(task, fate)
+        if self._scheduler.abandoned or close_mode is None:
+            close_mode = CloseMode.CLOSE
+        return (
+            RemovedTask(task, error=failure)
+            if failure is not None and close_mode is CloseMode.SUSPEND
+            else retired(task, close_mode)
+        )
 
     def _turn(self, lease: Lease) -> None:
         task, clock = lease.task, self._clock

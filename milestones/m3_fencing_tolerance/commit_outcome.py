@@ -17,7 +17,7 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
 
 
-class Outcome(enum.Enum):
+class CommitOutcome(enum.Enum):
     """The end of a commit."""
 
     COMMITTED = "it was committed"
@@ -27,16 +27,20 @@ class Outcome(enum.Enum):
 
 def outcome(
     tried: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
-) -> Outcome:
+) -> CommitOutcome:
     """What became of the commit of `tried`, given what is `committed` now."""
     found = {_of_one(at, committed.get(partition)) for partition, at in tried.items()}
-    return found.pop() if len(found) == 1 else Outcome.FOREIGN
+    return found.pop() if len(found) == 1 else CommitOutcome.FOREIGN
 
 
-def _of_one(tried: OffsetAndMetadata, committed: OffsetAndMetadata | None) -> Outcome:
+def _of_one(tried: OffsetAndMetadata, committed: OffsetAndMetadata | None) -> CommitOutcome:
     ours = OffsetMetadata.decode(tried.metadata)
     theirs = OffsetMetadata() if committed is None else OffsetMetadata.decode(committed.metadata)
     if theirs.commit < ours.commit:
-        return Outcome.ROLLED_BACK
+        return CommitOutcome.ROLLED_BACK
     same = (theirs.commit, theirs.transactional_id) == (ours.commit, ours.transactional_id)
-    return Outcome.COMMITTED if same and committed is not None and committed.offset == tried.offset else Outcome.FOREIGN
+    return (
+        CommitOutcome.COMMITTED
+        if same and committed is not None and committed.offset == tried.offset
+        else CommitOutcome.FOREIGN
+    )

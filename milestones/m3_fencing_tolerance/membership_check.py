@@ -33,7 +33,7 @@ class GroupQuestions:
     """*Sends*: questions, by the member. *Receives*: `Committed`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        self._patience, self._clients = context.patience, clients
+        self._retry_policy, self._clients = context.retry_policy, clients
         self._number = 0
 
     def committed(
@@ -52,7 +52,7 @@ class GroupQuestions:
         waited_ms = 0
         while (answer := answers.get(min(LOOK_MS, within_ms - waited_ms))) is None:
             waited_ms += LOOK_MS
-            if waited_ms >= within_ms or not self._patience.rest_ms():
+            if waited_ms >= within_ms or not self._retry_policy.rest_ms():
                 raise NoAnswerError(f"the group's coordinator didn't tell what is committed within {within_ms} ms")
         if answer.error is not None:
             raise answer.error

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from milestones.common.kafka.failures import UNREACHABLE, error_of
 
 
-class Reaction(enum.Enum):
+class ProducerReaction(enum.Enum):
     """What follows an error."""
 
     RETRY = "the same call again while there is time; then as rebuild"
@@ -43,7 +43,7 @@ CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 class Line:
     """Errors that are answered alike. `codes`: empty means every one; `calls`: which can raise them."""
 
-    reaction: Reaction
+    reaction: ProducerReaction
     codes: tuple[str, ...]
     marks: frozenset[Mark]
     calls: tuple[str, ...]
@@ -56,7 +56,7 @@ class Line:
 
 TABLE: tuple[Line, ...] = (
     Line(
-        Reaction.FAIL,
+        ProducerReaction.FAIL,
         ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"),
         ANY,
         (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
@@ -64,7 +64,7 @@ TABLE: tuple[Line, ...] = (
         "idemp_check_error, txn_handle_AddPartitionsToTxn, _AddOffsetsToTxn, _TxnOffsetCommit, _EndTxn",
     ),
     Line(
-        Reaction.FAIL,
+        ProducerReaction.FAIL,
         (
             "INVALID_TRANSACTION_TIMEOUT",
             "UNSUPPORTED_VERSION",
@@ -77,7 +77,7 @@ TABLE: tuple[Line, ...] = (
         "idemp_check_error, txn_handle_AddOffsetsToTxn, _TxnOffsetCommit",
     ),
     Line(
-        Reaction.REBUILD,
+        ProducerReaction.REBUILD,
         ("_FENCED",),
         ANY,
         CALLS,
@@ -85,7 +85,7 @@ TABLE: tuple[Line, ...] = (
         "txn_normalize_err (of INVALID_PRODUCER_EPOCH and PRODUCER_FENCED); tried",
     ),
     Line(
-        Reaction.REBUILD,
+        ProducerReaction.REBUILD,
         ("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),
         ANY,
         (FLUSH, OFFSETS, COMMIT, ABORT),
@@ -94,7 +94,7 @@ TABLE: tuple[Line, ...] = (
         "txn_handle_AddPartitionsToTxn, _TxnOffsetCommit, _EndTxn; tried",
     ),
     Line(
-        Reaction.REBUILD,
+        ProducerReaction.REBUILD,
         (),
         frozenset({Mark.FATAL}),
         CALLS,
@@ -103,7 +103,7 @@ TABLE: tuple[Line, ...] = (
         "txn_set_fatal_error, txn_handle_EndTxn, handle_Produce_error",
     ),
     Line(
-        Reaction.ABORT,
+        ProducerReaction.ABORT,
         ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "REBALANCE_IN_PROGRESS"),
         ANY,
         (OFFSETS,),
@@ -111,7 +111,7 @@ TABLE: tuple[Line, ...] = (
         "txn_handle_TxnOffsetCommit; tried",
     ),
     Line(
-        Reaction.ABORT,
+        ProducerReaction.ABORT,
         (),
         frozenset({Mark.ABORTABLE}),
         (FLUSH, OFFSETS, COMMIT, ABORT),
@@ -120,7 +120,7 @@ TABLE: tuple[Line, ...] = (
         "txn_set_abortable_error, txn_op_commit_transaction; dr_implicit_ack by our watch of the log; tried",
     ),
     Line(
-        Reaction.RETRY,
+        ProducerReaction.RETRY,
         (),
         frozenset({Mark.RETRIABLE}),
         (INIT, FLUSH, OFFSETS, COMMIT, ABORT),
@@ -128,7 +128,7 @@ TABLE: tuple[Line, ...] = (
         "txn_op_req, txn_curr_api_return, txn_handle_AddOffsetsToTxn, _EndTxn; tried",
     ),
     Line(
-        Reaction.REBUILD,
+        ProducerReaction.REBUILD,
         (),
         frozenset({Mark.NONE}),
         CALLS,
@@ -147,15 +147,15 @@ def mark_of(error: KafkaError) -> Mark:
     return Mark.RETRIABLE if error.retriable() or error.code() in UNREACHABLE else Mark.NONE
 
 
-def reaction_to(exception: BaseException) -> Reaction:
+def reaction_to(exception: BaseException) -> ProducerReaction:
     """What follows this error of a producer call."""
     error = error_of(exception)
     if error is None:
-        return Reaction.REBUILD
+        return ProducerReaction.REBUILD
     name, mark = error.name(), mark_of(error)
     return next(line.reaction for line in TABLE if line.has(name, mark))
 
 
 def is_retriable(exception: BaseException) -> bool:
     """Whether the call is to be made again as it was."""
-    return reaction_to(exception) is Reaction.RETRY
+    return reaction_to(exception) is ProducerReaction.RETRY

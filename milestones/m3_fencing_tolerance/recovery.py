@@ -40,7 +40,7 @@ from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
-from milestones.m3_fencing_tolerance.producer_errors import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
@@ -71,12 +71,12 @@ class InPlaceRecovery:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
-            case RefusedInTransactionError() if error.single and not self._clients.producer.tells_apart:
+            case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Once more, with outputs told apart: then its handler is asked (KIP-691).
-                return self._rebuild(error, budget, tells_apart=True)
-            case TaskCorruptedError() if self._clients.producer.tells_apart:
+                return self._rebuild(error, budget, one_record_per_batch=True)
+            case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
                 # The client's sequence numbers have a gap where the record was.
-                return self._rebuild(error, budget, tells_apart=True)
+                return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
@@ -91,9 +91,9 @@ class InPlaceRecovery:
     def _answer(self, error: KafkaException, budget: Budget, *, may_abort: bool = True) -> bool:
         self._takeovers.note(error, self._clients.producer.age_ms())
         reaction = reaction_to(error)
-        if reaction is Reaction.FAIL:
+        if reaction is ProducerReaction.FAIL:
             raise self._refused(error) from error
-        if reaction is Reaction.ABORT and may_abort:
+        if reaction is ProducerReaction.ABORT and may_abort:
             return self._abort(error, budget, ask=is_stale_member(error))
         return self._rebuild(error, budget)
 
@@ -102,7 +102,7 @@ class InPlaceRecovery:
         producer = self._clients.producer
         if not producer.transactional:
             # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
-            self._clients.renew_producer(tells_apart=isinstance(error, RefusedTogetherError))
+            self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
 
         def abort() -> None:
@@ -116,11 +116,11 @@ class InPlaceRecovery:
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)
 
-    def _rebuild(self, error: Exception, budget: Budget, *, tells_apart: bool = False) -> bool:
+    def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
         """A producer that isn't ready in time is made again when something is to be sent: what fails then comes back
         here. Meanwhile the loop answers the group."""
         try:
-            self._clients.renew_producer(budget.left_ms(), tells_apart=tells_apart)
+            self._clients.renew_producer(budget.left_ms(), one_record_per_batch=one_record_per_batch)
         except KafkaUnreachableError as unready:
             self._check(unready)
             log.warning("%s: no new producer after %d ms: %s", self._context.name, budget.spent_ms(), unready)
@@ -132,7 +132,7 @@ class InPlaceRecovery:
         if not isinstance(cause, KafkaException):
             raise unready
         self._takeovers.note(cause, None)
-        if not is_retriable(cause) and reaction_to(cause) is not Reaction.REBUILD:
+        if not is_retriable(cause) and reaction_to(cause) is not ProducerReaction.REBUILD:
             raise unready
 
     def _recovered(self, error: Exception, budget: Budget) -> bool:

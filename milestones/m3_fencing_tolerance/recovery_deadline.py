@@ -22,14 +22,14 @@ class Budget:
 
     def __init__(self, context: ThreadContext) -> None:
         config = context.config
-        self._clock, self._patience = context.clock, context.patience
+        self._clock, self._retry_policy = context.clock, context.retry_policy
         self._began_ms = context.clock.monotonic_ms()
         patience_ms = max(config.task_timeout_ms, config.request_timeout_ms)  # for one call at least
         self._whole_ms = min(patience_ms, config.max_poll_interval_ms // POLL_SHARE)
 
     def left_ms(self, most_ms: int | None = None) -> int:
         """What is left of it, at least 1, at most `most_ms`."""
-        left = min(self._whole_ms - self.spent_ms(), self._patience.rest_ms())
+        left = min(self._whole_ms - self.spent_ms(), self._retry_policy.rest_ms())
         return max(1, int(left if most_ms is None else min(left, most_ms)))
 
     def spent_ms(self) -> int:

@@ -25,9 +25,9 @@ from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.testing.faults import reach
-from milestones.m3_fencing_tolerance.commit_outcome import Outcome, outcome
+from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
-from milestones.m3_fencing_tolerance.producer_errors import Reaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import POLL_SHARE, Budget
 
 if TYPE_CHECKING:
@@ -73,17 +73,17 @@ class ResolvedTransaction(InTransaction):
     def _repeat(self, call: Callable[[], None]) -> None:
         config = self._context.config
         within_ms = min(config.transaction_timeout_ms, config.max_poll_interval_ms // POLL_SHARE)
-        self._context.patience.retry(call, is_retriable, within_ms)
+        self._context.retry_policy.retry(call, is_retriable, within_ms)
 
     def _call_ms(self) -> int:
-        return max(1, int(min(CALL_MS, self._context.patience.rest_ms())))
+        return max(1, int(min(CALL_MS, self._context.retry_policy.rest_ms())))
 
     def _resolve(
         self, error: KafkaException, offsets: Mapping[TopicPartition, OffsetAndMetadata], budget: Budget
     ) -> None:
         """Returns when the offsets were committed after all."""
         producer = self._clients.producer
-        if reaction_to(error) is Reaction.ABORT and self._aborted(budget):
+        if reaction_to(error) is ProducerReaction.ABORT and self._aborted(budget):
             raise error
         age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
         try:
@@ -97,9 +97,9 @@ class ResolvedTransaction(InTransaction):
             "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
             self._context.name, error, end.value, budget.spent_ms(),
         )  # fmt: skip
-        if end is Outcome.ROLLED_BACK:
+        if end is CommitOutcome.ROLLED_BACK:
             raise RolledBackError(error, age_ms) from error
-        if end is Outcome.FOREIGN:
+        if end is CommitOutcome.FOREIGN:
             raise TaskMigratedError(f"{end.value}, while ours had no answer: {error}") from error
         self._clients.producer.acknowledged.update(acknowledged)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
     from milestones.common.state.storage import StateManager
     from milestones.instance.context import ThreadContext
-    from milestones.instance.thread_registry import Live
+    from milestones.instance.thread_registry import ThreadRegistry
 
 
 class InstanceThread(Protocol):
@@ -94,8 +94,9 @@ class ClientFactory(Protocol):
 
     def restore_consumer(self) -> AssignedConsumer: ...
 
-    def producer(self, *, tells_apart: bool = False) -> OutputProducer:
-        """A producer, not initialised. `tells_apart`: one that says which output a batch or a transaction fails of."""
+    def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
+        """A producer, not initialised. `one_record_per_batch`: one that says which output a batch or a transaction
+        fails of."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
@@ -115,7 +116,9 @@ class Observer(threading.Thread, ABC):
 class InstanceParts:
     """One factory per seam."""
 
-    workforce: Callable[[StreamsConfig, str, Live, ThreadParts, Callable[[ThreadContext], ClientFactory]], Workforce]
+    workforce: Callable[
+        [StreamsConfig, str, ThreadRegistry, ThreadParts, Callable[[ThreadContext], ClientFactory]], Workforce
+    ]
     """Gets the config, the client id, the registry of threads, what a thread is made of, and the next part."""
     client_factory: Callable[[ThreadContext], ClientFactory]
     """Called once per thread that owns clients, in that thread."""

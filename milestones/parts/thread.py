@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.task.standby import StandbyTask
-    from milestones.common.task.task import Staged, Task, TaskStorage
+    from milestones.common.task.task import PendingCommit, Task, TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts.instance import ClientFactory
 
@@ -51,7 +51,7 @@ class Sending(Protocol):
     def member(self) -> Committing: ...
 
 
-class Reading(Protocol):
+class ReadClients(Protocol):
     """The clients that inputs, tasks and restoration work with."""
 
     @property
@@ -73,9 +73,9 @@ class Clients(Protocol):
         """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
         ...
 
-    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
-        `tells_apart`: one that says which output a batch or a transaction fails of.
+        `one_record_per_batch`: one that says which output a batch or a transaction fails of.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
         in place then and can't send, as its first transaction will say."""
@@ -129,7 +129,7 @@ class Restoration(Protocol):
         ...
 
     @property
-    def look_ms(self) -> int:
+    def poll_interval_ms(self) -> int:
         """How long the stream thread may wait for input while a task isn't running yet."""
         ...
 
@@ -181,16 +181,16 @@ class Restoration(Protocol):
         ...
 
 
-class Fate(enum.Enum):
+class CloseMode(enum.Enum):
     """What becomes of an active task before it is given back."""
 
-    KEEP = "nothing: it goes on later"
+    SUSPEND = "nothing: it goes on later"
     RECYCLE = "it is closed but for its stores"
     CLOSE = "it is closed"
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedTask:
     """An active task that was given back. `opened`: its open stores, if it was recycled. `error`: it didn't close
     cleanly, but it is closed."""
 
@@ -214,15 +214,15 @@ class Processing(Protocol):
         """Take the task; its processors are initialised first, unless they are."""
         ...
 
-    def remove(self, task: TaskId, fate: Fate) -> None:
+    def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         """Give the task back, by `take_removed`, at a record's boundary, after this fate."""
         ...
 
-    def retire(self, task: Task, fate: Fate) -> None:
+    def retire(self, task: Task, close_mode: CloseMode) -> None:
         """The same for a task that it doesn't have."""
         ...
 
-    def take_removed(self) -> list[Removed]: ...
+    def take_removed(self) -> list[RemovedTask]: ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
@@ -236,16 +236,16 @@ class Processing(Protocol):
         """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
         ...
 
-    stock: int
-    """Records that may wait in the buffers of all tasks before `rest` says that there is no need of more."""
+    high_watermark: int
+    """Records that may wait in the buffers of all tasks before `should_fetch` says no."""
 
-    def rest(self, timeout_ms: int) -> bool:
-        """Whether there is no need of more input now; waits up to `timeout_ms` for that to change."""
+    def should_fetch(self, timeout_ms: int) -> bool:
+        """Whether processing needs more input; waits up to `timeout_ms` for it to need some."""
         ...
 
-    def prepare(self, now_ms: int, patience_ms: int = PREPARE_MS, *, parting: bool = False) -> bool:
+    def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
         """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon, for
-        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out. `parting`: it is the
+        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out. `final`: it is the
         last commit of some of them."""
         ...
 
@@ -290,7 +290,7 @@ class OutputCollection(Protocol):
         `TimeoutExceededError` when there has been none for `task_timeout_ms`."""
         ...
 
-    def send(self, staged: Mapping[Task, Staged], within_ms: int) -> bool:
+    def send(self, pending: Mapping[Task, PendingCommit], within_ms: int) -> bool:
         """Send what frozen boundaries still have. False when there was no room for any within `within_ms`: what is left
         is its task's again."""
         ...
@@ -317,7 +317,7 @@ class Confirmation(Protocol):
         """How long the outputs of a commit may wait for room in the client while none of them leaves."""
         ...
 
-    def unsent(self, staged: Mapping[Task, Staged]) -> MilestonesError:
+    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
         """What follows when that was too long."""
         ...
 
@@ -325,7 +325,7 @@ class Confirmation(Protocol):
         """Make Kafka commit; returns once it has."""
         ...
 
-    def failed(self, staged: Mapping[Task, Staged]) -> None:
+    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
         """The commit failed: keep or drop what the tasks staged for it."""
         ...
 

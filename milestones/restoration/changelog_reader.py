@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Reading
+    from milestones.parts import ReadClients
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class ChangelogReader:
     *Sends*: `AskBounds`. *Receives*: `Bounds`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Reading, hooks: ReaderHooks) -> None:
+    def __init__(self, context: ThreadContext, clients: ReadClients, hooks: ReaderHooks) -> None:
         self._context, self._consumer, self._hooks = context, clients.new_restore_consumer(), hooks
         self._active: dict[TaskId, ActiveChangelogs] = {}
         self._standbys: dict[TaskId, StandbyChangelogs] = {}

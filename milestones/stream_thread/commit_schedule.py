@@ -61,7 +61,7 @@ class CommitSchedule:
 
     def run_once(self, now_ms: int) -> bool:
         """Commit if it is due and allowed; purge if that is due."""
-        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare(now_ms)
+        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare_commit(now_ms)
         committed = due and self.commit_now(now_ms)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
@@ -148,7 +148,7 @@ class CommitSchedule:
     def _send_together_again(self) -> None:
         """Without transactions: outputs that were to be told apart are committed, and no other is under way."""
         producer = self._clients.producer
-        if producer.tells_apart and not producer.transactional:
+        if producer.one_record_per_batch and not producer.transactional:
             self._clients.renew_producer()
             # What was flushed of a task that wasn't committed with the others is known to this producer only.
             self._clients.producer.acknowledged.update(producer.acknowledged)

@@ -19,7 +19,7 @@ NONE = -1
 """Number of commits that no series has begun at."""
 
 
-class Trouble:
+class ErrorSeries:
     """*Owns*: when the present series of errors began."""
 
     def __init__(self, task_timeout_ms: int) -> None:

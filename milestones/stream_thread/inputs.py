@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from milestones.common.kafka.consumers import Fetched
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Reading
+    from milestones.parts import ReadClients
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Inputs:
     the time they took, `fetched` records, `pauses` of full partitions, `buffered_bytes`.
     """
 
-    def __init__(self, context: ThreadContext, clients: Reading) -> None:
+    def __init__(self, context: ThreadContext, clients: ReadClients) -> None:
         self._context, self._config, self._application = context, context.config, context.application
         self._clock, self._consumer = context.clock, clients.consumer
         self._answers: Mailbox[Bounds] = Mailbox(10_000, f"{context.name} input bounds")
@@ -218,12 +218,12 @@ class Inputs:
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
 
-    def throttle(self, stock: int = 0) -> None:
+    def throttle(self, high_watermark: int = 0) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart, and beyond the `stock` that is kept of all of them. An empty one that keeps its
-        task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one record at
-        most, which takes no room from the others."""
-        most = max(stock, self._config.buffered_records_per_partition)
+        the two marks are far apart, and beyond the `high_watermark` that is kept of all of them. An empty one that
+        keeps its task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one
+        record at most, which takes no room from the others."""
+        most = max(high_watermark, self._config.buffered_records_per_partition)
         most_bytes = self._context.memory.part(Account.INPUT)
         going = self._tasks
         if self._paused:

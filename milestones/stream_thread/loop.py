@@ -21,7 +21,7 @@ from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
 from milestones.parts import Clients, ThreadParts
 from milestones.stream_thread.commit_schedule import CommitSchedule
-from milestones.stream_thread.error_series import Trouble
+from milestones.stream_thread.error_series import ErrorSeries
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.metrics import Measured, ThreadMeasures, TimedCommit
 from milestones.stream_thread.rebalance import Rebalance
@@ -60,9 +60,15 @@ class StreamLoop:
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
         self._rebalance = Rebalance(
-            context, clients, self._tasks, self._processing.prepare, self._commit_or_recover, self._part, self._abandon
+            context,
+            clients,
+            self._tasks,
+            self._processing.prepare_commit,
+            self._commit_or_recover,
+            self._part,
+            self._abandon,
         )
-        self._trouble = Trouble(context.config.task_timeout_ms)
+        self._error_series = ErrorSeries(context.config.task_timeout_ms)
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
@@ -92,9 +98,9 @@ class StreamLoop:
         restored = self._restoration.run_once(now_ms)
         self._settle()
         idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
-        fetched = not self._processing.rest(idle_ms) and self._inputs.fetch(idle_ms)
-        self.pause(self._context.live.paused)
-        self._inputs.throttle(self._processing.stock)
+        fetched = self._processing.should_fetch(idle_ms) and self._inputs.fetch(idle_ms)
+        self.pause(self._context.thread_registry.paused)
+        self._inputs.throttle(self._processing.high_watermark)
         self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._collection.collect(self._tasks.processing.values())
@@ -129,7 +135,7 @@ class StreamLoop:
         """How long a fetch may wait: until processing or restoration needs us, a commit is due; at most `poll_ms`."""
         waits = [self._context.config.poll_ms, self._processing.wake_up_ms(now_ms), self._commits.too_old_in_ms()]
         if self._rebalance.joining or not self._tasks.all_running:
-            waits.append(self._restoration.look_ms)
+            waits.append(self._restoration.poll_interval_ms)
         else:
             waits.append(self._commits.due_in_ms(now_ms))
         return min(wait for wait in waits if wait is not None)
@@ -137,9 +143,9 @@ class StreamLoop:
     def _recover(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
-        self._trouble.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
+        self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
         recovered = self._recovery.recover(error, list(self._tasks.processing.values()))
-        self._trouble.over(self._clock.monotonic_ms())
+        self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
             self._tasks.roll_back()
@@ -192,11 +198,11 @@ class StreamLoop:
         clock = self._context.clock
         patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
-            while not self._processing.prepare(clock.monotonic_ms(), patience_ms, parting=True):
+            while not self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True):
                 clock.sleep_ms(SHORT_MS)
             self._commit()
             most_ms = min(LAST_COMMIT_MS, self._context.config.close_timeout_ms // 3)
-            until_ms = clock.monotonic_ms() + min(most_ms, self._context.patience.rest_ms())
+            until_ms = clock.monotonic_ms() + min(most_ms, self._context.retry_policy.rest_ms())
             while self._commits.failing and clock.monotonic_ms() < until_ms:
                 clock.sleep_ms(RETRY_PAUSE_MS)
                 self._commit()

@@ -95,12 +95,12 @@ class TaskMeasures:
 
     def turn(self) -> tuple[int, int, int, int]:
         """What the task did since the last turn: records, their ns, punctuations, their ns."""
-        work = self.task.work
-        if (work.processed, work.punctuated) == self._seen:
+        counters = self.task.counters
+        if (counters.processed, counters.punctuated) == self._seen:
             return IDLE
-        self._seen = work.processed, work.punctuated
-        records, record_ns = self._processed.to(work.processed), self._process_ns.to(work.process_ns)
-        calls, call_ns = self._punctuated.to(work.punctuated), self._punctuate_ns.to(work.punctuate_ns)
+        self._seen = counters.processed, counters.punctuated
+        records, record_ns = self._processed.to(counters.processed), self._process_ns.to(counters.process_ns)
+        calls, call_ns = self._punctuated.to(counters.punctuated), self._punctuate_ns.to(counters.punctuate_ns)
         self.scope.process.add(record_ns, records)
         self.scope.punctuate.add(call_ns, calls)
         return records, record_ns, calls, call_ns
@@ -108,17 +108,17 @@ class TaskMeasures:
     def publish(self, now_ms: int, dropped_outputs: int, to_restore: int) -> None:
         scope, task = self.scope, self.task
         scope.dropped_records.total = task.dropped_records + dropped_outputs - self._dropped_before
-        scope.restore.total = task.work.restored
+        scope.restore.total = task.counters.restored
         scope.restore_remaining_records_total.value = to_restore
         scope.active_buffer_count.value = task.input.waiting()
         scope.cache_size_bytes_total.value = task.cache_bytes()
         scope.uncommitted_bytes.value = task.uncommitted_bytes()
         scope.publish(now_ms)
-        for name, work in list(task.work.nodes.items()):
+        for name, counters in list(task.counters.nodes.items()):
             node = self._nodes.get(name)
             if node is None:
                 node = self._nodes[name] = self._metrics.add(NodeMetrics, **self._tags, processor_node_id=name)
-            node.process.total = work.processed
+            node.process.total = counters.processed
             node.publish(now_ms)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class StandbyMeasures:
         self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
 
     def publish(self, now_ms: int, lag: int) -> None:
-        self.scope.update.total = self.task.work.restored
+        self.scope.update.total = self.task.counters.restored
         self.scope.standby_records_lag.value = lag
         self.scope.publish(now_ms)
 
@@ -177,9 +177,9 @@ class ThreadMeasures:
             thread.poll_records.add(fetched)
         records = record_ns = calls = call_ns = 0
         for measures in self._tasks.values():
-            work = measures.turn()
-            records, record_ns = records + work[0], record_ns + work[1]
-            calls, call_ns = calls + work[2], call_ns + work[3]
+            counters = measures.turn()
+            records, record_ns = records + counters[0], record_ns + counters[1]
+            calls, call_ns = calls + counters[2], call_ns + counters[3]
         thread.process.add(record_ns, records)
         thread.punctuate.add(call_ns, calls)
         if records:

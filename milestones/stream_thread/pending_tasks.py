@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Wish:
+class PendingTask:
     """A task that is to be opened: its input partitions, None for a standby; and the stores that its other role has
     left open."""
 

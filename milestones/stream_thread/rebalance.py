@@ -36,9 +36,9 @@ LAST_WORDS_MS = 30_000
 
 
 class Prepare(Protocol):
-    """As `Processing.prepare`."""
+    """As `Processing.prepare_commit`."""
 
-    def __call__(self, now_ms: int, *, parting: bool) -> bool: ...
+    def __call__(self, now_ms: int, *, final: bool) -> bool: ...
 
 
 class Rebalance:
@@ -58,8 +58,8 @@ class Rebalance:
         part: Callable[[], None],
         abandon: Callable[[str], None],
     ) -> None:
-        """`prepare` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when that
-        fails; `part` does so before tasks are given away; `abandon` drops all tasks uncommitted."""
+        """`prepare_commit` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when
+        that fails; `part` does so before tasks are given away; `abandon` drops all tasks uncommitted."""
         self._context, self._member, self._tasks = context, clients.member, tasks
         self._prepare, self._commit, self._part, self._abandon = prepare, commit, part, abandon
         self._events: deque[MemberEvent] = deque()
@@ -111,9 +111,9 @@ class Rebalance:
         now_ms = self._context.clock.monotonic_ms()
         match event:
             case JoinNeeded():
-                return self._prepare(now_ms, parting=False)
+                return self._prepare(now_ms, final=False)
             case Assigned(assignment=assignment) if self._tasks.changed(_active(assignment)):
-                return self._prepare(now_ms, parting=True)
+                return self._prepare(now_ms, final=True)
             case _:
                 return True
 
@@ -171,9 +171,9 @@ class Rebalance:
         return Subscription(
             process_id=context.process_id,
             stage=context.stage,
-            capacity=capacity(context.config, context.live, context.index),
+            capacity=capacity(context.config, context.thread_registry, context.index),
             # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
-            topics=tuple(sorted(context.live.sources.union(application.source_topics))),
+            topics=tuple(sorted(context.thread_registry.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,
             active=self._tasks.owned,
             standby=frozenset(self._tasks.standbys),

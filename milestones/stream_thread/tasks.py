@@ -31,8 +31,8 @@ from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.faults import reach
-from milestones.parts import Fate
-from milestones.stream_thread.pending_tasks import Wish, names
+from milestones.parts import CloseMode
+from milestones.stream_thread.pending_tasks import PendingTask, names
 from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.stream_thread.standby_read_limits import CommittedLimits
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Processing, Removed, Restoration, StateOwnership
+    from milestones.parts import Clients, Processing, RemovedTask, Restoration, StateOwnership
     from milestones.stream_thread.inputs import Inputs
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class ThreadTasks:
         self._context, self._clients, self._state, self._inputs = context, clients, state, inputs
         self._restoration, self._processing = restoration, processing
         self._limits = CommittedLimits(context, clients)
-        self._waiting: dict[TaskId, Wish] = {}
+        self._waiting: dict[TaskId, PendingTask] = {}
         self._positioning: dict[TaskId, Task] = {}
         self._restoring: dict[TaskId, Task] = {}
         self._starting: dict[TaskId, Task] = {}
@@ -90,7 +90,7 @@ class ThreadTasks:
     @property
     def owned(self) -> frozenset[TaskId]:
         """All active tasks of this thread, wherever they are."""
-        waiting = {id for id, wish in self._waiting.items() if wish.partitions is not None}
+        waiting = {id for id, pending in self._waiting.items() if pending.partitions is not None}
         return frozenset().union(waiting, self.open)
 
     @property
@@ -111,13 +111,13 @@ class ThreadTasks:
     @property
     def assigned_partitions(self) -> int:
         """Input partitions of all tasks of this thread."""
-        waiting = sum(len(wish.partitions or ()) for wish in self._waiting.values())
+        waiting = sum(len(pending.partitions or ()) for pending in self._waiting.values())
         return waiting + sum(len(task.partitions) for task in self.open.values())
 
     @property
     def all_running(self) -> bool:
         """All active tasks process."""
-        waiting = any(wish.partitions is not None for wish in self._waiting.values())
+        waiting = any(pending.partitions is not None for pending in self._waiting.values())
         moving = self._positioning or self._restoring or self._starting or self._returning
         return not (waiting or moving or self._inputs.holds)
 
@@ -129,20 +129,20 @@ class ThreadTasks:
         """How far the state of our tasks is: of standbys, and of active tasks that don't have all of theirs yet. The
         thread with the lowest number adds what lies closed on the instance's disk. A task whose directory another
         thread of this instance holds is that one's to tell."""
-        speaks = self._context.live.numbers()[:1] == [self._context.index]
+        speaks = self._context.thread_registry.numbers()[:1] == [self._context.index]
         closed = self._state.closed_positions() if speaks or self._waiting else {}
         found = dict(closed) if speaks else {}
         found |= self._restoration.positions()
         for id, task in self._positioning.items():
             if task.needs_restoration:
                 found[id] = sum(offset or 0 for offset in task.changelog_offsets().values())
-        for id, wish in self._waiting.items():
+        for id, pending in self._waiting.items():
             changelogs = self._context.application.subtopology(id.subtopology).changelogs
             if id in self._leaving:
                 continue
-            if wish.opened is not None:
-                found[id] = sum(wish.opened.namespace(store).offset() or 0 for store in changelogs)
-            elif wish.partitions is not None and changelogs and id not in self._locked_out:
+            if pending.opened is not None:
+                found[id] = sum(pending.opened.namespace(store).offset() or 0 for store in changelogs)
+            elif pending.partitions is not None and changelogs and id not in self._locked_out:
                 found[id] = closed.get(id, 0)
         return found
 
@@ -153,14 +153,16 @@ class ThreadTasks:
     ) -> None:
         """Have these tasks from now on, and no others: what stays as it is isn't touched, what changes its role is
         recycled, what went away is closed. Every one is tried, the first error is raised then."""
-        wishes = {id: Wish(frozenset(partitions)) for id, partitions in active.items()}
-        wishes |= {id: Wish(None) for id in standbys}
+        pending_tasks = {id: PendingTask(frozenset(partitions)) for id, partitions in active.items()}
+        pending_tasks |= {id: PendingTask(None) for id in standbys}
         kept = {id: task.partitions for id, task in self.open.items()}
-        ours = {id: Wish(frozenset(partitions)) for id, partitions in kept.items()}
-        ours |= {id: Wish(None) for id in self._standbys} | self._waiting
-        stay = {id for id, own in ours.items() if id in wishes and wishes[id].partitions == own.partitions}
-        taken = self._take(ours.keys() - stay, wishes.keys())
-        self._waiting |= {id: wish for id, wish in wishes.items() if id not in self.everything}
+        ours = {id: PendingTask(frozenset(partitions)) for id, partitions in kept.items()}
+        ours |= {id: PendingTask(None) for id in self._standbys} | self._waiting
+        stay = {
+            id for id, own in ours.items() if id in pending_tasks and pending_tasks[id].partitions == own.partitions
+        }
+        taken = self._take(ours.keys() - stay, pending_tasks.keys())
+        self._waiting |= {id: pending for id, pending in pending_tasks.items() if id not in self.everything}
         for id, own in ours.items():
             if own.opened is not None and id not in self._waiting:
                 own.opened.close()
@@ -171,16 +173,16 @@ class ThreadTasks:
     def changed(self, active: Mapping[TaskId, Collection[TopicPartition]]) -> frozenset[TaskId]:
         """Our active tasks that aren't among these, or with other input partitions."""
         ours = {id: frozenset(task.partitions) for id, task in self.open.items()}
-        ours |= {id: wish.partitions for id, wish in self._waiting.items() if wish.partitions is not None}
+        ours |= {id: pending.partitions for id, pending in self._waiting.items() if pending.partitions is not None}
         return frozenset(id for id, own in ours.items() if id not in active or set(active[id]) != own)
 
     def close(self, ids: Collection[TaskId], *, at_once: bool = False) -> None:
         """Close these tasks, wherever they are; what wasn't committed is dropped. Every one is tried, the first error
         is raised then. `at_once`: no matter how long it takes."""
         waiting = [self._waiting.pop(id) for id in ids if id in self._waiting]
-        for wish in waiting:
-            if wish.opened is not None:
-                wish.opened.close()
+        for pending in waiting:
+            if pending.opened is not None:
+                pending.opened.close()
         self._part_with(self._take(ids), at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
@@ -206,7 +208,7 @@ class ThreadTasks:
             self._forget(id)
             self._inputs.stop(task)
             self._returning[id] = self.processing.pop(id)
-            self._processing.remove(id, Fate.KEEP)
+            self._processing.remove(id, CloseMode.SUSPEND)
         self.roll_backs.began(self._returning)
         self._part_with([])
 
@@ -224,7 +226,7 @@ class ThreadTasks:
             task.set_aside(store, reason)
         self._forget(task.id)
         self._part_with([task])
-        self._waiting[task.id] = Wish(frozenset(task.partitions))
+        self._waiting[task.id] = PendingTask(frozenset(task.partitions))
 
     # -- on and on
 
@@ -253,15 +255,15 @@ class ThreadTasks:
             self._forget(task.id)
             self._standbys.pop(task.id, None)
             if self._restoring.pop(task.id, None) is None:
-                wish = Wish(None)
+                pending = PendingTask(None)
             else:
-                wish = Wish(frozenset(task.partitions))  # type: ignore[union-attr]  # an active one
+                pending = PendingTask(frozenset(task.partitions))  # type: ignore[union-attr]  # an active one
             try:
                 self._close_one(task)
             except BaseException as error:
                 lasting.append(error)
             if failed.again:
-                self._waiting[task.id] = wish
+                self._waiting[task.id] = pending
             else:
                 lasting.append(failed.error)
         if lasting:
@@ -269,11 +271,11 @@ class ThreadTasks:
 
     def _open(self) -> None:
         until_ms = self._context.clock.monotonic_ms() + STORES_MS
-        for id, wish in [(id, wish) for id, wish in self._waiting.items() if id not in self._leaving]:
+        for id, pending in [(id, pending) for id, pending in self._waiting.items() if id not in self._leaving]:
             if self._context.clock.monotonic_ms() >= until_ms:
                 return
             try:
-                self._open_one(id, wish)
+                self._open_one(id, pending)
                 self.created += 1
                 self._locked_out.discard(id)
             except StateLockedError as error:
@@ -281,10 +283,10 @@ class ThreadTasks:
                     log.info("task %s waits for its directory: %s", id, error)
                 self._locked_out.add(id)
 
-    def _open_one(self, id: TaskId, wish: Wish) -> None:
-        opened, wish.opened = wish.opened, None  # the task's from here on, also when it can't be opened
-        if wish.partitions is not None:
-            self._positioning[id] = self._state.create(id, wish.partitions, opened)
+    def _open_one(self, id: TaskId, pending: PendingTask) -> None:
+        opened, pending.opened = pending.opened, None  # the task's from here on, also when it can't be opened
+        if pending.partitions is not None:
+            self._positioning[id] = self._state.create(id, pending.partitions, opened)
             del self._waiting[id]
         else:
             standby = self._standbys[id] = self._state.create_standby(id, opened)
@@ -359,7 +361,7 @@ class ThreadTasks:
                     taken.append(place.pop(id))
             if self.processing.pop(id, None) is not None:
                 self._leaving.add(id)
-                self._processing.remove(id, Fate.RECYCLE if id in recycled else Fate.CLOSE)
+                self._processing.remove(id, CloseMode.RECYCLE if id in recycled else CloseMode.CLOSE)
             elif self._returning.pop(id, None) is not None:
                 self._leaving.add(id)
             if id in self._restoring or id in self._standbys:
@@ -392,7 +394,7 @@ class ThreadTasks:
             elif removed := self._processing.take_removed():
                 errors += [one.error for one in removed if one.error is not None]
                 for one in removed:
-                    self._back(one)
+                    self._take_back(one)
             else:
                 break
         if errors:
@@ -407,9 +409,9 @@ class ThreadTasks:
 
     def _retire(self, task: Task) -> None:
         self._leaving.add(task.id)
-        self._processing.retire(task, Fate.RECYCLE if task.id in self._waiting else Fate.CLOSE)
+        self._processing.retire(task, CloseMode.RECYCLE if task.id in self._waiting else CloseMode.CLOSE)
 
-    def _back(self, removed: Removed) -> None:
+    def _take_back(self, removed: RemovedTask) -> None:
         """Processing gave an active task back."""
         task = removed.task
         if self._returning.pop(task.id, None) is not None:
@@ -425,28 +427,28 @@ class ThreadTasks:
             return
         self._leaving.discard(task.id)
         self.closed += 1
-        wish = self._waiting.get(task.id)
-        if removed.opened is not None and wish is not None:
-            wish.opened = removed.opened
-            self._recycled(wish)
+        pending = self._waiting.get(task.id)
+        if removed.opened is not None and pending is not None:
+            pending.opened = removed.opened
+            self._recycled(pending)
         elif removed.opened is not None:
             removed.opened.close()
 
     def _close_one(self, task: Task | StandbyTask) -> None:
         self.closed += 1
-        wish = self._waiting.get(task.id)
+        pending = self._waiting.get(task.id)
         try:
-            if wish is None or task.state is State.CLOSED:
+            if pending is None or task.state is State.CLOSED:
                 task.close()
             else:
-                wish.opened = task.recycle()
-                self._recycled(wish)
+                pending.opened = task.recycle()
+                self._recycled(pending)
         except BaseException as error:
             log.error("task %s didn't close cleanly", task.id, exc_info=error)
             raise
 
-    def _recycled(self, wish: Wish) -> None:
-        if wish.partitions is None:
+    def _recycled(self, pending: PendingTask) -> None:
+        if pending.partitions is None:
             reach("recycle.to-standby")
         else:
             reach("recycle.to-active")

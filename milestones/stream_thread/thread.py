@@ -31,14 +31,15 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Rejoin:
+class RequestRejoin:
     reason: str
 
 
 class StreamThread(threading.Thread):
     """Polls, processes, commits, by its `StreamLoop`.
 
-    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; `Stop`, `Rejoin`.
+    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; `Stop`,
+    `RequestRejoin`.
     *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
     """
 
@@ -48,16 +49,16 @@ class StreamThread(threading.Thread):
         super().__init__(name=context.name, daemon=True)
         self._surroundings, self._parts, self._client_factory = context, parts, client_factory
         self._state = ThreadState.CREATED
-        self._requests: Mailbox[Stop | Rejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
+        self._requests: Mailbox[Stop | RequestRejoin] = Mailbox(capacity=100, name=f"{context.name} requests")
 
     def stop(self, *, leave_group: bool) -> None:
         """Ask the thread to commit, close and end; the caller joins it."""
-        self._surroundings.patience.hurry(min(STOP_PATIENCE_MS, self._surroundings.config.close_timeout_ms // 2))
+        self._surroundings.retry_policy.hurry(min(STOP_PATIENCE_MS, self._surroundings.config.close_timeout_ms // 2))
         self._requests.put(Stop(leave_group), timeout_ms=1_000)
 
     def rejoin(self, reason: str) -> None:
         """Have the group assign anew."""
-        self._requests.try_put(Rejoin(reason))
+        self._requests.try_put(RequestRejoin(reason))
 
     def run(self) -> None:
         clients: Clients | None = None
@@ -93,7 +94,7 @@ class StreamThread(threading.Thread):
             match request:
                 case Stop():
                     return request
-                case Rejoin(reason):
+                case RequestRejoin(reason):
                     clients.member.request_rejoin(reason)
         return None
 

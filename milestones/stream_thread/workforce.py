@@ -15,7 +15,7 @@ from milestones.stream_thread.thread import StreamThread
 if TYPE_CHECKING:
     from milestones.common.config import StreamsConfig
     from milestones.instance.context import ThreadContext
-    from milestones.instance.thread_registry import Live
+    from milestones.instance.thread_registry import ThreadRegistry
     from milestones.parts import ClientFactory, ThreadParts
 
 
@@ -27,13 +27,14 @@ class StreamThreads:
         self,
         config: StreamsConfig,
         client_id: str,
-        live: Live,
+        thread_registry: ThreadRegistry,
         parts: ThreadParts,
         client_factory: Callable[[ThreadContext], ClientFactory],
     ) -> None:
-        self._client_id, self._live, self._parts, self._client_factory = client_id, live, parts, client_factory
+        self._client_id, self._registry = client_id, thread_registry
+        self._parts, self._client_factory = parts, client_factory
         self._first = range(1, config.num_stream_threads + 1)
-        live.begin(self._first)
+        thread_registry.begin(self._first)
 
     def first(self) -> Sequence[int]:
         return self._first
@@ -42,16 +43,16 @@ class StreamThreads:
         return thread_name(self._client_id, number)
 
     def numbers(self) -> Sequence[int]:
-        return self._live.numbers()
+        return self._registry.numbers()
 
     def add(self) -> int:
-        return self._live.add()
+        return self._registry.add()
 
     def remove(self, number: int | None, *, own: int | None) -> int:
-        return self._live.remove(number, own=own)
+        return self._registry.remove(number, own=own)
 
     def make(self, context: ThreadContext) -> StreamThread:
         return StreamThread(context, self._parts, self._client_factory)
 
     def gone(self, number: int) -> None:
-        self._live.gone(number)
+        self._registry.gone(number)

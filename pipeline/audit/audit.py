@@ -36,7 +36,7 @@ from milestones.pipeline.audit.folding import fold
 from milestones.pipeline.audit.plan import AuditPlan
 from milestones.pipeline.audit.planning import plan_audit
 from milestones.pipeline.audit.report import Audited, AuditReport
-from milestones.pipeline.audit.rows import ACTUAL_SQL, FOLDED_SQL, Kind, Problem
+from milestones.pipeline.audit.rows import ACTUAL_SQL, FOLDED_SQL, Problem, RowKind
 from milestones.pipeline.audit.texts import Texts
 from milestones.pipeline.hosting.payload import Payload, pack
 from milestones.pipeline.spark_jobs import SparkJobError, context_of, reason_in
@@ -56,7 +56,7 @@ def audit(
 ) -> AuditReport:
     """Fold the application's committed input through its topology, and compare with what it has written.
 
-    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `work`: URL of a
+    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `counters`: URL of a
     folder that Spark's tasks share, needed when they run on other machines. Settings as of `Streams`, by name or as
     `config`. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` (history that is gone), `SparkJobError`.
     """
@@ -100,11 +100,11 @@ class _Run:
     def report(self, application: Application, config: StreamsConfig, began: float) -> AuditReport:
         """Do it all."""
         folded = self._folded()
-        for row in folded.where(f"kind = '{Kind.DOUBT}'").select("sub", "what").distinct().collect():
+        for row in folded.where(f"kind = '{RowKind.DOUBT}'").select("sub", "what").distinct().collect():
             self._doubts.setdefault(row["sub"], []).append(row["what"])
         inputs = {
             f"{row['source']}-{row['source_partition']}": row["seq"]
-            for row in folded.where(f"kind = '{Kind.INPUT}'").orderBy("source", "source_partition").collect()
+            for row in folded.where(f"kind = '{RowKind.INPUT}'").orderBy("source", "source_partition").collect()
         }
         return AuditReport(
             application_id=application.id,
@@ -143,7 +143,7 @@ class _Run:
             return
         found = self._kept(partial(actual, outputs), len(outputs), ACTUAL_SQL)
         topics = sorted({part.partition.topic for part in outputs})
-        wanted = folded.where(folded["topic"].isin(topics) & (folded["kind"] == Kind.OUTPUT.value))
+        wanted = folded.where(folded["topic"].isin(topics) & (folded["kind"] == RowKind.OUTPUT.value))
         comparison = Comparison(wanted, found, self._plan.untimed, self._partitions)
         self._closing.callback(comparison.close)
         for name, topic in sorted(comparison.topics().items()):
@@ -158,9 +158,9 @@ class _Run:
 
     def _stores(self, folded: DataFrame) -> Iterable[Audited]:
         entries: Counter[tuple[int, str, str]] = Counter()
-        for row in folded.where(f"kind = '{Kind.STORE}'").collect():
+        for row in folded.where(f"kind = '{RowKind.STORE}'").collect():
             entries[row["sub"], row["what"], row["topic"]] += row["seq"]
-        differences = folded.where(f"kind = '{Kind.DIFFERENCE}'")
+        differences = folded.where(f"kind = '{RowKind.DIFFERENCE}'")
         counts: defaultdict[str, Counter[Problem]] = defaultdict(Counter)
         for row in differences.groupBy("topic", "what").count().collect():
             counts[row["topic"]][Problem(row["what"])] += row["count"]

@@ -26,7 +26,7 @@ from milestones.common.task.task import Task, TaskSettings
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
 from milestones.pipeline.audit.placement import partition_of
-from milestones.pipeline.audit.rows import FOLDED, Kind, Problem, batches, headers_as_bytes
+from milestones.pipeline.audit.rows import FOLDED, Problem, RowKind, batches, headers_as_bytes
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.reading import read
 from milestones.pipeline.scratch import ScratchStore
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from milestones.common.config import StreamsConfig
     from milestones.common.task.buffers import InputRecord
-    from milestones.pipeline.audit.plan import FoldJob, Source, StoreRange
+    from milestones.pipeline.audit.plan import AuditedPartition, FoldJob, StoreRange
 
 Row = tuple[Any, ...]
 
@@ -113,15 +113,15 @@ class Fold:
         yield from self._outputs(NOWHERE, -1, sure=True)
         yield from self._run({source: (source.begin, source.sure) for source in self._job.sources}, sure=True)
         for partition, records in self._counts.items():
-            yield self._row(Kind.INPUT, source=partition, seq=records)
+            yield self._row(RowKind.INPUT, source=partition, seq=records)
         yield from self._run({source: (source.sure, source.end) for source in self._job.sources}, sure=False)
         self._commit()
         for doubt in self._doubts():
-            yield self._row(Kind.DOUBT, what=doubt)
+            yield self._row(RowKind.DOUBT, what=doubt)
         for store in self._job.stores:
             yield from self._compare(store)
 
-    def _run(self, ranges: Mapping[Source, tuple[int, int]], *, sure: bool) -> Iterator[Row]:
+    def _run(self, ranges: Mapping[AuditedPartition, tuple[int, int]], *, sure: bool) -> Iterator[Row]:
         task = self._task
         readers = {source.partition: self._read(source, *bounds) for source, bounds in ranges.items()}
         ends = {source.partition: end for source, (_, end) in ranges.items()}
@@ -153,7 +153,7 @@ class Fold:
                 self._counts[at] += 1
             yield from self._outputs(at, task.input.position(at) - 1, sure=sure)
 
-    def _read(self, source: Source, first: int, end: int) -> Iterator[Sequence[InputRecord]]:
+    def _read(self, source: AuditedPartition, first: int, end: int) -> Iterator[Sequence[InputRecord]]:
         if source.computed is not None:
             return computed_records(source.computed, source.partition) if first == source.begin else iter(())
         return read(self._job.consumer, source.partition, first, end)
@@ -171,12 +171,12 @@ class Fold:
         if partition < 0 and key is not None:
             partition = partition_of(key, self._job.partitions[topic])
         return (
-            Kind.OUTPUT, *self._job.task, self._seq, sure, source.topic, source.partition, offset,
+            RowKind.OUTPUT, *self._job.task, self._seq, sure, source.topic, source.partition, offset,
             topic, partition, key, value, time, headers_as_bytes(headers), None, None,
         )  # fmt: skip
 
     def _row(
-        self, kind: Kind, *, source: TopicPartition = NOWHERE, seq: int = 0, at: TopicPartition = NOWHERE,
+        self, kind: RowKind, *, source: TopicPartition = NOWHERE, seq: int = 0, at: TopicPartition = NOWHERE,
         entry: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None), what: str | None = None,
     ) -> Row:
         key, value, other = entry
@@ -187,8 +187,8 @@ class Fold:
 
     def _commit(self) -> None:
         """To the stores on the local disk: nobody else will see it."""
-        staged = self._task.freeze()
-        self._task.applied(staged, dict.fromkeys(self._touched, staged.number))
+        commit = self._task.freeze()
+        self._task.applied(commit, dict.fromkeys(self._touched, commit.number))
         self._uncommitted = 0
 
     def _doubts(self) -> Iterator[str]:
@@ -210,9 +210,9 @@ class Fold:
                 if expected != actual and key not in touched:
                     problem = difference(expected, actual)
                     yield self._row(
-                        Kind.DIFFERENCE, at=store.changelog, entry=(key, expected, actual), what=problem
+                        RowKind.DIFFERENCE, at=store.changelog, entry=(key, expected, actual), what=problem
                     )
-        yield self._row(Kind.STORE, at=store.changelog, seq=entries, what=store.store)
+        yield self._row(RowKind.STORE, at=store.changelog, seq=entries, what=store.store)
 
 
 def difference(expected: bytes | None, actual: bytes | None) -> Problem:

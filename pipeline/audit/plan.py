@@ -22,7 +22,7 @@ from milestones.common.state.spec import StoreKind
 
 
 @dataclass(frozen=True)
-class Source:
+class AuditedPartition:
     """An input partition of a task. Offsets: `begin` <= what counts for sure < `sure` <= what may count < `end`.
     `computed`: URL of a folder with what upstream should have written to it, where Kafka has it no longer."""
 
@@ -49,7 +49,7 @@ class FoldJob:
     """One task's history. `partitions`: of all topics, by name. `consumer`: settings that read committed."""
 
     task: TaskId
-    sources: tuple[Source, ...]
+    sources: tuple[AuditedPartition, ...]
     stores: tuple[StoreRange, ...]
     partitions: Mapping[str, int]
     consumer: Mapping[str, Any] = field(repr=False)

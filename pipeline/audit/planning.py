@@ -22,7 +22,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology.nodes import SinkNode, SubTopology
 from milestones.instance.application import Application
-from milestones.pipeline.audit.plan import AuditPlan, FoldJob, OutputRange, Source, StoreRange
+from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob, OutputRange, StoreRange
 from milestones.pipeline.driving.order import inner_topics, levels
 from milestones.pipeline.reading import read
 
@@ -50,16 +50,17 @@ class Seen:
 
 
 def plan_audit(application: Application, config: StreamsConfig, work: str, begin: Offsets | None = None) -> AuditPlan:
-    """`work`: URL of a folder for what upstream should have written. `begin`: where the application began with an input
-    partition, 0 by default. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` that says what is missing.
+    """`counters`: URL of a folder for what upstream should have written. `begin`: where the application began with an
+    input partition, 0 by default. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` that says what is
+    missing.
     """
     try:
-        return Planner(application, config, work, begin or {}).plan()
+        return AuditPlanner(application, config, work, begin or {}).plan()
     except KafkaException as exception:
         raise MilestonesError(f"the topics of {application.id} can't be looked at: {text_of(exception)}") from exception
 
 
-class Planner:
+class AuditPlanner:
     """*Owns*: an admin client, a connection to the group's coordinator."""
 
     def __init__(self, application: Application, config: StreamsConfig, work: str, begin: Offsets) -> None:
@@ -228,13 +229,13 @@ class Planner:
                 found.append(FoldJob(task, sources, stores, seen.counts, self._consumer))
         return sorted(found, key=lambda job: -job.size)
 
-    def _source(self, at: TopicPartition, seen: Seen, purged: set[str]) -> Source:
+    def _source(self, at: TopicPartition, seen: Seen, purged: set[str]) -> AuditedPartition:
         if at.topic in purged:
-            return Source(at, 0, ALL, ALL, computed=self._work)
+            return AuditedPartition(at, 0, ALL, ALL, computed=self._work)
         begin = self._begin.get(at, seen.first[at])
         sure = max(begin, seen.sure.get(at, begin))
         # Under at least once outputs are there before their offsets: all input may count, once some was committed.
-        return Source(at, begin, sure, max(sure, seen.committed.get(at, begin)))
+        return AuditedPartition(at, begin, sure, max(sure, seen.committed.get(at, begin)))
 
     def _stores(
         self, tasks: TaskPlan, task: TaskId, seen: Seen, inputs: Collection[TopicPartition]

@@ -27,7 +27,7 @@ ROWS = 20_000
 """In one batch from Python to Spark."""
 
 
-class Kind(enum.StrEnum):
+class RowKind(enum.StrEnum):
     """What a row of a fold is."""
 
     OUTPUT = "output"

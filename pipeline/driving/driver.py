@@ -34,10 +34,10 @@ from milestones.common.records import TaskId
 from milestones.instance.admin_thread import WATCH_INTERVAL_MS
 from milestones.pipeline.driving.kafka import KafkaView
 from milestones.pipeline.driving.losses import Losses
-from milestones.pipeline.driving.planning import Known, Wish, plan
+from milestones.pipeline.driving.planning import Known, RunLimits, plan
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.driving.spark_thread import Begin, Finished, SparkThread
-from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.progress import Progress, Round, RunState, round_of
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,13 @@ class Pace:
 class TaskFailedError(MilestonesError):
     """A task failed in a way that no other attempt would change; the message has its error."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: RangeOutcome) -> None:
         super().__init__(f"task {outcome.task} on {outcome.where}: {outcome.error}")
         self.exit_code = outcome.exit_code
 
 
 @dataclass
-class Running:
+class RunningJob:
     """The job that Spark works on. `late_ms`: when patience with it ends, None while nobody waits. `doomed_ms`: since
     when its tasks can't commit any more. `killed`: Spark was told to end it."""
 
@@ -118,7 +118,7 @@ class Driver(threading.Thread):
         self._known: dict[TaskId, Known] = {}
         self._had: set[TaskId] = set()
         self._complete = False
-        self._running: Running | None = None
+        self._running: RunningJob | None = None
         self._level, self._worked, self._pass_ms = 0, False, 0
         self._purged_ms = self._watched_ms = -math.inf
         self._losses = Losses(fenced=config.exactly_once, session_ms=config.session_timeout_ms)
@@ -178,14 +178,14 @@ class Driver(threading.Thread):
         self._seat.busy = frozenset()
         if self._asked_to_stop.is_set():
             return True
-        if self._seat.loan is None or now_ms < self._not_before_ms:
+        if self._seat.lent is None or now_ms < self._not_before_ms:
             return False
         self._show()
         return self._answered(now_ms)
 
     # -- those that wait
 
-    def _hurry(self, running: Running, now_ms: int) -> None:
+    def _hurry(self, running: RunningJob, now_ms: int) -> None:
         """Somebody waits for the job's end: when it takes too long, go on to a new generation, which ends it."""
         running.late_ms = now_ms + PATIENCE_MS if running.late_ms is None else running.late_ms
         if now_ms < running.late_ms:
@@ -201,7 +201,7 @@ class Driver(threading.Thread):
             self._spark.cancel()
 
     @staticmethod
-    def _no_hurry(running: Running) -> None:
+    def _no_hurry(running: RunningJob) -> None:
         running.late_ms = None
 
     def _in_doubt(self, now_ms: int) -> bool:
@@ -253,11 +253,11 @@ class Driver(threading.Thread):
 
     def _plan(self, level: tuple[int, ...]) -> list[TaskRange]:
         tasks = {task: inputs for task, inputs in self._seat.tasks.items() if task.subtopology in level}
-        if not tasks or self._seat.loan is None:
+        if not tasks or self._seat.lent is None:
             return []
         ends, committed = self._view.look(tasks, settled=not self._worked)
-        wish = Wish(self._pace.limit if level == self._levels[0] else None, punctuate=not self._pace.batch)
-        return plan(tasks, committed, ends, self._known, self._seat.loan, wish, self._clock.wall_ms())
+        limits = RunLimits(self._pace.limit if level == self._levels[0] else None, punctuate=not self._pace.batch)
+        return plan(tasks, committed, ends, self._known, self._seat.lent, limits, self._clock.wall_ms())
 
     def _end_pass(self, now_ms: int) -> bool:
         worked, interval_ms = self._worked, self._pace.interval_ms
@@ -291,7 +291,7 @@ class Driver(threading.Thread):
         log.info("%s: job %d: %s", self.name, number, title)
         self._worked = True
         self._seat.busy = frozenset(range_.task for range_ in ranges)
-        self._running = Running(Round(number, level, len(ranges), planned, 0.0), ranges, now_ms)
+        self._running = RunningJob(Round(number, level, len(ranges), planned, 0.0), ranges, now_ms)
         self.progress = replace(self.progress, lag=planned)
         self._spark.begin(Begin(number, ranges, title))
 
@@ -302,17 +302,17 @@ class Driver(threading.Thread):
         done = round_of(running.round, finished.outcomes, seconds, None if error is None else str(error))
         self._running = None
         self.progress = self.progress.after(done)
-        if error is not None or any(outcome.fate is Fate.TOO_LATE for outcome in finished.outcomes):
+        if error is not None or any(outcome.end is RangeEnd.TOO_LATE for outcome in finished.outcomes):
             self._lost(running, error, now_ms)
         else:
             self._losses.none()
         for outcome in finished.outcomes:
-            if outcome.fate is Fate.FAILED:
+            if outcome.end is RangeEnd.FAILED:
                 raise TaskFailedError(outcome)
-            if outcome.fate is Fate.DONE and outcome.rhythm is not None:
+            if outcome.end is RangeEnd.DONE and outcome.rhythm is not None:
                 self._known[outcome.task] = Known(outcome.rhythm, outcome.due_ms)
 
-    def _lost(self, running: Running, error: MilestonesError | None, now_ms: int) -> None:
+    def _lost(self, running: RunningJob, error: MilestonesError | None, now_ms: int) -> None:
         """Attempts were lost. While it is in doubt whether all have ended the tasks stay ours, and at rest."""
         self._losses.note(running.ranges, error, self._seat.generations)
         self._not_before_ms = now_ms + self._losses.pause_ms

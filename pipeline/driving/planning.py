@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from milestones.common.kafka.membership import Loan
+from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 
@@ -29,7 +29,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Wish:
+class RunLimits:
     """How a run wants its ranges. `limit`: records of all tasks together, about, None without limit. `punctuate`: tasks
     run by the wall clock too, each for a first time even without input."""
 
@@ -38,7 +38,13 @@ class Wish:
 
 
 def plan(
-    tasks: Tasks, committed: Offsets, ends: Offsets, known: Mapping[TaskId, Known], loan: Loan, wish: Wish, now_ms: int
+    tasks: Tasks,
+    committed: Offsets,
+    ends: Offsets,
+    known: Mapping[TaskId, Known],
+    lent: LentMembership,
+    limits: RunLimits,
+    now_ms: int,
 ) -> list[TaskRange]:
     """The ranges of the tasks that have something left, largest first; `now_ms`: wall clock."""
     found = []
@@ -46,10 +52,10 @@ def plan(
         begins = {partition: committed[partition] for partition in partitions if partition in committed}
         own = {partition: max(ends[partition], begins.get(partition, 0)) for partition in partitions}
         at = known.get(task)
-        due = wish.punctuate and (at is None or (at.due_ms is not None and at.due_ms <= now_ms))
+        due = limits.punctuate and (at is None or (at.due_ms is not None and at.due_ms <= now_ms))
         if due or any(begins.get(partition, -1) < end for partition, end in own.items()):
-            found.append(TaskRange(task, begins, own, loan, None, None if at is None else at.rhythm, anyway=due))
-    return sorted(_limited(found, wish.limit), key=lambda range_: -range_.size)
+            found.append(TaskRange(task, begins, own, lent, None, None if at is None else at.rhythm, anyway=due))
+    return sorted(_limited(found, limits.limit), key=lambda range_: -range_.size)
 
 
 def _limited(ranges: Sequence[TaskRange], most: int | None) -> Sequence[TaskRange]:

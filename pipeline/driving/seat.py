@@ -15,7 +15,7 @@ from milestones.common.clock import Clock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ApplicationShutdownError, SourceTopicError
 from milestones.common.kafka.leader import TopologyLeader
-from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, Loan, Lost
+from milestones.common.kafka.membership import Assigned, Failed, GroupMember, JoinNeeded, LentMembership, Lost
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Seat:
     """*Owns*: the member, what the group has given to it. *Receives*: membership events.
 
-    `tasks`: ours, with their input partitions; `loan`: what to commit them under, None between two generations.
+    `tasks`: ours, with their input partitions; `lent`: what to commit them under, None between two generations.
     `wanted`: why the group wants us to join again; `join` does. `busy`: tasks that Spark works on, the owner says so.
     `promised`: what will be ours once others have released it.
     """
@@ -42,7 +42,7 @@ class Seat:
         self.promised: frozenset[TaskId] = frozenset()
         self.busy: frozenset[TaskId] = frozenset()
         self.tasks: Mapping[TaskId, tuple[TopicPartition, ...]] = {}
-        self.loan: Loan | None = None
+        self.lent: LentMembership | None = None
         self.wanted: str | None = None
         self.generations = 0
 
@@ -59,7 +59,7 @@ class Seat:
                     self._assigned(generation, member_id, assignment)
                 case Lost(reason):
                     log.warning("%s: membership lost (%s)", self._client_id, reason)
-                    self.tasks, self.loan = {}, None
+                    self.tasks, self.lent = {}, None
                 case Failed(error):
                     raise error
         if self._releasing and not self.busy - self.tasks.keys():
@@ -70,7 +70,7 @@ class Seat:
         """Join the next generation with what is ours now. Whatever still runs can't commit, once it has begun."""
         log.info("%s: joins the group: %s", self._client_id, self.wanted)
         subscription = self._subscription(self.wanted or "")
-        self.loan = self.wanted = None
+        self.lent = self.wanted = None
         self._member.join(subscription)
 
     def ask_for_generation(self, reason: str) -> None:
@@ -82,7 +82,7 @@ class Seat:
             raise (ApplicationShutdownError if assignment.shutdown else SourceTopicError)(assignment.error)
         gone = (self.tasks.keys() | self.busy) - assignment.active
         self.tasks = {task: assignment.partitions[task] for task in sorted(assignment.active)}
-        self.loan, self._generation = Loan(member_id, generation), generation
+        self.lent, self._generation = LentMembership(member_id, generation), generation
         self.promised = assignment.promised
         self.generations += 1
         log.info("%s: generation %d, %d tasks, %d given away", self._client_id, generation, len(self.tasks), len(gone))
@@ -104,5 +104,5 @@ class Seat:
 
     def close(self, *, leave: bool) -> None:
         """End the membership; with `leave` the group is told, else it notices by the session timeout."""
-        self.loan = None
+        self.lent = None
         self._member.close(leave=leave)

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.pipeline.hosting.attempt import run_attempt
 from milestones.pipeline.hosting.payload import Payload
-from milestones.pipeline.hosting.ranges import Outcome, TaskRange
+from milestones.pipeline.hosting.ranges import RangeOutcome, TaskRange
 from milestones.pipeline.spark_jobs import SparkJobError, reason_in
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Finished:
     """*Spark thread to driver.* `error`: Spark gave up."""
 
     number: int
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RangeOutcome] = ()
     error: SparkJobError | None = None
 
 

@@ -40,12 +40,12 @@ from milestones.common.errors import (
     TaskMigratedError,
     TimeoutExceededError,
 )
-from milestones.common.kafka.failures import Failure, classify, is_stale_member
+from milestones.common.kafka.failures import ErrorClass, classify, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.instance.application import Application
 from milestones.pipeline.hosting.hosted_task import Done, HostedTask
 from milestones.pipeline.hosting.payload import Payload, unpack
-from milestones.pipeline.hosting.ranges import Fate, Outcome, TaskRange
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ PASSING = (
 )
 
 
-def run_attempt(payload: Payload, work: TaskRange) -> Outcome:
+def run_attempt(payload: Payload, work: TaskRange) -> RangeOutcome:
     """What Spark calls in its worker process."""
     began = perf_counter()
     spark_task = TaskContext.get()
@@ -69,50 +69,57 @@ def run_attempt(payload: Payload, work: TaskRange) -> Outcome:
     return replace(outcome, seconds=perf_counter() - began, where=f"{socket.gethostname()}/{os.getpid()}")
 
 
-def attempt(payload: Payload, work: TaskRange, *, first: bool) -> Outcome:
+def attempt(payload: Payload, work: TaskRange, *, first: bool) -> RangeOutcome:
     """See the module's table. `first`: no other attempt at this range was ever started."""
-    ended = partial(Outcome, work.task)
+    ended = partial(RangeOutcome, work.task)
     try:
         topology, config = unpack(payload)
         if not (first or config.exactly_once):
-            return ended(Fate.TOO_LATE)
+            return ended(RangeEnd.TOO_LATE)
         return _run(Application.of(topology, config), config, work, payload.history)
     except StaleGenerationError as error:
         log.info("task %s: %s", work.task, error)
-        return ended(Fate.STALE, error=str(error))
+        return ended(RangeEnd.STALE, error=str(error))
     except KafkaException as exception:
         if is_stale_member(exception):
-            return ended(Fate.STALE, error=str(exception))
+            return ended(RangeEnd.STALE, error=str(exception))
         raise
     except PASSING:
         raise
     except MilestonesError as error:
-        return ended(Fate.FAILED, error=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+        return ended(RangeEnd.FAILED, error=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
 
 
-def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> Outcome:
+def _run(application: Application, config: StreamsConfig, work: TaskRange, history: str | None) -> RangeOutcome:
     try:
         return _run_once(application, config, work, history)
     except RefusedTogetherError as error:
         log.info("task %s: %s", work.task, error)
-        return _run_once(application, config, work, history, tells_apart=True)
+        return _run_once(application, config, work, history, one_record_per_batch=True)
     except KafkaException as error:
-        if is_stale_member(error) or classify(error) is not Failure.ABORTABLE:
+        if is_stale_member(error) or classify(error) is not ErrorClass.ABORTABLE:
             raise
         log.info("task %s: %s", work.task, error)
         return _run_once(application, config, work, history)
 
 
 def _run_once(
-    application: Application, config: StreamsConfig, work: TaskRange, history: str | None, *, tells_apart: bool = False
-) -> Outcome:
-    """`tells_apart`: records are sent one by one, so that the one is known that Kafka refuses."""
-    clients = HostedClients(config, application, work, SystemClock(), history, tells_apart=tells_apart)
+    application: Application,
+    config: StreamsConfig,
+    work: TaskRange,
+    history: str | None,
+    *,
+    one_record_per_batch: bool = False,
+) -> RangeOutcome:
+    """`one_record_per_batch`: records are sent one by one, so that the one is known that Kafka refuses."""
+    clients = HostedClients(
+        config, application, work, SystemClock(), history, one_record_per_batch=one_record_per_batch
+    )
     try:
         done: Done = HostedTask(clients, work).run()
     finally:
         clients.close()
-    return Outcome(
-        work.task, Fate.DONE, done.records, clients.restored.records, done.commits, done.dropped, done.punctuations,
+    return RangeOutcome(
+        work.task, RangeEnd.DONE, done.records, clients.restored.records, done.commits, done.dropped, done.punctuations,
         rhythm=done.rhythm, due_ms=done.due_ms,
     )  # fmt: skip

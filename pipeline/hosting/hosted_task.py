@@ -24,7 +24,7 @@ from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.kafka.producer import goes_on
+from milestones.common.kafka.producer import can_start_another_transaction
 from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.task import Task
@@ -98,7 +98,7 @@ class HostedTask:
 
     def _done(self, task: Task) -> Done:
         dropped = task.dropped_records + self._collection.dropped[task.id]
-        punctuations = task.work.punctuated
+        punctuations = task.counters.punctuated
         return Done(self.records, self._commits, dropped, punctuations, task.rhythm(), task.next_punctuation_ms())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
@@ -193,7 +193,7 @@ class HostedTask:
         """At least once: a commit without an answer is made again, with all that has come since."""
         until_ms = self._clock.monotonic_ms() + self._config.task_timeout_ms
         while True:
-            self._processing.prepare(self._clock.monotonic_ms())  # what waits in caches belongs to the boundary
+            self._processing.prepare_commit(self._clock.monotonic_ms())  # what waits in caches belongs to the boundary
             try:
                 self._committer.commit([task])
                 break
@@ -209,7 +209,7 @@ class HostedTask:
     def _goes_on(self) -> bool:
         """A new producer here might fence a later attempt that has committed meanwhile, so where this one can't go on
         the range ends: the next one begins with what is committed."""
-        if goes_on(self._clients.producer):
+        if can_start_another_transaction(self._clients.producer):
             return True
         log.info("task %s: a connection was lost; the rest of its range is for a new producer", self._work.task)
         return False

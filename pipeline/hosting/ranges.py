@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from milestones.common.kafka.membership import Loan
+from milestones.common.kafka.membership import LentMembership
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.punctuation import Due
 
@@ -23,14 +23,14 @@ class TaskRange:
     """One task's work: its input partitions, each from the committed offset, at most to before `ends`.
 
     `begins` is what was committed when it was planned, without partitions that have none. `limit`: records to process
-    at most, None without limit. `loan`: the membership to commit under. `rhythm`: of the task's last run, if it is
+    at most, None without limit. `lent`: the membership to commit under. `rhythm`: of the task's last run, if it is
     known. `anyway`: run also when there is nothing to read, as something is due.
     """
 
     task: TaskId
     begins: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
-    loan: Loan
+    lent: LentMembership
     limit: int | None = None
     rhythm: Rhythm | None = None
     anyway: bool = False
@@ -41,7 +41,7 @@ class TaskRange:
         return sum(max(0, end - self.begins.get(partition, 0)) for partition, end in self.ends.items())
 
 
-class Fate(enum.Enum):
+class RangeEnd(enum.Enum):
     """How a run of a range ended."""
 
     DONE = "all of it is committed, or as much as its limit, or a broken connection, allows"
@@ -51,7 +51,7 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RangeOutcome:
     """What became of a range. Counts are of this attempt only; `dropped`: records that it skipped (null key, late, a
     handler's decision), and outputs that it went on without; `punctuations` that it called.
 
@@ -61,7 +61,7 @@ class Outcome:
     """
 
     task: TaskId
-    fate: Fate
+    end: RangeEnd
     records: int = 0
     restored: int = 0
     commits: int = 0

@@ -27,7 +27,7 @@ from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.membership import BorrowedMembership
 from milestones.common.kafka.producer import OutputProducer
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import Cluster
 from milestones.common.mailbox import Mailbox
 from milestones.common.memory import MemoryBudget
@@ -66,23 +66,23 @@ class HostedClients:
         clock: Clock,
         history: str | None = None,
         *,
-        tells_apart: bool = False,
+        one_record_per_batch: bool = False,
     ) -> None:
-        """`tells_apart`: its producer does. `StaleGenerationError`."""
+        """`one_record_per_batch`: its producer does. `StaleGenerationError`."""
         name = transactional_id(application.id, work.task)
         self._config, self._name = config, name
         with ExitStack() as closing:
-            self.member = BorrowedMembership(config.member_settings(name, SPARK), work.loan, clock)
+            self.member = BorrowedMembership(config.member_settings(name, SPARK), work.lent, clock)
             closing.callback(self.member.close)
             self.member.confirm()
             transactional = name if config.exactly_once else None
             self.producer = OutputProducer(
-                config.producer_settings(name, transactional), clock, tells_apart=tells_apart
+                config.producer_settings(name, transactional), clock, one_record_per_batch=one_record_per_batch
             )
             closing.callback(self.producer.close)
             if transactional is not None:
-                patience = Patience(config.task_timeout_ms, clock)
-                initialise(self.producer, transactional, clock, patience, config.task_timeout_ms)
+                retry_policy = RetryPolicy(config.task_timeout_ms, clock)
+                initialise(self.producer, transactional, clock, retry_policy, config.task_timeout_ms)
             self.offsets = GroupReader(
                 config.admin_settings(name),
                 application.id,
@@ -93,7 +93,7 @@ class HostedClients:
             closing.callback(self.offsets.close)
             self.consumer = _consumer(config.consumer_settings(name), work, history)
             closing.callback(self.consumer.close)
-            self.restored = Restored()
+            self.restored = RestoreCounter()
             state = _open_state(config, application, work.task, clock, closing)
             snapshots = snapshot_source(config, f"{name}-snapshots", state.directory.path, clock)
             snapshots.start()
@@ -152,7 +152,7 @@ class AnsweringHousekeeper(Mailbox[Request]):
                 self._cluster.purge(offsets)
 
 
-class Restored(StateRestoreListener):
+class RestoreCounter(StateRestoreListener):
     """Counts what was restored."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Restored(StateRestoreListener):
         self.records += num_restored
 
 
-def _told(restored: Restored) -> Listeners:
+def _told(restored: RestoreCounter) -> Listeners:
     listeners = Listeners()
     listeners.restore = restored
     return listeners

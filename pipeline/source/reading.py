@@ -47,7 +47,7 @@ class Range(InputPartition):
         self.partition, self.start, self.end = partition, start, end
 
 
-class Planner:
+class OffsetPlanner:
     """*Owns*: an admin client, made when it is first needed."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -113,7 +113,7 @@ class KafkaReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[Range]:
-        planner = Planner(self._options)
+        planner = OffsetPlanner(self._options)
         bounds = planner.bounds()
         start = planner.resolve(self._options.starting, bounds, EARLIEST)
         return planner.plan(start, planner.resolve(self._options.ending, bounds, LATEST), bounds)
@@ -126,7 +126,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. Spark keeps the offsets in its checkpoint; the group of consumers has none."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._options, self._planner = options, Planner(options)
+        self._options, self._planner = options, OffsetPlanner(options)
         self._target: dict[TopicPartition, int] | None = None
 
     def initialOffset(self) -> Json:  # noqa: N802  Spark's name

@@ -173,7 +173,7 @@ class FakeProducer:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self.closed = self.disconnected = self.tells_apart = False
+        self.closed = self.disconnected = self.one_record_per_batch = False
         self.age: int | None = None
         self.room: int | None = None
         self.while_full: Callable[[], None] = lambda: None
@@ -383,12 +383,12 @@ class FakeClients:
             self.restore_consumer = FakeConsumer(self._logs)
         return self.restore_consumer
 
-    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         self.renewed += 1
         self.within_ms = within_ms
         self.producer.close()
         self.producer = self.new_producer()
-        self.producer.tells_apart = tells_apart
+        self.producer.one_record_per_batch = one_record_per_batch
         if self.renewal_error is not None:
             self.producer.fail("begin", kafka_error(KafkaError._STATE))
             raise self.renewal_error

@@ -30,7 +30,7 @@ from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
 from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
 from milestones.instance.states import ThreadState
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.loop import StreamLoop
 from tests.milestones.fake_kafka import (
     FENCED,
@@ -235,7 +235,7 @@ class World:
             name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=None, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
-            decide=lambda _: Exceptions.SHUTDOWN_CLIENT, live=Live(self.config.num_stream_threads),
+            decide=lambda _: Exceptions.SHUTDOWN_CLIENT, thread_registry=ThreadRegistry(self.config.num_stream_threads),
             memory=shares[0],
         )  # fmt: skip
         self.state = FakeState(self)

@@ -9,7 +9,7 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
-from milestones.m1_state_updater.handover import Desk
+from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
 from tests.milestones.fakes import Running, World
@@ -20,8 +20,8 @@ FIRST = TaskId(0, 0)
 class Stepped:
     """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs."""
 
-    def __init__(self, world: World, desk: Desk) -> None:
-        self.world, self.desk = world, desk
+    def __init__(self, world: World, handover: TaskHandover) -> None:
+        self.world, self.handover = world, handover
         self.updater: StateUpdater | None = None
         self.hangs = self.ended = False
         self.joined: list[float | None] = []
@@ -32,7 +32,8 @@ class Stepped:
                 return
             try:
                 if self.updater is None:
-                    self.updater = StateUpdater(self.world.context, self.world.clients, self.desk)  # type: ignore[arg-type]
+                    clients: Any = self.world.clients
+                    self.updater = StateUpdater(self.world.context, clients, self.handover)
                 self.updater.run_once(self.world.clock.monotonic_ms())
             except BaseException as error:
                 self._end(error)
@@ -42,7 +43,7 @@ class Stepped:
 
     def _end(self, error: BaseException | None) -> None:
         self.ended = True
-        end(self.desk, self.updater, error)
+        end(self.handover, self.updater, error)
 
     def join(self, timeout: float | None = None) -> None:
         self.joined.append(timeout)
@@ -59,8 +60,8 @@ class Updaters:
         self.world = world
         self.all: list[Stepped] = []
 
-    def launch(self, desk: Desk) -> Stepped:
-        self.all.append(Stepped(self.world, desk))
+    def launch(self, handover: TaskHandover) -> Stepped:
+        self.all.append(Stepped(self.world, handover))
         return self.all[-1]
 
     def restoration(self, context: Any, clients: Any) -> UpdaterRestoration:

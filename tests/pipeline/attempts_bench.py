@@ -16,14 +16,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import StreamsBuilder, StreamsConfig, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.groups import DescribedMember, GroupReader
-from milestones.common.kafka.membership import Loan
+from milestones.common.kafka.membership import LentMembership
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 from milestones.pipeline.driving.seat import Seat
 from milestones.pipeline.hosting.attempt import attempt
 from milestones.pipeline.hosting.payload import pack
-from milestones.pipeline.hosting.ranges import Outcome, TaskRange
+from milestones.pipeline.hosting.ranges import RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 
 TASK = TaskId(0, 0)
@@ -78,21 +78,21 @@ class Bench:
         self.clock = Ahead()
         self.seat = Seat(self.config, self.application, self.id, 1, SystemClock())
         self.seat.start()
-        self.loan = self.next_generation()
+        self.lent = self.next_generation()
 
-    def next_generation(self) -> Loan:
+    def next_generation(self) -> LentMembership:
         """Join; what to commit under from now on."""
-        before = self.seat.loan
+        before = self.seat.lent
         if before is not None:
             self.seat.ask_for_generation("a test")
-        while self.seat.loan in (None, before):
+        while self.seat.lent in (None, before):
             self.seat.run_once()
             if self.seat.wanted is not None:
                 self.seat.join()
                 before = None
             threading.Event().wait(0.01)
-        assert self.seat.loan is not None
-        return self.seat.loan
+        assert self.seat.lent is not None
+        return self.seat.lent
 
     def send(self, *values: str) -> int:
         """Records of one key; where the input ends then."""
@@ -103,9 +103,9 @@ class Bench:
         return self.cluster.bounds([self.input], committed=True)[self.input][1]
 
     def range(self, end: int, **more: Any) -> TaskRange:
-        return TaskRange(TASK, {}, {self.input: end}, **{"loan": self.loan, **more})
+        return TaskRange(TASK, {}, {self.input: end}, **{"lent": self.lent, **more})
 
-    def attempt(self, work: TaskRange, *, first: bool = True) -> Outcome:
+    def attempt(self, work: TaskRange, *, first: bool = True) -> RangeOutcome:
         return attempt(pack(self.topology, self.config, near=True), work, first=first)
 
     def clients(self, work: TaskRange) -> HostedClients:
@@ -113,7 +113,7 @@ class Bench:
 
     def overtake(self) -> None:
         """The next generation, and an attempt's next heartbeat is due."""
-        self.loan = self.next_generation()
+        self.lent = self.next_generation()
         self.clock.by_ms += self.config.heartbeat_interval_ms
 
     def members(self) -> Sequence[DescribedMember]:

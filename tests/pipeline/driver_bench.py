@@ -8,14 +8,14 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones import StreamsConfig
-from milestones.common.kafka.membership import Loan
+from milestones.common.kafka.membership import LentMembership
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing.clock import StepClock
 from milestones.pipeline.driving.caps import Caps
 from milestones.pipeline.driving.driver import Driver, Pace
 from milestones.pipeline.driving.spark_thread import Begin, Finished
-from milestones.pipeline.hosting.ranges import Fate, Outcome, Rhythm, TaskRange
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome, Rhythm, TaskRange
 from milestones.pipeline.spark_jobs import SparkJobError
 
 FIRST, SECOND = TaskId(0, 0), TaskId(1, 0)
@@ -29,7 +29,7 @@ class FakeSeat:
 
     def __init__(self) -> None:
         self.tasks: dict[TaskId, tuple[TopicPartition, ...]] = {FIRST: (IN,), SECOND: (BETWEEN,)}
-        self.loan: Loan | None = Loan("m", 1)
+        self.lent: LentMembership | None = LentMembership("m", 1)
         self.wanted: str | None = None
         self.busy: frozenset[TaskId] = frozenset()
         self.promised: frozenset[TaskId] = frozenset()
@@ -44,10 +44,10 @@ class FakeSeat:
 
     def join(self) -> None:
         self.claimed.append(frozenset(self.tasks) | self.busy)
-        self.wanted = self.loan = None
+        self.wanted = self.lent = None
 
     def assign(self, generation: int) -> None:
-        self.loan, self.generations = Loan("m", generation), generation
+        self.lent, self.generations = LentMembership("m", generation), generation
 
     def ask_for_generation(self, reason: str) -> None:
         self.asked.append(reason)
@@ -153,14 +153,14 @@ class Bench:
     def ranges(self) -> Sequence[TaskRange]:
         return self.spark.orders[-1].ranges
 
-    def work(self, *, fate: Fate = Fate.DONE, produces: int = 0, **more: Any) -> None:
+    def work(self, *, end: RangeEnd = RangeEnd.DONE, produces: int = 0, **more: Any) -> None:
         """The job that runs ends; what it has done is committed, and it has written so much for the second level."""
         outcomes = []
         for range_ in self.ranges:
-            done = fate is Fate.DONE
+            done = end is RangeEnd.DONE
             if done:
                 self.kafka.offsets.update(range_.ends)
-            outcomes.append(Outcome(range_.task, fate, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
+            outcomes.append(RangeOutcome(range_.task, end, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
         self.kafka.written[BETWEEN] += produces
         self.spark.done.try_put(Finished(len(self.spark.orders), outcomes))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.pipeline.hosting.hosted_task import HostedTask
-from milestones.pipeline.hosting.ranges import Fate, Outcome
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 from tests.pipeline.attempts_bench import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.kafka
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 def test_under_a_generation_that_is_over_nothing_is_committed(bench: Make, guarantee: str) -> None:
     b = bench(guarantee)
-    old = b.loan
-    b.loan = b.next_generation()
+    old = b.lent
+    b.lent = b.next_generation()
     end = b.send(*"abc")
-    stale = b.attempt(b.range(end, loan=old))
-    assert (stale.fate, b.committed()) == (Fate.STALE, None)
+    stale = b.attempt(b.range(end, lent=old))
+    assert (stale.end, b.committed()) == (RangeEnd.STALE, None)
     done = b.attempt(b.range(end))
-    assert (done.fate, b.committed()) == (Fate.DONE, 3)
+    assert (done.end, b.committed()) == (RangeEnd.DONE, 3)
     if guarantee == EXACTLY_ONCE:
         assert b.counts() == [1, 2, 3]
 
@@ -44,11 +44,11 @@ def test_a_generation_that_ends_amid_a_range_takes_what_isnt_committed_yet(bench
     clients = b.clients(work)
     hosted = HostedTask(clients, work)
     clients.member.check = lambda: None  # type: ignore[method-assign]  # its commit comes before its next heartbeat
-    b.loan = b.next_generation()
+    b.lent = b.next_generation()
     with pytest.raises(KafkaException) as raised:
         hosted.run()
     clients.close()
-    assert classify(raised.value) is Failure.ABORTABLE
+    assert classify(raised.value) is ErrorClass.ABORTABLE
     assert b.committed() is None
     b.attempt(b.range(end))
     assert b.counts() == [1, 2, 3]
@@ -62,11 +62,11 @@ def test_a_run_has_a_static_id_that_no_thread_of_an_instance_has(bench: Make) ->
 
 def test_an_attempt_that_begins_under_a_generation_that_is_over_fences_nobody(bench: Make) -> None:
     b = bench()
-    old, end = b.loan, b.send(*"abc")
-    b.loan = b.next_generation()
+    old, end = b.lent, b.send(*"abc")
+    b.lent = b.next_generation()
     work = b.range(end)
     rightful = b.clients(work)
-    assert b.attempt(b.range(end, loan=old)).fate is Fate.STALE
+    assert b.attempt(b.range(end, lent=old)).end is RangeEnd.STALE
     assert HostedTask(rightful, work).run().records == 3
     rightful.close()
     assert b.counts() == [1, 2, 3]
@@ -120,7 +120,7 @@ def test_a_later_attempt_fences_an_earlier_one(bench: Make) -> None:
     end = b.send(*"abc")
     slow = b.clients(b.range(end))
     quick = b.attempt(b.range(end), first=False)
-    assert (quick.fate, quick.records) == (Fate.DONE, 3)
+    assert (quick.end, quick.records) == (RangeEnd.DONE, 3)
     with suppress(KafkaException):
         assert HostedTask(slow, b.range(end)).run().records == 0
     slow.close()
@@ -132,7 +132,7 @@ def test_an_earlier_attempt_in_the_middle_of_its_work_is_fenced_too(bench: Make)
     end = b.send(*"abc")
     slow = b.clients(b.range(end))
     task = HostedTask(slow, b.range(end))
-    results: list[Outcome] = []
+    results: list[RangeOutcome] = []
 
     def meanwhile(*_: object) -> None:
         results.append(b.attempt(b.range(end), first=False))
@@ -142,11 +142,11 @@ def test_an_earlier_attempt_in_the_middle_of_its_work_is_fenced_too(bench: Make)
     with pytest.raises(KafkaException) as raised:
         task.run()
     slow.close()
-    assert classify(raised.value) is Failure.FATAL
-    assert (results[0].fate, results[0].records, b.counts()) == (Fate.DONE, 3, [1, 2, 3])
+    assert classify(raised.value) is ErrorClass.FATAL
+    assert (results[0].end, results[0].records, b.counts()) == (RangeEnd.DONE, 3, [1, 2, 3])
 
 
 def test_at_least_once_a_second_attempt_leaves_the_first_alone(bench: Make) -> None:
     b = bench(AT_LEAST_ONCE)
     late = b.attempt(b.range(b.send("a")), first=False)
-    assert (late.fate, b.committed()) == (Fate.TOO_LATE, None)
+    assert (late.end, b.committed()) == (RangeEnd.TOO_LATE, None)

@@ -10,7 +10,7 @@ from milestones.common.errors import StateLockedError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_directories
-from milestones.pipeline.hosting.ranges import Fate
+from milestones.pipeline.hosting.ranges import RangeEnd
 from milestones.pipeline.hosting.surroundings import state_folder
 from tests.pipeline.attempts_bench import (
     AT_LEAST_ONCE,
@@ -28,7 +28,7 @@ def test_a_range_is_processed_to_its_end_and_no_further(bench: Make, guarantee: 
     b = bench(guarantee)
     b.send(*"abcde")
     done = b.attempt(b.range(3))
-    assert (done.fate, done.records, b.committed(), b.counts()) == (Fate.DONE, 3, 3, [1, 2, 3])
+    assert (done.end, done.records, b.committed(), b.counts()) == (RangeEnd.DONE, 3, 3, [1, 2, 3])
     done = b.attempt(b.range(5))
     assert (done.records, done.restored, b.committed(), b.counts()) == (2, 0, 5, [1, 2, 3, 4, 5])
 
@@ -38,7 +38,7 @@ def test_a_range_is_processed_to_its_end_and_no_further(bench: Make, guarantee: 
 def test_what_waits_in_caches_is_emitted_with_the_commit_as_in_a_live_instance(bench: Make, guarantee: str) -> None:
     b = bench(guarantee, **SLOW, statestore_cache_max_bytes=1_000_000)
     done = b.attempt(b.range(b.send(*"abc")))
-    assert (done.fate, b.committed(), b.counts()) == (Fate.DONE, 3, [3])
+    assert (done.end, b.committed(), b.counts()) == (RangeEnd.DONE, 3, [3])
     b.attempt(b.range(b.send(*"de")))
     assert b.counts() == [3, 5]
 
@@ -48,7 +48,7 @@ def test_what_is_committed_already_isnt_processed_again(bench: Make) -> None:
     end = b.send(*"abc")
     b.attempt(b.range(end))
     again = b.attempt(b.range(end), first=False)
-    assert (again.fate, again.records, again.rhythm, b.counts()) == (Fate.DONE, 0, None, [1, 2, 3])
+    assert (again.end, again.records, again.rhythm, b.counts()) == (RangeEnd.DONE, 0, None, [1, 2, 3])
 
 
 def test_without_local_state_it_is_restored_from_the_changelog(bench: Make, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_local_state_it_is_restored_from_the_changelog(bench: Make, tmp_
 def test_a_limit_ends_a_range_early(bench: Make) -> None:
     b = bench()
     done = b.attempt(b.range(b.send(*"abcde"), limit=2))
-    assert (done.fate, done.records, b.committed()) == (Fate.DONE, 2, 2)
+    assert (done.end, done.records, b.committed()) == (RangeEnd.DONE, 2, 2)
 
 
 def test_an_attempt_whose_state_is_held_restores_anew(bench: Make) -> None:
@@ -104,7 +104,7 @@ def test_an_error_of_the_users_code_is_told_and_nothing_of_the_record_is_committ
     b = bench()
     end = b.send("a", "poison", "b")
     failed = b.attempt(b.range(end))
-    assert (failed.fate, failed.exit_code) == (Fate.FAILED, 1)
+    assert (failed.end, failed.exit_code) == (RangeEnd.FAILED, 1)
     assert "not this" in failed.error
     assert b.counts() in ([], [1])
 
@@ -112,7 +112,7 @@ def test_an_error_of_the_users_code_is_told_and_nothing_of_the_record_is_committ
 def test_what_a_handler_skips_is_told(bench: Make) -> None:
     b = bench(processing_exception_handler="log_and_continue")
     done = b.attempt(b.range(b.send("a", "poison", "b")))
-    assert (done.fate, done.records, done.dropped, b.counts()) == (Fate.DONE, 3, 1, [1, 2])
+    assert (done.end, done.records, done.dropped, b.counts()) == (RangeEnd.DONE, 3, 1, [1, 2])
 
 
 def test_where_latest_begins_is_settled_by_the_first_range(bench: Make) -> None:
@@ -137,7 +137,7 @@ def test_a_commit_that_the_client_cannot_vouch_for_is_made_again(
     monkeypatch.setattr(OutputProducer, "flush", doubtful)
     b = bench(guarantee)
     done = b.attempt(b.range(b.send(*"abc")))
-    assert (done.fate, done.records, b.committed()) == (Fate.DONE, 3, 3)
+    assert (done.end, done.records, b.committed()) == (RangeEnd.DONE, 3, 3)
     assert next(doubts, None) is None
     if guarantee == EXACTLY_ONCE:
         assert b.counts() == [1, 2, 3]

@@ -7,7 +7,7 @@ import pytest
 from milestones import SourceTopicError
 from milestones.common.records import TaskId
 from milestones.pipeline.driving.driver import PATIENCE_MS, Pace
-from milestones.pipeline.hosting.ranges import Fate
+from milestones.pipeline.hosting.ranges import RangeEnd
 from tests.pipeline.driver_bench import BETWEEN, FIRST, IN, SECOND, Bench, ten_records
 
 
@@ -74,7 +74,7 @@ def test_a_batch_waits_for_tasks_that_it_was_promised(batch: Bench) -> None:
 
 def test_what_a_generation_took_is_planned_again_under_the_next(batch: Bench) -> None:
     batch.step()
-    batch.work(fate=Fate.STALE)
+    batch.work(end=RangeEnd.STALE)
     batch.seat.wanted = "somebody came"
     batch.step()
     assert batch.seat.claimed == [frozenset({FIRST, SECOND})]
@@ -82,7 +82,7 @@ def test_what_a_generation_took_is_planned_again_under_the_next(batch: Bench) ->
     batch.seat.assign(2)
     batch.step()
     batch.step()
-    assert [order.ranges[0].loan.generation for order in batch.spark.orders] == [1, 2]
+    assert [order.ranges[0].lent.generation for order in batch.spark.orders] == [1, 2]
 
 
 def test_a_rebalance_waits_a_little_for_the_job_then_goes_on_without_it(batch: Bench) -> None:

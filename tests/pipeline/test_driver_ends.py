@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from milestones.pipeline.driving.driver import KILL_MS, PATIENCE_MS, Pace, TaskFailedError
 from milestones.pipeline.driving.losses import MAX_FAILURES, PAUSE_MS
 from milestones.pipeline.driving.spark_thread import Finished
-from milestones.pipeline.hosting.ranges import Fate, Outcome
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 from milestones.pipeline.progress import RunState
 from milestones.pipeline.spark_jobs import SparkJobError
 from tests.pipeline.driver_bench import FIRST, IN, SECOND, SESSION_MS, Bench, ten_records
@@ -57,12 +57,12 @@ def test_jobs_that_fail_but_commit_something_each_time_go_on(batch: Bench) -> No
 
 def test_an_error_that_no_attempt_would_change_ends_the_run(batch: Bench) -> None:
     batch.step()
-    batch.work(fate=Fate.FAILED, error="ProcessingError: bad", exit_code=1, where="host/7")
+    batch.work(end=RangeEnd.FAILED, error="ProcessingError: bad", exit_code=1, where="host/7")
     with pytest.raises(TaskFailedError, match="task 0_0 on host/7: ProcessingError: bad"):
         batch.step()
 
 
-@pytest.mark.parametrize("how", [lambda b: b.fails(), lambda b: b.work(fate=Fate.TOO_LATE)])
+@pytest.mark.parametrize("how", [lambda b: b.fails(), lambda b: b.work(end=RangeEnd.TOO_LATE)])
 def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_generation(
     how: Callable[[Bench], None],
 ) -> None:
@@ -82,7 +82,7 @@ def test_at_least_once_a_lost_attempts_task_rests_for_a_session_under_a_new_gene
     assert len(bench.spark.orders) == 1
     bench.step(1)
     bench.step()
-    assert bench.ranges[0].loan.generation == 2
+    assert bench.ranges[0].lent.generation == 2
 
 
 def test_kafka_that_cant_answer_for_too_long_ends_the_run() -> None:
@@ -104,7 +104,7 @@ def test_a_stop_waits_for_the_job_then_has_the_group_go_on(batch: Bench) -> None
     batch.step()
     batch.step(PATIENCE_MS)
     assert len(batch.seat.claimed) == 1
-    batch.work(fate=Fate.STALE)
+    batch.work(end=RangeEnd.STALE)
     assert batch.step()
 
 
@@ -137,7 +137,7 @@ def close_of(guarantee: str, *after: Callable[[Bench], None]) -> Bench:
     return bench
 
 
-def in_one_job(*outcomes: Outcome) -> Callable[[Bench], None]:
+def in_one_job(*outcomes: RangeOutcome) -> Callable[[Bench], None]:
     def end(bench: Bench) -> None:
         bench.spark.done.try_put(Finished(1, outcomes))
         with pytest.raises(TaskFailedError):
@@ -146,8 +146,8 @@ def in_one_job(*outcomes: Outcome) -> Callable[[Bench], None]:
     return end
 
 
-REFUSED = Outcome(FIRST, Fate.FAILED, error="bad")
-LEFT_ALONE = Outcome(SECOND, Fate.TOO_LATE)
+REFUSED = RangeOutcome(FIRST, RangeEnd.FAILED, error="bad")
+LEFT_ALONE = RangeOutcome(SECOND, RangeEnd.TOO_LATE)
 
 
 @pytest.mark.parametrize(

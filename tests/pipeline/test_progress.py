@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milestones.common.records import TaskId
-from milestones.pipeline.hosting.ranges import Fate, Outcome
+from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 from milestones.pipeline.progress import KEPT, Progress, Round, round_of
 
 A = TaskId(0, 0)
@@ -12,9 +12,9 @@ A = TaskId(0, 0)
 def test_a_round_adds_up_what_its_tasks_did() -> None:
     begun = Round(1, (0,), 2, 100, 0.0)
     outcomes = [
-        Outcome(A, Fate.DONE, 60, 5, 2, dropped=4, punctuations=1),
-        Outcome(A, Fate.STALE, 0),
-        Outcome(A, Fate.DONE, 30, 0, 1),
+        RangeOutcome(A, RangeEnd.DONE, 60, 5, 2, dropped=4, punctuations=1),
+        RangeOutcome(A, RangeEnd.STALE, 0),
+        RangeOutcome(A, RangeEnd.DONE, 30, 0, 1),
     ]
     done = round_of(begun, outcomes, 3.0, None)
     assert (done.records, done.restored, done.commits, done.stale) == (90, 5, 3, 1)

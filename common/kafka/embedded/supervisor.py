@@ -33,7 +33,7 @@ _PARENT_CHECK_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Supervisor:
+class BrokerSupervisor:
     """Owns the child. Receives orders on standard input, sends events on standard output."""
 
     def __init__(self, parent: int, folder: str | None) -> None:
@@ -133,4 +133,4 @@ def _die_with_supervisor() -> None:
 
 
 if __name__ == "__main__":
-    Supervisor(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None).run()
+    BrokerSupervisor(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None).run()

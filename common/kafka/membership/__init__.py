@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from milestones.common.kafka.membership.delegated import BorrowedMembership, Loan
+from milestones.common.kafka.membership.delegated import BorrowedMembership, LentMembership
 from milestones.common.kafka.membership.events import (
     Assigned,
     Committed,
@@ -31,7 +31,7 @@ __all__ = [
     "GroupMember",
     "JoinNeeded",
     "Leader",
-    "Loan",
+    "LentMembership",
     "Lost",
     "MemberEvent",
     "MemberSettings",

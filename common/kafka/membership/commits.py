@@ -14,7 +14,7 @@ from kio.schema.offset_commit.v8 import OffsetCommitResponse
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
-from milestones.common.kafka.membership.events import Commit, Membership
+from milestones.common.kafka.membership.events import CommitOffsets, Membership
 from milestones.common.kafka.membership.reactions import CommitRetriableError, Reaction, failure, reaction_to
 from milestones.common.kafka.membership.settings import MemberSettings
 
@@ -26,13 +26,13 @@ class PendingCommits:
 
     def __init__(self, settings: MemberSettings, now_ms: int) -> None:
         self._settings = settings
-        self._waiting: deque[Commit] = deque()
+        self._waiting: deque[CommitOffsets] = deque()
         self._resume_ms = now_ms
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, commit: Commit) -> None:
+    def add(self, commit: CommitOffsets) -> None:
         self._waiting.append(commit)
 
     def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> ErrorCode | None:

@@ -38,7 +38,7 @@ PAUSE_MS = 100
 
 
 @dataclass(frozen=True)
-class Loan:
+class LentMembership:
     """A member and its generation."""
 
     member_id: str
@@ -48,11 +48,13 @@ class Loan:
 class BorrowedMembership:
     """*Owns*: a connection to the coordinator, made when it is first needed; other questions may go over it, too."""
 
-    def __init__(self, settings: MemberSettings, loan: Loan, clock: Clock, connect: Connect | None = None) -> None:
+    def __init__(
+        self, settings: MemberSettings, lent: LentMembership, clock: Clock, connect: Connect | None = None
+    ) -> None:
         """`MembershipError` when this confluent-kafka isn't supported."""
         verify_group_metadata_format()
         wire = WireSettings.of(settings.client)
-        self._settings, self._loan, self._clock = settings, loan, clock
+        self._settings, self._lent, self._clock = settings, lent, clock
         self.coordinator = Coordinator(
             settings.group_id, wire.bootstrap, connect or Connector(wire), settings.request_timeout_ms
         )
@@ -63,12 +65,12 @@ class BorrowedMembership:
 
     def metadata(self) -> bytes:
         """For `send_offsets_to_transaction`."""
-        loan = self._loan
-        return group_metadata(self._settings.group_id, loan.generation, loan.member_id, self._settings.instance_id)
+        lent = self._lent
+        return group_metadata(self._settings.group_id, lent.generation, lent.member_id, self._settings.instance_id)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         """An OffsetCommit under the generation; returns once the broker has it. Errors as of `GroupMember`."""
-        request = commit_request(self._settings, self._loan.generation, self._loan.member_id, offsets)
+        request = commit_request(self._settings, self._lent.generation, self._lent.member_id, offsets)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             sent_ms = self._time_ms()
@@ -109,7 +111,7 @@ class BorrowedMembership:
     def _beat(self) -> bool:
         """Whether there was an answer."""
         self._asked_ms = sent_ms = self._time_ms()
-        request = heartbeat_request(self._settings, self._loan.generation, self._loan.member_id)
+        request = heartbeat_request(self._settings, self._lent.generation, self._lent.member_id)
         try:
             self._take("Heartbeat", self.coordinator.call(request, HeartbeatResponse), sent_ms)
         except StaleGenerationError as error:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
 from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -64,7 +64,7 @@ class Leader(Protocol):
     join again.
     """
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+    def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         """A member that is left out gets an empty assignment. `origin`: of this round. It may take as long as
         `max_poll_interval_ms`, but each step, up to a `yield`, no longer than a third of the session timeout. The steps
         end early (`GeneratorExit`) when the group has gone on."""
@@ -88,7 +88,7 @@ class Rejoin:
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommitOffsets:
     """*Owner to member.* Answered once into `reply`, None being success; not sent after `deadline_ms`."""
 
     offsets: Offsets
@@ -122,7 +122,7 @@ class Close:
     leave: bool
 
 
-Command = Join | Rejoin | Commit | FetchOffsets | Close
+Command = Join | Rejoin | CommitOffsets | FetchOffsets | Close
 
 
 class Membership(NamedTuple):

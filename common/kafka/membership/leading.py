@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from kio.schema.join_group.v9 import JoinGroupResponse
 
-from milestones.common.assignment.model import Assignment, Origin, Subscription, UserDataError, profile_of, refused
+from milestones.common.assignment.model import (
+    Assignment,
+    AssignmentOrigin,
+    Subscription,
+    UserDataError,
+    profile_of,
+    refused,
+)
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.membership.events import Assigning, Leader
 from milestones.common.kafka.membership.protocol import read_subscription
@@ -31,7 +38,9 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
         except UserDataError as error:
             log.warning("group %s: member %s is left out: %s", group, member.member_id, error)
             result[member.member_id] = refused(f"the group's leader can't understand this member: {error}")
-    assigned = yield from leader.assign(members, Origin(answer.generation_id, answer.leader, SystemClock().wall_ms()))
+    assigned = yield from leader.assign(
+        members, AssignmentOrigin(answer.generation_id, answer.leader, SystemClock().wall_ms())
+    )
     return result | {name: assigned.get(name, Assignment()) for name in members}
 
 

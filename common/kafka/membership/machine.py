@@ -23,7 +23,7 @@ from milestones.common.kafka.membership.coordinator import Coordinator, Coordina
 from milestones.common.kafka.membership.events import (
     Close,
     Command,
-    Commit,
+    CommitOffsets,
     Committed,
     FetchOffsets,
     Join,
@@ -49,7 +49,7 @@ from milestones.common.kafka.membership.reactions import (
     reaction_to,
 )
 from milestones.common.kafka.membership.settings import MemberSettings
-from milestones.common.kafka.membership.states import ENDS, WAITING, State, check_move
+from milestones.common.kafka.membership.states import ENDS, WAITING, MemberState, check_move
 from milestones.common.kafka.wire import ConnectionLostError
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class MemberMachine:
         self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
         """When the owner polled last. *Concurrency*: written by the owner, read here; an int, swapped whole."""
-        self.state = State.UNJOINED
+        self.state = MemberState.UNJOINED
         self._pulse = Pulse(settings, now_ms, stood_still_ms)
         self._notices = Notices(post, publish)
         self._outage = Outage(settings.group_id)
@@ -96,7 +96,7 @@ class MemberMachine:
                 self._join(command)
             case Rejoin(reason):
                 self._want_rejoin(reason)
-            case Commit():
+            case CommitOffsets():
                 self._take_commit(command)
             case FetchOffsets():
                 self._take_question(command)
@@ -112,7 +112,7 @@ class MemberMachine:
         if self.state in ENDS:
             return False
         self._pulse.step()
-        if self.state is not State.UNJOINED and self._owner_is_late(now_ms):
+        if self.state is not MemberState.UNJOINED and self._owner_is_late(now_ms):
             self._poll_timeout()
             return True
         try:
@@ -141,7 +141,7 @@ class MemberMachine:
 
     def die(self, error: MilestonesError) -> None:
         """The end by a bug: say so to whom it may concern."""
-        self.state = State.FAILED
+        self.state = MemberState.FAILED
         self._end(error)
         self._notices.failed(error)
 
@@ -150,15 +150,15 @@ class MemberMachine:
         if self.state in ENDS:
             return 0
         due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._pulse.retry_ms
-        if self.state is State.STABLE:
+        if self.state is MemberState.STABLE:
             due.append(max(self._pulse.beat_ms, retry_ms))
         if self.state in WAITING:
             due.append(retry_ms)
         if self._commits:
             due.append(max(self._commits.next_ms(), retry_ms))
-        if self._fetches and self.state is not State.UNJOINED:
+        if self._fetches and self.state is not MemberState.UNJOINED:
             due.append(max(self._fetches.next_ms(), retry_ms))
-        if self.state is not State.UNJOINED:
+        if self.state is not MemberState.UNJOINED:
             due.append(self.polled_ms + self._settings.max_poll_interval_ms + 1)
         return max(min(due) - now_ms, 0)
 
@@ -172,17 +172,17 @@ class MemberMachine:
         told = command.subscription
         self._subscription = replace(told, topics=tuple(sorted(self._topics.union(told.topics))))
         self._reason = self._notices.taken(command)
-        if self.state is not State.JOINING:
+        if self.state is not MemberState.JOINING:
             self._handshake.give_up()
-            self._move(State.JOINING)
+            self._move(MemberState.JOINING)
 
     def _want_rejoin(self, reason: str) -> None:
-        if self.state is State.STABLE:
+        if self.state is MemberState.STABLE:
             self._notices.ask(reason)
         elif self.state in WAITING:
             self._notices.ask_once_assigned(reason)
 
-    def _take_commit(self, command: Commit) -> None:
+    def _take_commit(self, command: CommitOffsets) -> None:
         if not self._notices.has_generation:
             command.reply.try_put(StaleGenerationError("this member has no generation to commit under"))
         else:
@@ -198,9 +198,9 @@ class MemberMachine:
     def _close(self, leave: bool) -> None:
         if self.state in ENDS:
             return
-        self._move(State.CLOSED)
+        self._move(MemberState.CLOSED)
         if leave:
-            self._leave("the member closes")
+            self._leave_group("the member closes")
         self._end(CommitRetriableError("the member was closed before the commit"))
 
     # ---- steps ----
@@ -208,15 +208,15 @@ class MemberMachine:
     def _step(self, now_ms: int) -> bool:
         if self.state in WAITING and self._probe.is_due(now_ms, to_lose=self._notices.has_generation):
             self._probe_the_group(now_ms)
-        if self.state is State.JOINING:
+        if self.state is MemberState.JOINING:
             did = self._step_join(now_ms)
-        elif self.state is State.SYNCING:
+        elif self.state is MemberState.SYNCING:
             did = self._step_sync(now_ms)
         else:
-            did = self.state is State.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
-        fetched = self.state is not State.UNJOINED and self._fetches.step(self._coordinator, now_ms)
+            did = self.state is MemberState.STABLE and now_ms >= self._pulse.beat_ms and self._heartbeat(now_ms)
+        fetched = self.state is not MemberState.UNJOINED and self._fetches.step(self._coordinator, now_ms)
         # Between JoinGroup and SyncGroup neither generation can commit: the commit waits for the new one.
-        if self.state not in {State.JOINING, State.STABLE}:
+        if self.state not in {MemberState.JOINING, MemberState.STABLE}:
             return fetched or did
         committed = self._commits.step(self._coordinator, self._notices.published, now_ms)
         if committed is ErrorCode.none:
@@ -225,7 +225,7 @@ class MemberMachine:
         return committed is not None or fetched or did
 
     def _probe_the_group(self, now_ms: int) -> None:
-        if not self._probe.send(now_ms, joining=self.state is State.JOINING):
+        if not self._probe.send(now_ms, joining=self.state is MemberState.JOINING):
             log.info("group %s: %s takes long; JoinGroup is sent again", self._settings.group_id, self.state.name)
             self._join_again()
 
@@ -235,7 +235,7 @@ class MemberMachine:
         owned = [tp for task in held.active for tp in self._assignment.partitions.get(task, ())]
         if not self._handshake.join(held, owned, self._reason, now_ms):
             return False
-        self._move(State.SYNCING)
+        self._move(MemberState.SYNCING)
         return True
 
     def _step_sync(self, now_ms: int) -> bool:
@@ -244,7 +244,7 @@ class MemberMachine:
             return False
         assert self._subscription is not None
         self._assignment, self._topics = assignment, topics_of(assignment)
-        self._move(State.STABLE)
+        self._move(MemberState.STABLE)
         self._outage.over(now_ms)
         self._pulse.assigned(now_ms, followup=assignment.followup)
         returns = self._settings.instance_id is not None and not self._notices.has_generation
@@ -273,7 +273,7 @@ class MemberMachine:
         # First the owner can see it, then the group may give its tasks away.
         self._lose(reason, keep_id=True)
         if self._settings.instance_id is None:
-            self._leave("max_poll_interval_ms exceeded")
+            self._leave_group("max_poll_interval_ms exceeded")
             self._handshake.member_id = ""
 
     # ---- answers other than yes: see the table in `reactions` ----
@@ -300,7 +300,7 @@ class MemberMachine:
             case Reaction.TAKE_ID:
                 self._handshake.member_id = error.member_id
                 self._handshake.send_again()
-            case Reaction.LOSE_GENERATION if commits and self.state is State.JOINING:
+            case Reaction.LOSE_GENERATION if commits and self.state is MemberState.JOINING:
                 # The join has completed in between: its answer is on the way, then the commit goes out again.
                 self._retry(error, now_ms, commits=True)
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBER as reaction:
@@ -321,9 +321,9 @@ class MemberMachine:
         self._check_patience(error, now_ms)
 
     def _join_again(self) -> None:
-        if self.state is State.SYNCING:
+        if self.state is MemberState.SYNCING:
             # The broker answers a repeated JoinGroup of the same generation at once.
-            self._move(State.JOINING)
+            self._move(MemberState.JOINING)
         self._handshake.send_again()
 
     def _check_patience(self, error: MilestonesError, now_ms: int) -> None:
@@ -339,17 +339,17 @@ class MemberMachine:
             self._lose(f"no answer from the coordinator for longer than session_timeout_ms: {error}", keep_id=True)
 
     def _rebalance(self, error: CoordinatorError, now_ms: int, *, commits: bool) -> None:
-        if self.state is State.STABLE:
+        if self.state is MemberState.STABLE:
             self._pulse.confirmed(now_ms)
             self._pulse.known(now_ms)
             self._notices.ask(explain(error.code))
             if commits:
                 self._retry(error, now_ms, commits=True)
-        elif commits or self.state is State.JOINING:
+        elif commits or self.state is MemberState.JOINING:
             self._retry(error, now_ms, commits=commits)
         else:
             self._handshake.send_again()
-            self._move(State.JOINING)
+            self._move(MemberState.JOINING)
 
     def _forgotten(self, error: CoordinatorError, now_ms: int, *, keep_id: bool) -> None:
         if self._notices.has_generation:
@@ -367,16 +367,16 @@ class MemberMachine:
             self._handshake.member_id = ""
         self._handshake.give_up()
         self._assignment, self._subscription = Assignment(), None
-        self._move(State.UNJOINED)
+        self._move(MemberState.UNJOINED)
         self._reject(StaleGenerationError(reason))
         self._notices.lost(reason)
 
     def _fail(self, error: MilestonesError) -> None:
-        self._move(State.FAILED)
+        self._move(MemberState.FAILED)
         self._reject(error)
         self._notices.failed(error)
         if self._coordinator.connected and self._settings.instance_id is None:
-            self._leave("the member failed")
+            self._leave_group("the member failed")
         self._coordinator.forget()
 
     def _end(self, error: MilestonesError) -> None:
@@ -387,7 +387,7 @@ class MemberMachine:
         self._commits.reject(error)
         self._fetches.reject(error)
 
-    def _leave(self, reason: str) -> None:
+    def _leave_group(self, reason: str) -> None:
         """Best effort: a group that doesn't hear of it notices by the session timeout."""
         if not self._handshake.member_id:
             return
@@ -397,7 +397,7 @@ class MemberMachine:
         except MilestonesError as error:
             log.info("group %s: leaving failed: %s", self._settings.group_id, error)
 
-    def _move(self, state: State) -> None:
+    def _move(self, state: MemberState) -> None:
         check_move(self.state, state)
         log.debug("group %s: %s -> %s", self._settings.group_id, self.state.name, state.name)
         self.state = state

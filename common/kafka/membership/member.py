@@ -21,7 +21,7 @@ from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import (
     Close,
     Command,
-    Commit,
+    CommitOffsets,
     Committed,
     FetchOffsets,
     Join,
@@ -37,7 +37,7 @@ from milestones.common.kafka.membership.machine import MemberMachine
 from milestones.common.kafka.membership.metadata import group_metadata, verify_group_metadata_format
 from milestones.common.kafka.membership.reactions import CommitRetriableError, StaleGenerationError
 from milestones.common.kafka.membership.settings import MemberSettings
-from milestones.common.kafka.membership.states import State
+from milestones.common.kafka.membership.states import MemberState
 from milestones.common.kafka.wire import Connect, Connector
 from milestones.common.kafka.wire_settings import WireSettings
 from milestones.common.mailbox import Mailbox, MailboxClosedError
@@ -137,7 +137,7 @@ class GroupMember:
         if not offsets:
             return
         reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
-        self._send(Commit(offsets, self._clock.monotonic_ms() + timeout_ms, reply))
+        self._send(CommitOffsets(offsets, self._clock.monotonic_ms() + timeout_ms, reply))
         # The thread answers at the deadline; a request that it has just sent may take a little longer.
         began = perf_counter_ns()
         answered = reply.wait(timeout_ms + min(self._settings.request_timeout_ms, timeout_ms))
@@ -188,7 +188,7 @@ class GroupMember:
     def _run(self) -> None:
         machine, error = self._machine, MembershipError("the member is closed")
         try:
-            while machine.state not in {State.CLOSED, State.FAILED}:
+            while machine.state not in {MemberState.CLOSED, MemberState.FAILED}:
                 for command in self._commands.drain():
                     machine.receive(command)
                 machine.run_once(self._clock.monotonic_ms())
@@ -207,7 +207,7 @@ class GroupMember:
         """Answer the commits that came after the last step."""
         try:
             for command in self._commands.drain():
-                if isinstance(command, Commit):
+                if isinstance(command, CommitOffsets):
                     command.reply.try_put(error)
                 elif isinstance(command, FetchOffsets):
                     command.reply_to.try_put(Committed(command.number, {}, error))

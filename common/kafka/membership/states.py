@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class State(Enum):
+class MemberState(Enum):
     UNJOINED = auto()
     JOINING = auto()
     SYNCING = auto()
@@ -24,19 +24,19 @@ class State(Enum):
     FAILED = auto()
 
 
-ENDS = frozenset({State.CLOSED, State.FAILED})
-WAITING = frozenset({State.JOINING, State.SYNCING})
+ENDS = frozenset({MemberState.CLOSED, MemberState.FAILED})
+WAITING = frozenset({MemberState.JOINING, MemberState.SYNCING})
 """The broker may hold its answer back."""
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.UNJOINED: frozenset({State.JOINING}) | ENDS,
-    State.JOINING: frozenset({State.SYNCING, State.UNJOINED}) | ENDS,
-    State.SYNCING: frozenset({State.STABLE, State.JOINING, State.UNJOINED}) | ENDS,
-    State.STABLE: frozenset({State.JOINING, State.UNJOINED}) | ENDS,
-    State.CLOSED: frozenset(),
-    State.FAILED: frozenset(),
+TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
+    MemberState.UNJOINED: frozenset({MemberState.JOINING}) | ENDS,
+    MemberState.JOINING: frozenset({MemberState.SYNCING, MemberState.UNJOINED}) | ENDS,
+    MemberState.SYNCING: frozenset({MemberState.STABLE, MemberState.JOINING, MemberState.UNJOINED}) | ENDS,
+    MemberState.STABLE: frozenset({MemberState.JOINING, MemberState.UNJOINED}) | ENDS,
+    MemberState.CLOSED: frozenset(),
+    MemberState.FAILED: frozenset(),
 }
 
 
-def check_move(now: State, then: State) -> None:
+def check_move(now: MemberState, then: MemberState) -> None:
     if then not in TRANSITIONS[now]:
         raise AssertionError(f"a bug: membership can't go from {now.name} to {then.name}")

@@ -19,7 +19,7 @@ from milestones.common.records import StoreId
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import Task
 from milestones.m3_fencing_tolerance import transaction
-from milestones.m3_fencing_tolerance.commit_outcome import Outcome
+from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.stream_thread.tasks import ThreadTasks
 
@@ -80,7 +80,7 @@ def punctuations_commit_without_offsets() -> None:
         original(producer, moved, *more)
 
 
-def guessing(guess: Outcome) -> None:
+def guessing(guess: CommitOutcome) -> None:
     """A commit without an answer ended like this."""
     transaction.outcome = lambda *_: guess  # type: ignore[attr-defined]
 
@@ -88,13 +88,13 @@ def guessing(guess: Outcome) -> None:
 @mutation
 def an_unknown_end_counts_as_committed() -> None:
     """Nobody looks at what is committed."""
-    guessing(Outcome.COMMITTED)
+    guessing(CommitOutcome.COMMITTED)
 
 
 @mutation
 def an_unknown_end_counts_as_rolled_back() -> None:
     """Nobody looks at what is committed: neither who asks how the commit has ended, nor the task that comes back."""
-    guessing(Outcome.ROLLED_BACK)
+    guessing(CommitOutcome.ROLLED_BACK)
     Task.compare = lambda *_: None  # type: ignore[method-assign]
 
 

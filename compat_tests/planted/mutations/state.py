@@ -13,7 +13,7 @@ from typing import Any
 from compat_tests.planted.mutations import Once, around, mutation
 from milestones.baseline.state import TaskOwnedState
 from milestones.common.config.streams import StreamsConfig
-from milestones.common.state.rocksdict_engine import _Cursor
+from milestones.common.state.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
@@ -136,7 +136,7 @@ def a_roll_back_leaves_its_changelog_records() -> None:
 def scans_end_somewhere() -> None:
     """The memory of a scan's upper bound is given back while the scan goes on."""
 
-    @around(_Cursor, "__init__")
+    @around(_RocksdictCursor, "__init__")
     def opened(original: Any, cursor: Any, *arguments: Any) -> None:
         original(cursor, *arguments)
         del cursor._options

@@ -64,10 +64,10 @@ def a_task_that_failed_is_never_given_back() -> None:
 def commits_wait_for_user_code() -> None:
     """Before each commit the stream thread waits for a task that is in a long call; a second at most."""
 
-    @around(ThreadedProcessing, "prepare")
-    def prepare(original: Any, processing: Any, now_ms: int, **named: Any) -> Any:
-        in_calls = [entry for entry in processing._scheduler._entries.values() if entry.lease is not None]
-        if any(now_ms >= entry.lease.deadline_ms for entry in in_calls):
+    @around(ThreadedProcessing, "prepare_commit")
+    def prepare_commit(original: Any, processing: Any, now_ms: int, **named: Any) -> Any:
+        in_calls = [scheduled for scheduled in processing._scheduler._scheduled.values() if scheduled.lease is not None]
+        if any(now_ms >= scheduled.lease.deadline_ms for scheduled in in_calls):
             threading.Event().wait(WAIT_S)
         return original(processing, now_ms, **named)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from milestones.common.assignment.model import (
     MIN_VERSION,
     Assignment,
-    Origin,
+    AssignmentOrigin,
     Subscription,
     UserDataError,
     decode_assignment,
@@ -54,7 +54,7 @@ def test_a_subscription_survives_its_encoding(subscription):
 def test_an_assignment_survives_its_encoding(active, standby, warmup, followup, text):
     partitions = {task: (TopicPartition("a", task.partition), TopicPartition("b", task.partition)) for task in active}
     assignment = Assignment(active, standby, warmup, partitions, followup, text, text, promised=warmup)
-    assignment = replace(assignment, origin=text and Origin(3, text, 1_000))
+    assignment = replace(assignment, origin=text and AssignmentOrigin(3, text, 1_000))
     assert decode_assignment(encode_assignment(assignment)) == assignment
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.lags import with_lags
-from milestones.common.assignment.model import Assignment, Origin
+from milestones.common.assignment.model import Assignment, AssignmentOrigin
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Members, Rules
 from milestones.common.assignment.summary import names_of, short_name, summary
@@ -22,7 +22,9 @@ RULES = Rules(acceptable_recovery_lag=10)
 
 
 def told(members: Members, plan: TaskPlan, rules: Rules = RULES, **given: Assignment) -> dict[str, Any]:
-    return summary(members, given or assign(members, plan, rules), plan, rules, "words", Origin(7, "old", 1_000))
+    return (
+        summary(members, given or assign(members, plan, rules), plan, rules, "words", AssignmentOrigin(7, "old", 1_000))
+    )
 
 
 def test_a_member_is_called_as_its_thread_is_in_the_logs() -> None:

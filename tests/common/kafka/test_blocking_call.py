@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from milestones.common.kafka.blocking_call import Caller, LateError
+from milestones.common.kafka.blocking_call import CallThread, LateError
 
 
 def test_a_call_that_returns_in_time_is_just_made() -> None:
     made: list[int] = []
-    caller = Caller("calls", when_late=lambda: None)
+    caller = CallThread("calls", when_late=lambda: None)
     caller.call(lambda: made.append(1), 10_000)
     caller.call(lambda: made.append(2), 10_000)
     caller.close()
@@ -19,7 +19,7 @@ def test_a_call_that_returns_in_time_is_just_made() -> None:
 
 
 def test_the_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
-    caller = Caller("calls", when_late=lambda: None)
+    caller = CallThread("calls", when_late=lambda: None)
 
     def fail() -> None:
         raise KeyError("mine")
@@ -32,7 +32,7 @@ def test_the_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
 
 def test_a_call_that_hangs_is_given_up_and_cleaned_up_once_it_returns() -> None:
     begun, go_on, cleaned = threading.Event(), threading.Event(), threading.Event()
-    caller = Caller("calls", when_late=cleaned.set)
+    caller = CallThread("calls", when_late=cleaned.set)
 
     def hang() -> None:
         begun.set()

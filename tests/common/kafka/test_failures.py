@@ -11,7 +11,7 @@ from milestones.common.kafka.failures import (
     REFUSED_TOPIC,
     STALE_MEMBER,
     UNREACHABLE,
-    Failure,
+    ErrorClass,
     classify,
     error_of,
     is_passing,
@@ -26,38 +26,38 @@ def error(code: int, *, fatal: bool = False, retriable: bool = False, abort: boo
 @pytest.mark.parametrize(
     ("raised", "failure"),
     [
-        (error(KafkaError._FENCED, fatal=True), Failure.FATAL),
-        (error(KafkaError._FATAL), Failure.FATAL),
-        (error(KafkaError._STATE), Failure.FATAL),
-        (error(KafkaError.INVALID_PRODUCER_EPOCH), Failure.FATAL),
-        (error(KafkaError.ILLEGAL_GENERATION, abort=True), Failure.ABORTABLE),
-        (error(KafkaError.UNKNOWN_MEMBER_ID, abort=True), Failure.ABORTABLE),
-        (error(KafkaError.FENCED_INSTANCE_ID, abort=True), Failure.ABORTABLE),
-        (error(KafkaError.MSG_SIZE_TOO_LARGE, abort=True), Failure.ABORTABLE),
-        (error(KafkaError._TIMED_OUT, retriable=True), Failure.RETRIABLE),
-        (error(KafkaError._TIMED_OUT), Failure.RETRIABLE),
-        (error(KafkaError._CONFLICT, retriable=True), Failure.RETRIABLE),
-        (error(KafkaError.COORDINATOR_NOT_AVAILABLE), Failure.RETRIABLE),
+        (error(KafkaError._FENCED, fatal=True), ErrorClass.FATAL),
+        (error(KafkaError._FATAL), ErrorClass.FATAL),
+        (error(KafkaError._STATE), ErrorClass.FATAL),
+        (error(KafkaError.INVALID_PRODUCER_EPOCH), ErrorClass.FATAL),
+        (error(KafkaError.ILLEGAL_GENERATION, abort=True), ErrorClass.ABORTABLE),
+        (error(KafkaError.UNKNOWN_MEMBER_ID, abort=True), ErrorClass.ABORTABLE),
+        (error(KafkaError.FENCED_INSTANCE_ID, abort=True), ErrorClass.ABORTABLE),
+        (error(KafkaError.MSG_SIZE_TOO_LARGE, abort=True), ErrorClass.ABORTABLE),
+        (error(KafkaError._TIMED_OUT, retriable=True), ErrorClass.RETRIABLE),
+        (error(KafkaError._TIMED_OUT), ErrorClass.RETRIABLE),
+        (error(KafkaError._CONFLICT, retriable=True), ErrorClass.RETRIABLE),
+        (error(KafkaError.COORDINATOR_NOT_AVAILABLE), ErrorClass.RETRIABLE),
     ],
     ids=lambda value: value.args[0].name() if isinstance(value, KafkaException) else value.name,
 )
-def test_an_error_of_a_producer_call_has_one_class(raised: KafkaException, failure: Failure) -> None:
+def test_an_error_of_a_producer_call_has_one_class(raised: KafkaException, failure: ErrorClass) -> None:
     assert classify(raised) is failure
 
 
 def test_the_fatal_mark_outweighs_all_others_and_an_abort_outweighs_a_retry() -> None:
-    assert classify(error(KafkaError._TIMED_OUT, fatal=True, retriable=True, abort=True)) is Failure.FATAL
-    assert classify(error(KafkaError._TIMED_OUT, retriable=True, abort=True)) is Failure.ABORTABLE
+    assert classify(error(KafkaError._TIMED_OUT, fatal=True, retriable=True, abort=True)) is ErrorClass.FATAL
+    assert classify(error(KafkaError._TIMED_OUT, retriable=True, abort=True)) is ErrorClass.ABORTABLE
 
 
 @pytest.mark.parametrize("code", sorted(STALE_MEMBER))
 def test_a_group_that_refuses_a_commit_never_costs_the_producer(code: int) -> None:
-    assert classify(error(code)) is Failure.ABORTABLE
+    assert classify(error(code)) is ErrorClass.ABORTABLE
 
 
 def test_an_exception_that_carries_no_error_of_the_client_is_fatal() -> None:
-    assert classify(ValueError("other")) is Failure.FATAL
-    assert classify(KafkaException("text only")) is Failure.FATAL
+    assert classify(ValueError("other")) is ErrorClass.FATAL
+    assert classify(KafkaException("text only")) is ErrorClass.FATAL
     assert error_of(KafkaException("text only")) is None
 
 

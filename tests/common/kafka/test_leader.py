@@ -12,7 +12,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from milestones.common.assignment.model import Origin, Subscription
+from milestones.common.assignment.model import AssignmentOrigin, Subscription
 from milestones.common.assignment.rules import Placement
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.creation import STEP_MS
@@ -22,7 +22,7 @@ from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
 from tests.milestones.fakes import World, counting, passing
 
-ORIGIN = Origin(7, "one", 1_000)
+ORIGIN = AssignmentOrigin(7, "one", 1_000)
 
 
 class FakeCluster:

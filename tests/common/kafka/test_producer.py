@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
@@ -161,7 +161,7 @@ def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
     log, p = topic(kafka), producer(kafka)
     p.send(TASK, outputs(log, 1), [log])
     codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    expected = [Failure.RETRIABLE, Failure.FATAL]
+    expected = [ErrorClass.RETRIABLE, ErrorClass.FATAL]
 
     def ends(*_: object) -> None:
         raise KafkaException(KafkaError(codes.pop(0)))

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import Output, TaskId
 from tests.common.kafka.reading import read
@@ -27,7 +27,7 @@ def in_doubt(producer: OutputProducer, topic: str) -> bool:
         if producer.transactional:
             producer.commit(TIMEOUT_MS)
     except KafkaException as exception:
-        if classify(exception) is not Failure.ABORTABLE:
+        if classify(exception) is not ErrorClass.ABORTABLE:
             raise
         return True
     return False
@@ -64,7 +64,7 @@ def test_a_transaction_in_doubt_is_made_again_by_the_same_producer(kafka: str) -
     producer._watch.assumed = True
     with pytest.raises(KafkaException) as caught:
         producer.flush(TIMEOUT_MS)
-    assert classify(caught.value) is Failure.ABORTABLE
+    assert classify(caught.value) is ErrorClass.ABORTABLE
     assert caught.value.args[0].code() == KafkaError._INCONSISTENT
     producer.abort(TIMEOUT_MS)
     producer.send(TASK, outputs)

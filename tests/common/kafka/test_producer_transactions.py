@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import OwnershipError
-from milestones.common.kafka.blocking_call import Caller, LateError
+from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
-from milestones.common.kafka.failures import Failure, classify
+from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
@@ -68,7 +68,7 @@ def compacted(kafka: str) -> str:
     return topic
 
 
-def failure(call: Callable[[], object]) -> Failure | None:
+def failure(call: Callable[[], object]) -> ErrorClass | None:
     try:
         call()
     except KafkaException as exception:
@@ -143,10 +143,10 @@ def test_an_aborted_transaction_leaves_neither_offsets_nor_refusals_and_the_prod
 def dead(t: Transacting) -> None:
     """Every call says so, none shows it as a refusal of records, and closing doesn't wait."""
     producer = t.producer
-    assert failure(lambda: producer.send_offsets(*offsets(t), TIMEOUT_MS)) is Failure.FATAL
-    assert failure(lambda: producer.commit(TIMEOUT_MS)) is Failure.FATAL
-    assert failure(lambda: producer.abort(TIMEOUT_MS)) is Failure.FATAL
-    assert failure(lambda: t.send(producer)) is Failure.FATAL
+    assert failure(lambda: producer.send_offsets(*offsets(t), TIMEOUT_MS)) is ErrorClass.FATAL
+    assert failure(lambda: producer.commit(TIMEOUT_MS)) is ErrorClass.FATAL
+    assert failure(lambda: producer.abort(TIMEOUT_MS)) is ErrorClass.FATAL
+    assert failure(lambda: t.send(producer)) is ErrorClass.FATAL
     assert producer.refused == []
     began = time.monotonic()
     producer.close()
@@ -179,7 +179,7 @@ def test_a_transaction_that_timed_out_at_the_broker_kills_its_producer_and_a_new
         t.send()
         t.producer.flush(TIMEOUT_MS)
         deadline = time.monotonic() + 60
-        while failure(lambda: _again(t)) is not Failure.FATAL:
+        while failure(lambda: _again(t)) is not ErrorClass.FATAL:
             assert time.monotonic() < deadline
         dead(t)
         t.settings.clear()
@@ -222,8 +222,8 @@ def test_a_member_that_the_group_does_not_know_costs_the_transaction_but_not_the
     t.send()
     at = {TopicPartition(t.out, 0): OffsetAndMetadata(1)}
     metadata = group_metadata(t.id, generation, member, None)
-    assert failure(lambda: t.producer.send_offsets(at, metadata, TIMEOUT_MS)) is Failure.ABORTABLE
-    assert failure(lambda: t.producer.commit(TIMEOUT_MS)) is Failure.ABORTABLE
+    assert failure(lambda: t.producer.send_offsets(at, metadata, TIMEOUT_MS)) is ErrorClass.ABORTABLE
+    assert failure(lambda: t.producer.commit(TIMEOUT_MS)) is ErrorClass.ABORTABLE
     t.producer.abort(TIMEOUT_MS)
     t.send()
     t.producer.commit(TIMEOUT_MS)
@@ -248,35 +248,39 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("tells_apart", [False, True])
-def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
+@pytest.mark.parametrize("one_record_per_batch", [False, True])
+def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
+    kafka: str, one_record_per_batch: bool
+) -> None:
     topic = compacted(kafka)
-    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, tells_apart=tells_apart)
+    producer = OutputProducer({"bootstrap.servers": kafka, "linger.ms": 50}, one_record_per_batch=one_record_per_batch)
     keys = [None if number in (10, 20) else b"k" for number in range(30)]
     outputs = [Output(topic, 0, key, b"%d" % number, 5, None, "sink") for number, key in enumerate(keys)]
     producer.send(TASK, outputs)
     producer.flush(TIMEOUT_MS)
     refused = Counter(one.error.code() for one in producer.refused)
-    innocent = {} if tells_apart else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
+    innocent = {} if one_record_per_batch else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
     assert refused == {KafkaError.INVALID_RECORD: 2, **innocent}
-    kept = [output.value for output in outputs if output.key] if tells_apart else []
+    kept = [output.value for output in outputs if output.key] if one_record_per_batch else []
     assert read(kafka, [topic]) == {topic: kept}
     producer.close()
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("tells_apart", [False, True])
-def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(kafka: str, tells_apart: bool) -> None:
+@pytest.mark.parametrize("one_record_per_batch", [False, True])
+def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(
+    kafka: str, one_record_per_batch: bool
+) -> None:
     t = Transacting(kafka)
     settings = {"bootstrap.servers": kafka, "transactional.id": t.id}
-    t.producer = OutputProducer(settings, tells_apart=tells_apart)
+    t.producer = OutputProducer(settings, one_record_per_batch=one_record_per_batch)
     t.producer.init_transactions(TIMEOUT_MS)
     topic = compacted(kafka)
     good, bad = (Output(topic, 0, key, b"v", 5, None, "sink") for key in (b"k", None))
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)
     refused = [(one.output.topic, one.output.key, one.sent) for one in t.producer.refused]
-    assert refused == ([(topic, None, True)] if tells_apart else [])
+    assert refused == ([(topic, None, True)] if one_record_per_batch else [])
     with pytest.raises(RefusedInTransactionError) as caught:
         t.producer.commit(TIMEOUT_MS)
     assert caught.value.single
@@ -290,7 +294,7 @@ def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(
 def test_what_is_refused_of_outputs_told_apart_is_known_as_a_whole(kafka: str) -> None:
     topic = compacted(kafka)
     settings = {"bootstrap.servers": kafka, "transactional.id": topic}
-    producer = OutputProducer(settings, tells_apart=True)
+    producer = OutputProducer(settings, one_record_per_batch=True)
     producer.init_transactions(TIMEOUT_MS)
     bad = Output(topic, 0, None, b"v", 5, [("a header", b"1")], "the sink")
     producer.send(TASK, [bad])
@@ -304,16 +308,16 @@ def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
 ) -> None:
     t = Transacting(kafka)
 
-    def hang(caller: Caller, function: Callable[[], None], timeout_ms: int) -> None:
+    def hang(caller: CallThread, function: Callable[[], None], timeout_ms: int) -> None:
         caller.late = True
         raise LateError("no answer")
 
-    monkeypatch.setattr(Caller, "call", hang)
+    monkeypatch.setattr(CallThread, "call", hang)
     with pytest.raises(KafkaException):
         t.producer.init_transactions(100)
     with pytest.raises(KafkaException) as caught:
         t.producer.begin()
-    assert classify(caught.value) is Failure.FATAL
+    assert classify(caught.value) is ErrorClass.FATAL
     assert not t.producer.in_transaction
 
 

@@ -17,7 +17,7 @@ from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, SourceTopicError
 from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.failures import is_passing
-from milestones.common.kafka.retry import Patience
+from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.kafka.topics import (
     CHANGELOG_SETTINGS,
     Cluster,
@@ -116,7 +116,7 @@ def test_two_leaders_that_want_different_partition_counts_of_a_topic_do_not_both
 
 def first_bounds(cluster: Cluster, at: TopicPartition) -> object:
     """What a new partition is said to hold, once it has a leader."""
-    return Patience(20_000, SystemClock()).retry(lambda: cluster.bounds([at], committed=True), is_passing)
+    return RetryPolicy(20_000, SystemClock()).retry(lambda: cluster.bounds([at], committed=True), is_passing)
 
 
 @pytest.mark.kafka

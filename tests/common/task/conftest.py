@@ -15,7 +15,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.read_cache import DEFAULT_BYTES, ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import Staged, State, Task, TaskSettings
+from milestones.common.task.task import PendingCommit, State, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 
@@ -114,12 +114,12 @@ class Harness:
         if self.task.state is State.RESTORING:
             self.task.initialise()
 
-    def commit(self) -> Staged:
+    def commit(self) -> PendingCommit:
         self.go_on()
-        staged = self.task.freeze()
-        self.sent += named(staged.outputs)
-        self.task.applied(staged, self.changelog_ends())
-        return staged
+        commit = self.task.freeze()
+        self.sent += named(commit.outputs)
+        self.task.applied(commit, self.changelog_ends())
+        return commit
 
     def changelog_ends(self) -> dict[str, int]:
         topics = self.task.subtopology.changelogs

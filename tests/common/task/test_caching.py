@@ -34,8 +34,8 @@ def last_value(kit: Any, cache: int = LARGE, after: Any = None, **settings: Any)
     return kit.Harness(builder.build(), cache_max_bytes=cache, **settings).start()
 
 
-def written(staged: Any) -> list[tuple[str, Any, Any]]:
-    return [(topic, key, value) for topic, _, key, value, *_ in staged.outputs]
+def written(commit: Any) -> list[tuple[str, Any, Any]]:
+    return [(topic, key, value) for topic, _, key, value, *_ in commit.outputs]
 
 
 def test_without_a_cache_every_update_is_logged_and_emitted(kit: Any) -> None:
@@ -167,8 +167,8 @@ def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
     h = last_value(kit, after=failing([True]), processing_handler=LogAndContinue("dead"))
     h.feed(("a", "1", 1), ("b", "1", 2))
     h.run()
-    staged = h.commit()
-    assert [topic for topic, _, _ in written(staged)] == ["dead", LOG, LOG, OUT]
+    commit = h.commit()
+    assert [topic for topic, _, _ in written(commit)] == ["dead", LOG, LOG, OUT]
     assert len(h.engine("store")) == 2
 
 

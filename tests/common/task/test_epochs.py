@@ -42,8 +42,8 @@ class Interrupted:
         self.h.ends.clear()
         self.h.feed(("a", "before", 1), ("b", "now", 2), ("c", "after", 3))
         assert self.h.run() == 3
-        staged = self.h.commit()
-        assert staged.offsets == {IN: 3}
+        commit = self.h.commit()
+        assert commit.offsets == {IN: 3}
         assert [sent.value for sent in self.h.sent if sent.topic == "out"] == [b"before", b"now", b"after"]
         assert self.h.engine("store") == {b"a": b"before", b"b": b"now", b"c": b"after"}
 

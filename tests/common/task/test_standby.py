@@ -33,7 +33,7 @@ def test_a_standby_takes_changelog_records_and_stands_behind_them(kit: Any, harn
     standby = standby_of(harness)
     assert (standby.state, standby.changelog_offsets()) == (State.STANDBY, {"store": None})
     standby.restore("store", [kit.message(0, b"a", b"1", 5), kit.message(1, b"a", None, 5)], 4)
-    assert (harness.engine("store"), standby.changelog_offsets(), standby.work.restored) == ({}, {"store": 4}, 2)
+    assert (harness.engine("store"), standby.changelog_offsets(), standby.counters.restored) == ({}, {"store": 4}, 2)
     standby.close()
     standby.close()
     assert (standby.state, harness.state.closed) == (State.CLOSED, 1)

@@ -124,11 +124,11 @@ def test_a_dead_letter_is_in_the_same_boundary_as_the_skipped_offset(kit: Any) -
     h = keeping(kit, processing_handler=DEAD_LETTERS)
     h.feed(("a", "fail", 7))
     h.run()
-    staged = h.task.freeze()
-    (letter,) = named(staged.outputs)
+    commit = h.task.freeze()
+    (letter,) = named(commit.outputs)
     assert (letter.topic, letter.key, letter.value, letter.timestamp) == ("dead", b"a", b"fail", 7)
     assert dict(letter.headers)["__streams.errors.offset"] == b"0"
-    assert staged.offsets == {IN: 1}
+    assert commit.offsets == {IN: 1}
 
 
 def test_a_dead_letter_of_a_record_without_a_time_has_that_of_now(kit: Any) -> None:

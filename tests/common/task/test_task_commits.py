@@ -27,10 +27,10 @@ def test_a_staged_boundary_has_an_offset_for_each_partition_also_an_unchanged_on
     h.feed(("k", "v", 1))
     h.task.input.reached_end(TopicPartition("other", 0), 0, 0)
     h.run()
-    staged = h.task.freeze()
-    assert staged.offsets == {IN: 1, TopicPartition("other", 0): 0}
-    assert OffsetMetadata.decode(staged.metadata[IN]).stream_time == 1
-    assert OffsetMetadata.decode(staged.metadata[TopicPartition("other", 0)]).stream_time == -1
+    commit = h.task.freeze()
+    assert commit.offsets == {IN: 1, TopicPartition("other", 0): 0}
+    assert OffsetMetadata.decode(commit.metadata[IN]).stream_time == 1
+    assert OffsetMetadata.decode(commit.metadata[TopicPartition("other", 0)]).stream_time == -1
 
 
 def test_outputs_are_given_out_once_either_taken_or_staged(kit: Any) -> None:
@@ -63,9 +63,9 @@ def test_a_commit_is_needed_after_a_record_and_not_after_it_was_frozen(kit: Any)
     h.feed(("k", "a", 1))
     h.run()
     assert h.task.commit_needed()
-    staged = h.task.freeze()
+    commit = h.task.freeze()
     assert not h.task.commit_needed()
-    h.task.thaw(staged)
+    h.task.thaw(commit)
     assert h.task.commit_needed()
 
 
@@ -103,10 +103,10 @@ def test_records_are_processed_and_read_over_a_pending_commit(kit: Any) -> None:
     h = keeping(kit)
     h.feed(("a", "1", 1), ("a", "2", 2))
     h.run(1)
-    staged = h.task.freeze()
+    commit = h.task.freeze()
     h.run(1)
     assert h.task.store("store").get("a") == "2"
-    h.task.applied(staged, {"store": 1})
+    h.task.applied(commit, {"store": 1})
     assert (h.engine("store"), h.task.store("store").get("a")) == ({b"a": b"1"}, "2")
 
 
@@ -163,10 +163,10 @@ def test_a_thawed_commit_goes_with_the_next_one_under_what_came_after_it(kit: An
     h = keeping(kit)
     h.feed(("a", "1", 1), ("b", "1", 1), ("a", "2", 2))
     h.run(2)
-    staged = h.task.freeze()
-    h.sent += named(staged.outputs)
+    commit = h.task.freeze()
+    h.sent += named(commit.outputs)
     h.run(1)
-    h.task.thaw(staged)
+    h.task.thaw(commit)
     assert h.engine("store") == {}
     again = h.commit()
     assert ([output.value for output in named(again.outputs)], again.offsets) == ([b"2", b"2"], {IN: 3})
@@ -214,21 +214,21 @@ def test_what_couldnt_be_applied_is_restored_after_a_roll_back(kit: Any, monkeyp
     h = keeping(kit, transactional_id="tx")
     h.feed(("a", "1", 5))
     h.run()
-    staged = h.task.freeze()
-    h.task.confirmed(staged, {"store": 1})
+    commit = h.task.freeze()
+    h.task.confirmed(commit, {"store": 1})
     monkeypatch.setattr(h.state.stores["store"].engine, "apply", damaged)
     with pytest.raises(StateCorruptError):
         h.task.apply()
     monkeypatch.undo()
     assert (h.task.applying, h.task.committable) == (False, False)
     h.task.roll_back()
-    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
+    h.task.compare({IN: OffsetAndMetadata(1, commit.metadata[IN])})
     assert h.task.needs_restoration
     h.task.restore("store", [kit.message(0, b"a", b"1", 5)], 1)
-    h.task.start({IN: 1}, staged.metadata)
+    h.task.start({IN: 1}, commit.metadata)
     assert (h.task.store("store").get("a"), h.task.committable) == ("1", True)
     h.task.roll_back()
-    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
+    h.task.compare({IN: OffsetAndMetadata(1, commit.metadata[IN])})
     assert not h.task.needs_restoration
 
 
@@ -239,13 +239,13 @@ def test_a_commit_of_a_punctuation_that_was_made_without_an_answer_is_restored_t
     h = keeping(kit, transactional_id=transactional_id)
     h.feed(("a", "1", 5))
     h.run()
-    staged = h.task.freeze()
-    h.task.confirmed(staged, {"store": 1})
+    commit = h.task.freeze()
+    h.task.confirmed(commit, {"store": 1})
     h.task.apply()
     unanswered = h.task.freeze()
-    assert unanswered.offsets == staged.offsets
+    assert unanswered.offsets == commit.offsets
     h.task.roll_back()
-    h.task.compare({IN: OffsetAndMetadata(1, staged.metadata[IN])})
+    h.task.compare({IN: OffsetAndMetadata(1, commit.metadata[IN])})
     assert not h.task.needs_restoration
     h.task.compare({IN: OffsetAndMetadata(1, unanswered.metadata[IN])})
     assert h.task.needs_restoration
@@ -257,9 +257,9 @@ def damaged(*_: Any, **__: Any) -> Any:
 
 def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
     h = keeping(kit)
-    staged = h.task.freeze()
+    commit = h.task.freeze()
     h.task.roll_back()
-    for finish in (lambda: h.task.applied(staged, {}), lambda: h.task.thaw(staged)):
+    for finish in (lambda: h.task.applied(commit, {}), lambda: h.task.thaw(commit)):
         with pytest.raises(OwnershipError, match=r"commit 1 of epoch 0 isn't pending \(epoch 1\)"):
             finish()
 

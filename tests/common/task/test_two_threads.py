@@ -43,16 +43,16 @@ def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None
     outputs, commits, done = 0, 0, False
     while not done:
         done = not thread.is_alive()
-        staged = h.task.freeze()
-        outputs += len(staged.outputs)
-        offset = staged.offsets[IN]
-        h.task.applied(staged, {"first": offset, "second": offset})
+        commit = h.task.freeze()
+        outputs += len(commit.outputs)
+        offset = commit.offsets[IN]
+        h.task.applied(commit, {"first": offset, "second": offset})
         commits += 1
         committed.set()
         first, second = h.engine("first"), h.engine("second")
         assert int(first.get(b"n", 0)) == offset
         assert max(map(int, second.values()), default=0) == offset
-        assert OffsetMetadata.decode(staged.metadata[IN]).stream_time == offset - 1
+        assert OffsetMetadata.decode(commit.metadata[IN]).stream_time == offset - 1
         assert outputs == 3 * offset
     thread.join()
     assert (errors, h.task.input.position(IN)) == ([], RECORDS)

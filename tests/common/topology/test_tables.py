@@ -8,7 +8,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.topology import KTable, Processor, StreamsBuilder
-from milestones.common.topology.graph import Process
+from milestones.common.topology.graph import ProcessorGraphNode
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 
@@ -28,7 +28,7 @@ def tap(table: KTable) -> list[Any]:
 
     seen: list[Any] = []
     operator = ProcessorOperator(type("Tapping", (Tap,), {"seen": seen}))
-    table._graph.add(Process(f"tap-{table.name}", lambda: operator), table._node)
+    table._graph.add(ProcessorGraphNode(f"tap-{table.name}", lambda: operator), table._node)
     return seen
 
 

@@ -31,7 +31,7 @@ class Making:
     def restore_consumer(self) -> FakeConsumer:
         return self.consumer()
 
-    def producer(self, *, tells_apart: bool = False) -> FakeProducer:
+    def producer(self, *, one_record_per_batch: bool = False) -> FakeProducer:
         made = FakeProducer(transactional=self.world.config.exactly_once)
         made.init_transactions = self.init  # type: ignore[attr-defined]
         self.producers.append(made)

@@ -189,7 +189,7 @@ def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready()
 def test_a_thread_that_is_to_stop_waits_for_a_next_producer_no_longer_than_it_was_left() -> None:
     c = Committing()
     c.world.producer.disconnected = True
-    c.world.context.patience.hurry(500)
+    c.world.context.retry_policy.hurry(500)
     c.commit()
     assert c.world.clients.within_ms == 500
 

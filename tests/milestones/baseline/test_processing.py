@@ -8,7 +8,7 @@ from typing import Any
 from milestones.baseline.processing import MOST_RECORDS, SLICE_MS, InlineProcessing
 from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
-from milestones.parts import Fate, Removed
+from milestones.parts import CloseMode, RemovedTask
 
 
 class Work:
@@ -109,5 +109,5 @@ def test_a_paused_task_can_be_taken_away() -> None:
     task = Work(clock, 0, record_ms=0)
     part = processing(clock, task)
     part.pause(frozenset({0}))
-    part.remove(task.id, Fate.KEEP)
-    assert part.take_removed() == [Removed(task)]  # type: ignore[arg-type]
+    part.remove(task.id, CloseMode.SUSPEND)
+    assert part.take_removed() == [RemovedTask(task)]  # type: ignore[arg-type]

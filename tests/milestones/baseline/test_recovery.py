@@ -71,7 +71,7 @@ def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(er
 def test_outputs_that_were_refused_together_are_sent_one_by_one_by_the_next_producer() -> None:
     world = World(settings={"processing_guarantee": "at_least_once"})
     assert recover(world, RefusedTogetherError("refused", [A]))
-    assert (world.clients.renewed, world.producer.tells_apart) == (1, True)
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
 
 
 LOST: dict[str, Exception] = {

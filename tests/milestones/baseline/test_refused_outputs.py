@@ -397,7 +397,7 @@ def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_threa
 
 def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
-    producer.tells_apart = True
+    producer.one_record_per_batch = True
     with pytest.raises(TaskCorruptedError):
         collection.flush()
     assert len(handler.asked) == 1

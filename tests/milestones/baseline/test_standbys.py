@@ -202,12 +202,12 @@ def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_w
     world.logs[LOG].add("1", key="a")
     world.logs[LOG_B].add("1", key="b")
     r = Running(world)
-    world.context.live.pause({0})
+    world.context.thread_registry.pause({0})
     r.rebalance(1, standby=frozenset({A}))
     r.step(5)
     assert world.restorer.assigned == frozenset()
     assert places(r.tasks) == {A: "standbys", B: "restoring"}
-    world.context.live.resume({0})
+    world.context.thread_registry.resume({0})
     r.step(5)
     assert content(r) == {"a": "1"}
     assert places(r.tasks) == {A: "standbys", B: "processing"}

@@ -72,8 +72,8 @@ def test_only_the_thread_with_the_lowest_number_tells_what_lies_on_the_disk() ->
     world.state.closed = {A: 2}
     r = Running(world)
     assert r.tasks.positions() == {A: 2}
-    world.context.live.add()
-    world.context.live.remove(1)
+    world.context.thread_registry.add()
+    world.context.thread_registry.remove(1)
     assert r.tasks.positions() == {}
 
 

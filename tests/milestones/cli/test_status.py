@@ -22,7 +22,7 @@ from milestones.cli.observing import _address, _rebalancing, read_metrics, scrap
 from milestones.cli.picture import Member, Picture, Scraped, StoreRow, TaskRow, as_json, inputs_of, members_of, picture
 from milestones.cli.status import _watch
 from milestones.cli.view import height, view
-from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
@@ -44,7 +44,7 @@ A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
 IN = {task: (TopicPartition("in", task.partition),) for task in (A, B, C)}
 LAGS = {IN[A][0]: 1_200, IN[B][0]: 0}
 LEADER = "alpha-StreamThread-1-consumer-1"
-ORIGIN = Origin(7, LEADER, 60_000)
+ORIGIN = AssignmentOrigin(7, LEADER, 60_000)
 PROCESS = "b99f1955-91bc-453f-99e5-3063024d55f1"
 
 

@@ -87,10 +87,10 @@ class FakeInstance:
         return None
 
     def thread_context(
-        self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, live: Any, listeners: Any
+        self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, thread_registry: Any, listeners: Any
     ) -> Any:
         name = f"{self.client_id}-StreamThread-{index}"
-        return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, live=live)
+        return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, thread_registry=thread_registry)
 
     def close(self) -> None:
         FakeInstance.closed += 1

@@ -25,7 +25,7 @@ class Changing(Client):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.add, self.live = self.supervisor.add_thread, self.supervisor.live
+        self.add, self.thread_registry = self.supervisor.add_thread, self.supervisor.thread_registry
 
     def up(self) -> Changing:
         self.begin()
@@ -76,7 +76,7 @@ def test_a_removed_thread_leaves_the_group_although_it_is_static_and_its_records
     assert c.threads == ["1"]
     assert c.supervisor.status().records == 40
     assert c.supervisor.state is StreamsState.RUNNING
-    assert c.live.threads == 1
+    assert c.thread_registry.threads == 1
     c.end()
 
 

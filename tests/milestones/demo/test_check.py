@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from milestones.common.serdes import LONG
-from milestones.demo.check import Outcome, checks, difference, most_frequent
+from milestones.demo.check import DemoResult, checks, difference, most_frequent
 from milestones.demo.counting import Letter, add_word, no_words, plain_count, words
 from milestones.demo.text import lines
 
@@ -17,10 +17,10 @@ TEXT = ["In the beginning was the Word,", "and the Word was with God."]
 PLAIN = plain_count(TEXT)
 
 
-def as_read(counts: dict[str, int], letters: dict[str, Letter]) -> Outcome:
+def as_read(counts: dict[str, int], letters: dict[str, Letter]) -> DemoResult:
     table = {word.encode(): LONG.serialize("", count) or b"" for word, count in counts.items()}
     by_letter = {letter.encode(): orjson.dumps(sum_) for letter, sum_ in letters.items()}
-    return Outcome(table, by_letter, dict(table), dict(by_letter), sum(counts.values()))
+    return DemoResult(table, by_letter, dict(table), dict(by_letter), sum(counts.values()))
 
 
 def test_words_are_lower_case_without_punctuation_but_with_their_apostrophes() -> None:

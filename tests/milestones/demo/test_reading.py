@@ -13,7 +13,7 @@ from milestones.common.kafka.creation import create_topics
 from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.records import TopicPartition
 from milestones.demo.feed import Feeder
-from milestones.demo.reading import Fold, Progress
+from milestones.demo.reading import DemoProgress, TopicTable
 from tests import topics
 
 pytestmark = pytest.mark.kafka
@@ -30,8 +30,8 @@ def group(kafka: str) -> str:
 
 
 @pytest.fixture
-def progress(kafka: str, group: str) -> Progress:
-    return Progress(kafka, group, f"{group}-source")
+def progress(kafka: str, group: str) -> DemoProgress:
+    return DemoProgress(kafka, group, f"{group}-source")
 
 
 def fed(kafka: str, topic: str, lines: list[str]) -> Feeder:
@@ -62,7 +62,7 @@ def transactional(kafka: str, topic: str, values: dict[str, str], *, commit: boo
         producer.abort_transaction()
 
 
-def test_the_feeder_sends_every_line_once(kafka: str, group: str, progress: Progress) -> None:
+def test_the_feeder_sends_every_line_once(kafka: str, group: str, progress: DemoProgress) -> None:
     feeder = fed(kafka, f"{group}-source", LINES)
     assert (feeder.error, feeder.finished, feeder.sent) == (None, True, len(LINES))
     assert sum(progress.ends([f"{group}-source"]).values()) == len(LINES)
@@ -82,17 +82,19 @@ def test_a_line_that_kafka_refuses_is_an_error_of_the_feeder(kafka: str, group: 
     assert not feeder.finished
 
 
-def test_a_fold_has_the_last_value_per_key_without_what_was_aborted(kafka: str, group: str, progress: Progress) -> None:
+def test_a_fold_has_the_last_value_per_key_without_what_was_aborted(
+    kafka: str, group: str, progress: DemoProgress
+) -> None:
     topic = f"{group}-words-repartition"
     transactional(kafka, topic, {"a": "1", "b": "1"}, commit=True)
     transactional(kafka, topic, {"a": "2"}, commit=True)
     transactional(kafka, topic, {"b": "9", "c": "9"}, commit=False)
-    with closing(Fold(kafka, topic, 2)) as fold:
+    with closing(TopicTable(kafka, topic, 2)) as fold:
         fold.read_to(progress.ends([topic]))
         assert (fold.table, fold.records) == ({b"a": b"2", b"b": b"1"}, 3)
 
 
-def test_lag_is_what_is_not_committed(kafka: str, group: str, progress: Progress) -> None:
+def test_lag_is_what_is_not_committed(kafka: str, group: str, progress: DemoProgress) -> None:
     fed(kafka, f"{group}-source", LINES)
     commit(kafka, group, {f"{group}-source": [20, 10]})
     progress.update()
@@ -100,7 +102,9 @@ def test_lag_is_what_is_not_committed(kafka: str, group: str, progress: Progress
     assert not progress.done()
 
 
-def test_all_is_done_when_only_the_marks_of_transactions_are_left(kafka: str, group: str, progress: Progress) -> None:
+def test_all_is_done_when_only_the_marks_of_transactions_are_left(
+    kafka: str, group: str, progress: DemoProgress
+) -> None:
     fed(kafka, f"{group}-source", LINES)
     transactional(kafka, f"{group}-words-repartition", {"a": "1"}, commit=True)
     commit(kafka, group, {f"{group}-source": [25, 25]})

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from milestones.demo.instance import Report
-from milestones.demo.view import Display, Row, View, line, panel
+from milestones.demo.view import Display, InstanceRow, View, line, panel
 
 WORKING = Report("RUNNING", "baseline", {"0_0": "running", "1_2": "running"}, {}, 1000)
 RESTORING = Report("REBALANCING", "baseline", {"0_0": "running", "1_2": "restoring"}, {"1_2": 1234}, 10)
@@ -17,7 +17,7 @@ VIEW = View(
     read=3900,
     rate=12345.6,
     lag=77,
-    rows=[Row(1, 4711, WORKING), Row(2, 4712, None)],
+    rows=[InstanceRow(1, 4711, WORKING), InstanceRow(2, 4712, None)],
     top=[("the", 5000), ("and", 4000)],
     stage="baseline",
 )
@@ -37,11 +37,11 @@ def test_the_panel_shows_speed_lag_stage_instances_tasks_and_top_words() -> None
 
 
 def test_the_panel_says_how_much_a_task_has_still_to_restore() -> None:
-    assert "1_2 (1,234 left)" in shown(View(1, 1, 1, 0.0, 0, [Row(1, 1, RESTORING)], [], "baseline"))
+    assert "1_2 (1,234 left)" in shown(View(1, 1, 1, 0.0, 0, [InstanceRow(1, 1, RESTORING)], [], "baseline"))
 
 
 def test_the_panel_can_be_drawn_before_anything_has_happened() -> None:
-    assert "0 of 8,000 lines" in shown(View(8000, 0, 0, 0.0, 0, [Row(1, 1, Report())], [], "baseline"))
+    assert "0 of 8,000 lines" in shown(View(8000, 0, 0, 0.0, 0, [InstanceRow(1, 1, Report())], [], "baseline"))
 
 
 def test_where_there_is_no_terminal_a_line_says_the_same() -> None:

@@ -18,7 +18,7 @@ from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 from tests.milestones.fakes import counting
 
 
@@ -98,7 +98,7 @@ def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_
     instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
     nothing: Any = None
     try:
-        context = instance.thread_context(5, nothing, nothing, nothing, nothing, Live(1), Listeners())
+        context = instance.thread_context(5, nothing, nothing, nothing, nothing, ThreadRegistry(1), Listeners())
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
     finally:
@@ -114,10 +114,10 @@ def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_co
     instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
     nothing: Any = None
     try:
-        live, listeners = Live(2), Listeners()
+        thread_registry, listeners = ThreadRegistry(2), Listeners()
         one, other = (
-            instance.thread_context(number, nothing, nothing, nothing, nothing, live, listeners)
-            for number in live.numbers()
+            instance.thread_context(number, nothing, nothing, nothing, nothing, thread_registry, listeners)
+            for number in thread_registry.numbers()
         )
         assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
         assert one.memory.record_caches is other.memory.record_caches

@@ -116,16 +116,16 @@ def test_listeners_that_the_updaters_thread_calls_are_callbacks_of_its_stream_th
         def __init__(self, *_: Any) -> None: ...
 
         def run_once(self, now_ms: int) -> bool:
-            helped.append(world.context.live.helped())
+            helped.append(world.context.thread_registry.helped())
             self.stopping = True
             return True
 
         def close(self) -> None: ...
 
     monkeypatch.setattr(updating, "StateUpdater", Listening)
-    desk: Any = SimpleNamespace(name="updater", end=lambda failure: None)
-    thread = updating.UpdaterThread(world.context, world.clients, desk)
+    handover: Any = SimpleNamespace(name="updater", end=lambda failure: None)
+    thread = updating.UpdaterThread(world.context, world.clients, handover)
     thread.start()
     thread.join(10)
     assert helped == [world.context.index]
-    assert world.context.live.helpers(world.context.index) == frozenset()
+    assert world.context.thread_registry.helpers(world.context.index) == frozenset()

@@ -9,50 +9,50 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError, TopologyError
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.instance.application import Application
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 from tests.milestones.fakes import counting
 
 
 def test_a_new_thread_gets_the_lowest_number_that_is_free() -> None:
-    live = Live(3)
-    assert live.add() == 4
-    assert live.remove(2) == 2
-    assert live.add() == 5
-    live.gone(2)
-    assert live.add() == 2
-    assert live.numbers() == [1, 2, 3, 4, 5]
+    thread_registry = ThreadRegistry(3)
+    assert thread_registry.add() == 4
+    assert thread_registry.remove(2) == 2
+    assert thread_registry.add() == 5
+    thread_registry.gone(2)
+    assert thread_registry.add() == 2
+    assert thread_registry.numbers() == [1, 2, 3, 4, 5]
 
 
 def test_a_number_is_not_used_again_before_its_thread_has_ended() -> None:
-    live = Live(1)
-    live.remove(1)
-    assert live.numbers() == []
-    assert live.add() == 2
+    thread_registry = ThreadRegistry(1)
+    thread_registry.remove(1)
+    assert thread_registry.numbers() == []
+    assert thread_registry.add() == 2
 
 
 def test_the_highest_number_leaves_first_but_not_the_caller_unless_it_is_the_last() -> None:
-    live = Live(3)
-    assert live.remove(own=3) == 2
-    assert live.remove() == 3
-    assert live.remove(own=1) == 1
+    thread_registry = ThreadRegistry(3)
+    assert thread_registry.remove(own=3) == 2
+    assert thread_registry.remove() == 3
+    assert thread_registry.remove(own=1) == 1
     with pytest.raises(MilestonesError, match="all have been removed"):
-        live.remove()
+        thread_registry.remove()
 
 
 def test_a_thread_that_leaves_already_cannot_be_removed_again() -> None:
-    live = Live(2)
-    live.remove(2)
+    thread_registry = ThreadRegistry(2)
+    thread_registry.remove(2)
     with pytest.raises(MilestonesError, match="stream thread 2 is being removed already"):
-        live.remove(2)
+        thread_registry.remove(2)
 
 
 def test_threads_that_leave_share_no_memory() -> None:
-    live = Live(2)
-    live.remove()
-    assert live.threads == 1
-    live.add()
-    live.add()
-    assert live.threads == 3
+    thread_registry = ThreadRegistry(2)
+    thread_registry.remove()
+    assert thread_registry.threads == 1
+    thread_registry.add()
+    thread_registry.add()
+    assert thread_registry.threads == 3
 
 
 def application() -> Application:
@@ -94,7 +94,7 @@ def test_an_application_can_be_paused_before_its_start_and_in_parts() -> None:
     streams.pause()
     assert streams.is_paused
     streams.resume()
-    assert streams._supervisor.live.paused == frozenset()
+    assert streams._supervisor.thread_registry.paused == frozenset()
 
 
 def test_a_pause_of_something_unknown_pauses_nothing() -> None:

@@ -26,7 +26,7 @@ def restoring(*values: str) -> RunningUpdater:
     r.rebalance(0)
     r.step(3)
     assert r.tasks.owned == {A}
-    assert r.world.updaters.newest.desk.held.keys() == {A}
+    assert r.world.updaters.newest.handover.held.keys() == {A}
     r.world.updaters.newest.hangs = True
     return r
 
@@ -43,7 +43,7 @@ def test_tasks_are_restored_by_the_updater_and_process_then() -> None:
     r.run(0)
     put(r.world, 0, "x")
     r.step(3)
-    assert r.world.updaters.newest.desk.held == {}
+    assert r.world.updaters.newest.handover.held == {}
     assert [output.value for _, output in r.world.producer.sent if output.topic == "out"] != []
 
 
@@ -69,7 +69,7 @@ def test_other_tasks_go_on_processing_while_the_updater_hangs() -> None:
     for number in range(5):
         put(r.world, 1, f"{number}")
         r.step()
-    assert r.tasks.processing[B].work.processed == 5
+    assert r.tasks.processing[B].counters.processed == 5
     assert A not in r.tasks.processing
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from milestones.common.records import TaskId
-from milestones.m1_state_updater.progress import Pace, Progress, line
+from milestones.m1_state_updater.progress import RestoreRate, StoreRestoreProgress, line
 
 
-def progress(partition: int = 0, left: int = 300_000, rate: float = 1_000.0) -> Progress:
-    return Progress(TaskId(0, partition), "counts", 100_000, left, left * 100, rate)
+def progress(partition: int = 0, left: int = 300_000, rate: float = 1_000.0) -> StoreRestoreProgress:
+    return StoreRestoreProgress(TaskId(0, partition), "counts", 100_000, left, left * 100, rate)
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
-    pace = Pace()
+    pace = RestoreRate()
     assert pace.rate(0, 0) == 0
     assert pace.rate(1_000, 500) == 500
     rates = [pace.rate(1_000 * second, 500 + 100 * (second - 1)) for second in range(2, 20)]
@@ -21,7 +21,7 @@ def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
 
 
 def test_a_store_that_begins_anew_has_no_rate_below_zero() -> None:
-    pace = Pace()
+    pace = RestoreRate()
     pace.rate(0, 1_000)
     assert pace.rate(1_000, 10) == 0
     assert pace.rate(2_000, 20) == 10
@@ -31,7 +31,7 @@ def test_what_is_left_is_told_in_percent_and_seconds() -> None:
     assert progress().percent == 25
     assert progress().seconds_left == 300
     assert progress(rate=0).seconds_left is None
-    assert Progress(TaskId(0, 0), "counts", 0, 0, 0, 0).percent == 100
+    assert StoreRestoreProgress(TaskId(0, 0), "counts", 0, 0, 0, 0).percent == 100
 
 
 def test_the_line_names_what_takes_longest() -> None:

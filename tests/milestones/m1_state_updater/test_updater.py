@@ -183,7 +183,7 @@ def test_a_standby_advances_while_an_active_task_has_much_to_restore(u: Updating
         rounds += 1
         lags += u.restoration.lags().values()
         assert rounds < 1_000, "the active task isn't restored"
-    assert task.work.restored == 600_000
+    assert task.counters.restored == 600_000
     assert max(lags) >= 90_000
     assert min(lags) <= 100_000 - 600_000 // 4 * 0.6
 

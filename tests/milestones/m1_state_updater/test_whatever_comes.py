@@ -45,8 +45,8 @@ def places(tasks: Any) -> dict[TaskId, list[str]]:
     for name in ("_positioning", "_restoring", "_starting", "processing", "_standbys", "_leaving"):
         for id in getattr(tasks, name):
             found.setdefault(id, []).append(name)
-    for id, wish in tasks._waiting.items():
-        if wish.opened is not None:
+    for id, pending in tasks._waiting.items():
+        if pending.opened is not None:
             found.setdefault(id, []).append("recycled")
     return found
 
@@ -64,7 +64,7 @@ def test_every_task_is_in_one_place_and_nothing_is_left_open(seed: int) -> None:
         gone = {id for id, names in where.items() if names == ["_leaving"]}
         assert where.keys() - gone <= world.state.held <= where.keys()  # one that is closed may be on its way back
         away = {id for id, (name,) in where.items() if name in ("_restoring", "_standbys", "_leaving")}
-        assert r.loop._restoration._away.keys() <= away
+        assert r.loop._restoration._pending.keys() <= away
         fed = {TopicPartition("in", id.partition) for id, names in where.items() if names == ["processing"]}
         assert world.consumer.assigned == fed
     disturber.calm()

@@ -18,7 +18,7 @@ from milestones.m2_processing_threads import agenda
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
-from milestones.parts import Fate
+from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.test_chaos import STEPS, Chaos
 from tests.milestones.m2_processing_threads.work import Work
 
@@ -86,7 +86,7 @@ class Hall:
         assert not self.worker.run_once()
         self.scheduler.wake([])
         assert self.scheduler.failure() is None
-        self.scheduler.standing()
+        self.scheduler.statistics()
 
 
 def test_a_lease_a_wake_up_and_a_sleep_ask_a_few_tasks_although_five_hundred_have_nothing_to_do() -> None:
@@ -201,7 +201,7 @@ class Told(Chaos):
 
     def commit(self) -> None:
         """Caches are flushed, mostly, before it: so that tasks come to be locked."""
-        self.scheduler.flush(parting=self.rng.random() < 0.1)
+        self.scheduler.flush(final=self.rng.random() < 0.1)
         for hand in self.rng.choices(self.hands, k=self.rng.randrange(12)):
             hand.step()
             self.check()
@@ -224,7 +224,7 @@ class Told(Chaos):
         scheduler: Any = self.scheduler
         scheduler.working()  # what time has brought
         found, now_ms = scheduler._agenda, self.clock.monotonic_ms()
-        for id, entry in scheduler._entries.items():
+        for id, entry in scheduler._scheduled.items():
             queued = entry in found._errands or entry.number is not None
             if entry.lease is not None:
                 assert not queued, f"{id} is leased, and in the queue"
@@ -232,10 +232,10 @@ class Told(Chaos):
                 raise AssertionError(f"{id}: its lock is over, and it is locked")
             elif found.job(entry, now_ms) is not None:
                 assert queued, f"{id} could be taken, and nobody knows"
-        assert len(found._turns) == sum(entry.number is not None for entry in scheduler._entries.values())
-        assert found._errands.keys() <= set(scheduler._entries.values())
-        assert {id: entry.failure for id, entry in scheduler._entries.items() if entry.failure} == scheduler._failing
-        assert {entry for entry in scheduler._entries.values() if entry.full} == scheduler._full.keys()
+        assert len(found._turns) == sum(entry.number is not None for entry in scheduler._scheduled.values())
+        assert found._errands.keys() <= set(scheduler._scheduled.values())
+        assert {id: entry.failure for id, entry in scheduler._scheduled.items() if entry.failure} == scheduler._failing
+        assert {entry for entry in scheduler._scheduled.values() if entry.full} == scheduler._full.keys()
 
 
 @pytest.mark.parametrize("fifty", range(10))
@@ -275,7 +275,7 @@ class Real(Work):
                 with self.lock:
                     self.waiting -= 1
                 done += 1
-                self.work.processed += 1
+                self.counters.processed += 1
                 self.unflushed = self.cached
             return done
         finally:
@@ -325,7 +325,7 @@ class Crew:
         self.scheduler.wake(chosen)
 
     def commit(self) -> None:
-        self.scheduler.flush(parting=self.rng.random() < 0.1)
+        self.scheduler.flush(final=self.rng.random() < 0.1)
         for task in self.here.values():
             if self.rng.random() < 0.3 and task.initialised and not task.applying and not task.unflushed:
                 task.applying = True
@@ -339,7 +339,7 @@ class Crew:
         if self.here:
             task = self.here.pop(self.rng.choice(sorted(self.here)))
             self.away[task.id] = task
-            self.scheduler.remove(task.id, Fate.KEEP)
+            self.scheduler.remove(task.id, CloseMode.SUSPEND)
             self.weights = self.rng.choices([1, 2, 5], k=3)
 
     def come_back(self) -> None:

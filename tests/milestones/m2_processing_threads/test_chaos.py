@@ -17,7 +17,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
-from milestones.parts import Fate, Removed
+from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.m2_processing_threads.work import Work
 
 TASKS, THREADS, STEPS = 6, 3, 150
@@ -55,11 +55,11 @@ class Hand:
         elif lease.job is Job.FLUSH:
             task.flush()
         elif lease.job is Job.LEAVE:
-            removed = self._leave(lease)
+            removed = self._retire(lease)
         elif rng.random() < 0.2:
             lease.full, task.bytes = True, 1_000
         if lease.job is Job.LEAVE and removed is None:
-            removed = self._leave(lease)
+            removed = self._retire(lease)
         self._end(task)
         scheduler.give_back(lease, error, removed)
 
@@ -82,18 +82,18 @@ class Hand:
         task = lease.task
         if task.waiting and task.epoch == self.epoch:
             task.waiting -= 1
-            task.work.processed += 1
+            task.counters.processed += 1
             task.unflushed = task.cached
 
-    def _leave(self, lease: Any) -> Removed:
+    def _retire(self, lease: Any) -> RemovedTask:
         task = lease.task
         task.apply()
-        match lease.entry.fate:
-            case Fate.RECYCLE:
-                return Removed(task, opened=task.recycle())
-            case Fate.CLOSE:
+        match lease.scheduled.close_mode:
+            case CloseMode.RECYCLE:
+                return RemovedTask(task, opened=task.recycle())
+            case CloseMode.CLOSE:
                 task.close()
-        return Removed(task)
+        return RemovedTask(task)
 
 
 class Chaos:
@@ -110,7 +110,7 @@ class Chaos:
         self.at_work: set[Any] = set()
         self.paused: frozenset[int] = frozenset()
         self.here: dict[TaskId, Any] = {}
-        self.away: list[tuple[Any, Fate]] = []
+        self.away: list[tuple[Any, CloseMode]] = []
         self.kept: list[Any] = []
         self.made = 0
         self.committing: list[Any] = []
@@ -138,34 +138,34 @@ class Chaos:
     def revoke(self) -> None:
         if self.here:
             task = self.here.pop(self.rng.choice(sorted(self.here)))
-            fate = self.rng.choice(list(Fate))
+            close_mode = self.rng.choice(list(CloseMode))
             epoch = task.epoch
-            self.away.append((task, fate))
-            self.scheduler.remove(task.id, fate)
+            self.away.append((task, close_mode))
+            self.scheduler.remove(task.id, close_mode)
             assert task.epoch > epoch, "what it does from now on must be void"
 
     def roll_back(self) -> None:
         while self.here:
             _, task = self.here.popitem()
-            self.away.append((task, Fate.KEEP))
-            self.scheduler.remove(task.id, Fate.KEEP)
+            self.away.append((task, CloseMode.SUSPEND))
+            self.scheduler.remove(task.id, CloseMode.SUSPEND)
 
     def retire(self) -> None:
         if self.kept:
             task = self.kept.pop()
-            self.away.append((task, Fate.CLOSE))
-            self.scheduler.retire(task, Fate.CLOSE)
+            self.away.append((task, CloseMode.CLOSE))
+            self.scheduler.retire(task, CloseMode.CLOSE)
 
     def take_removed(self) -> None:
         for removed in self.scheduler.take_removed():
             task: Any = removed.task
-            (fate,) = [fate for other, fate in self.away if other is task]
-            self.away.remove((task, fate))
+            (close_mode,) = [close_mode for other, close_mode in self.away if other is task]
+            self.away.remove((task, close_mode))
             assert not task.applying, "it has come back, and what was confirmed isn't applied"
             assert task not in self.at_work, "it has come back, and somebody works on it"
-            assert (task.state is State.CLOSED) == (fate is not Fate.KEEP)
-            assert (removed.opened is not None) == (fate is Fate.RECYCLE)
-            if fate is Fate.KEEP:
+            assert (task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
+            assert (removed.opened is not None) == (close_mode is CloseMode.RECYCLE)
+            if close_mode is CloseMode.SUSPEND:
                 assert task.state in (State.READY, State.RESTORING)
                 self.kept.append(task)
 
@@ -224,8 +224,8 @@ class Chaos:
         self.paused = frozenset()
         for task in list(self.here.values()):
             del self.here[task.id]
-            self.away.append((task, Fate.CLOSE))
-            self.scheduler.remove(task.id, Fate.CLOSE)
+            self.away.append((task, CloseMode.CLOSE))
+            self.scheduler.remove(task.id, CloseMode.CLOSE)
         for _ in range(200):
             for hand in self.hands:
                 hand.step()

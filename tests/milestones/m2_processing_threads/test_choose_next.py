@@ -7,28 +7,28 @@ import random
 import pytest
 
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.choose_next import Waiting, choose
+from milestones.m2_processing_threads.choose_next import ProcessableTask, choose
 from milestones.m2_processing_threads.scheduled_task import Lease
 from milestones.m2_processing_threads.scheduler import SLICE_MS, Scheduler
 from tests.milestones.m2_processing_threads.work import Work
 
 
 def test_the_task_with_most_to_do_is_next_while_nobody_has_waited_for_long() -> None:
-    waiting = [Waiting(100, 5), Waiting(100, 50), Waiting(100, 7)]
+    waiting = [ProcessableTask(100, 5), ProcessableTask(100, 50), ProcessableTask(100, 7)]
     assert choose(waiting, 100, ready=3, threads=1, slice_ms=50) == 1
 
 
 def test_among_equals_who_waits_longest_is_next() -> None:
-    assert choose([Waiting(90, 5), Waiting(80, 5)], 100, ready=2, threads=1, slice_ms=50) == 1
+    assert choose([ProcessableTask(90, 5), ProcessableTask(80, 5)], 100, ready=2, threads=1, slice_ms=50) == 1
 
 
 def test_one_that_would_wait_too_long_comes_before_those_with_more_to_do() -> None:
-    waiting = [Waiting(900, 1_000), Waiting(0, 1), Waiting(950, 500)]
+    waiting = [ProcessableTask(900, 1_000), ProcessableTask(0, 1), ProcessableTask(950, 500)]
     assert choose(waiting, 1_000, ready=3, threads=1, slice_ms=50) == 1
 
 
 def test_more_threads_are_more_patient() -> None:
-    waiting = [Waiting(1_000, 1), Waiting(1_001, 10), Waiting(1_002, 5)]
+    waiting = [ProcessableTask(1_000, 1), ProcessableTask(1_001, 10), ProcessableTask(1_002, 5)]
     assert choose(waiting, 1_060, ready=3, threads=1, slice_ms=50) == 0
     assert choose(waiting, 1_060, ready=9, threads=3, slice_ms=50) == 1
 
@@ -90,7 +90,7 @@ class Crowd:
         fitting = max(1, (lease.deadline_ms - now_ms) // task.record_ms)
         done = min(task.waiting, fitting)
         task.waiting -= done
-        task.work.processed += done
+        task.counters.processed += done
         self.busy.append((now_ms + done * task.record_ms, lease))
 
 
@@ -113,4 +113,4 @@ def test_tasks_get_at_least_the_time_that_their_weight_gives_them_and_the_others
         assert lease is not None
         lease.task.process(lease.deadline_ms - clock.monotonic_ms(), 0)
         scheduler.give_back(lease)
-    assert 3.5 < heavy.work.processed / light.work.processed < 10
+    assert 3.5 < heavy.counters.processed / light.counters.processed < 10

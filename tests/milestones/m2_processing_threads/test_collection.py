@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.m2_processing_threads.collection import BufferedCollection
-from milestones.parts import Fate
+from milestones.parts import CloseMode
 from tests.milestones.fake_kafka import FakeProducer
 from tests.milestones.fakes import World, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -57,18 +57,18 @@ def test_what_waits_is_part_of_the_commit() -> None:
     c.process("a", "b")
     c.producer.room = 1
     c.collect()
-    staged = c.tasks[0].freeze()
+    pending = c.tasks[0].freeze()
     c.producer.room = None
-    assert c.collection.send({c.tasks[0]: staged}, 1_000)
+    assert c.collection.send({c.tasks[0]: pending}, 1_000)
     assert len(c.producer.sent) == 4
 
 
 def test_under_exactly_once_outputs_of_a_task_that_cant_be_committed_yet_are_in_no_transaction() -> None:
     c = Collecting()
     c.process("a")
-    staged = c.tasks[0].freeze()
-    assert c.collection.send({c.tasks[0]: staged}, 1_000)
-    c.tasks[0].confirmed(staged, {"counts": 1})
+    pending = c.tasks[0].freeze()
+    assert c.collection.send({c.tasks[0]: pending}, 1_000)
+    c.tasks[0].confirmed(pending, {"counts": 1})
     before = len(c.producer.sent)
     c.process("b")
     c.process("c", of=1)
@@ -112,5 +112,5 @@ def test_what_a_task_has_made_since_its_last_commit_is_dropped_when_it_is_taken_
     task = r.world.state.tasks[next(iter(r.tasks.processing))]
     put(r.world, 0, "a")
     r.step(3)
-    r.loop._processing.remove(task.id, Fate.KEEP)
+    r.loop._processing.remove(task.id, CloseMode.SUSPEND)
     assert task.take_outputs() == []

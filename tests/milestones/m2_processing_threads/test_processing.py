@@ -16,7 +16,7 @@ from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
 from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
@@ -50,8 +50,8 @@ def test_an_instances_processing_threads_are_shared_out_to_its_stream_threads(
         application_id="app", bootstrap_servers="b:1", num_processing_threads=processing, num_stream_threads=stream,
         variables={},
     )  # fmt: skip
-    live = Live(stream)
-    assert [processing_threads(config, live, number) for number in live.numbers()] == shares
+    thread_registry = ThreadRegistry(stream)
+    assert [processing_threads(config, thread_registry, number) for number in thread_registry.numbers()] == shares
 
 
 def test_there_are_as_many_processing_threads_as_stream_threads_by_default() -> None:
@@ -75,11 +75,11 @@ def names_at_work(r: RunningProcessing) -> list[str]:
 def test_an_instances_processing_threads_stay_as_many_as_its_config_says_while_stream_threads_come_and_go() -> None:
     r = running(0, num_processing_threads=8)
     assert len(names_at_work(r)) == 8
-    r.world.context.live.add()
+    r.world.context.thread_registry.add()
     r.step(3, ms=1_000)
     assert names_at_work(r) == ["1-1", "1-2", "1-3", "1-4"]
-    assert processing_threads(r.world.config, r.world.context.live, 2) == 4
-    r.world.context.live.remove(2)
+    assert processing_threads(r.world.config, r.world.context.thread_registry, 2) == 4
+    r.world.context.thread_registry.remove(2)
     r.step(3, ms=1_000)
     assert names_at_work(r) == [f"1-{number}" for number in range(1, 9)]
 
@@ -91,7 +91,7 @@ def test_a_thread_that_is_not_wanted_any_more_leaves_once_its_call_returns_and_w
 
     def while_it_is_called() -> None:
         caller.extend(one.worker.name for one in r.world.workers.all if one.inside)
-        r.world.context.live.add()
+        r.world.context.thread_registry.add()
         r.step(2, ms=1_000)
         assert set(caller) <= {one.worker.name for one in r.world.workers.all if not one.worker.ended}
 
@@ -107,9 +107,9 @@ def test_a_thread_that_is_not_wanted_any_more_leaves_once_its_call_returns_and_w
 def test_a_thread_has_no_name_that_one_still_has_whose_call_does_not_return() -> None:
     r = running(0, num_processing_threads=2)
     r.world.workers.stuck = True
-    r.world.context.live.add()
+    r.world.context.thread_registry.add()
     r.step(2, ms=1_000)
-    r.world.context.live.remove(2)
+    r.world.context.thread_registry.remove(2)
     r.step(2, ms=1_000)
     assert sorted(names_at_work(r)) == ["1-1", "1-2", "1-3"]
 

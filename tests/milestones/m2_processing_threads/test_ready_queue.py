@@ -11,9 +11,9 @@ import pytest
 
 from milestones.common.records import TaskId
 from milestones.m2_processing_threads import ready_queue
-from milestones.m2_processing_threads.choose_next import Waiting, choose
+from milestones.m2_processing_threads.choose_next import ProcessableTask, choose
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
-from milestones.m2_processing_threads.scheduled_task import Entry
+from milestones.m2_processing_threads.scheduled_task import ScheduledTask
 
 SLICE_MS = 50
 
@@ -21,12 +21,12 @@ SLICE_MS = 50
 def entry(number: int, load: int = 1, weight: int = 1) -> Any:
     task: Any = SimpleNamespace(id=TaskId(0, number), load=load)
     task.input = SimpleNamespace(waiting=lambda: task.load)
-    return Entry(task, weight)
+    return ScheduledTask(task, weight)
 
 
 def named_by_choose(ready: list[Any], now_ms: int, at_work: int, threads: int) -> Any:
     """`ready`: in the order in which they became so."""
-    waiting = [Waiting(one.since_ms, one.task.load * one.weight) for one in ready]
+    waiting = [ProcessableTask(one.since_ms, one.task.load * one.weight) for one in ready]
     return ready[choose(waiting, now_ms, ready=len(ready) + at_work, threads=threads, slice_ms=SLICE_MS)]
 
 

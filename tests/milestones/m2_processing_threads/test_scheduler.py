@@ -16,7 +16,7 @@ from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
 from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
-from milestones.parts import Fate
+from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.work import Work
 
 TIMEOUT_MS = 60_000
@@ -69,7 +69,7 @@ def test_a_task_is_worked_on_for_a_time_slice() -> None:
 def test_a_record_that_takes_longer_than_a_slice_is_the_only_one_of_its_turn() -> None:
     shop = Shop({"waiting": 5, "record_ms": 10 * SLICE_MS})
     shop.work()
-    assert shop.task.work.processed == 1
+    assert shop.task.counters.processed == 1
 
 
 def test_fast_records_are_processed_in_large_batches() -> None:
@@ -283,19 +283,19 @@ def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_wait
     lease = shop.take()
     shop.task.initialise()
     assert shop.scheduler.flush()
-    assert not shop.scheduler.flush(parting=True)
+    assert not shop.scheduler.flush(final=True)
     assert lease.stop
     shop.scheduler.give_back(lease)
     shop.work()
     assert shop.scheduler.places() == {A: Place.LOCKED}
-    assert shop.scheduler.flush(parting=True)
+    assert shop.scheduler.flush(final=True)
 
 
 def test_one_with_a_cache_that_nobody_works_on_is_locked_at_once_for_its_last_commit() -> None:
     shop = Shop({})
     shop.task.cached = True
     shop.task.initialise()
-    assert shop.scheduler.flush(parting=True)
+    assert shop.scheduler.flush(final=True)
     assert (shop.scheduler.places(), shop.task.done) == ({A: Place.LOCKED}, ["initialise"])
 
 
@@ -303,28 +303,28 @@ def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confir
     shop = Shop({})
     shop.task.cached = shop.task.applying = True
     shop.task.initialise()
-    assert [shop.scheduler.flush(parting=True) for _ in range(2)] == [False, False]
+    assert [shop.scheduler.flush(final=True) for _ in range(2)] == [False, False]
     shop.work()
-    assert shop.scheduler.flush(parting=True)
+    assert shop.scheduler.flush(final=True)
     assert (shop.scheduler.places(), shop.task.done[-1]) == ({A: Place.LOCKED}, "apply")
 
 
 def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_applied_but_not_for_a_long_call() -> None:
     shop = Shop({"waiting": 100_000})
     shop.task.applying = True
-    assert shop.scheduler.flush(parting=True)
+    assert shop.scheduler.flush(final=True)
     shop.task.applying = False
     lease = shop.take()
     shop.task.applying = True
     shop.task.process(1, 0)
     assert shop.scheduler.flush()
-    assert not shop.scheduler.flush(parting=True)
+    assert not shop.scheduler.flush(final=True)
     shop.clock.advance(SLICE_MS + CALL_MS)
-    assert shop.scheduler.flush(parting=True)
+    assert shop.scheduler.flush(final=True)
     shop.scheduler.give_back(lease)
-    assert not shop.scheduler.flush(parting=True)
+    assert not shop.scheduler.flush(final=True)
     shop.work()
-    assert (shop.task.done[-1], shop.scheduler.flush(parting=True)) == ("apply", True)
+    assert (shop.task.done[-1], shop.scheduler.flush(final=True)) == ("apply", True)
 
 
 def test_a_lock_is_a_lease_with_an_end() -> None:
@@ -361,29 +361,29 @@ def test_what_is_confirmed_is_applied_before_more_is_processed() -> None:
 # -- the way back
 
 
-@pytest.mark.parametrize("fate", Fate)
-def test_a_task_that_nobody_works_on_comes_back_after_its_fate(fate: Fate) -> None:
+@pytest.mark.parametrize("close_mode", CloseMode)
+def test_a_task_that_nobody_works_on_comes_back_after_its_fate(close_mode: CloseMode) -> None:
     shop = Shop({"waiting": 10})
-    shop.scheduler.remove(A, fate)
+    shop.scheduler.remove(A, close_mode)
     shop.work()
     (removed,) = shop.scheduler.take_removed()
     assert removed.task is shop.task
-    assert (removed.task.state is State.CLOSED) == (fate is not Fate.KEEP)
-    assert (removed.opened is not None) == (fate is Fate.RECYCLE)
+    assert (removed.task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
+    assert (removed.opened is not None) == (close_mode is CloseMode.RECYCLE)
     assert shop.scheduler.take_removed() == []
 
 
 def test_a_task_that_is_to_be_kept_comes_back_at_once_when_nobody_works_on_it() -> None:
     shop = Shop({"waiting": 10})
-    shop.scheduler.remove(A, Fate.KEEP)
+    shop.scheduler.remove(A, CloseMode.SUSPEND)
     assert len(shop.scheduler.take_removed()) == 1
 
 
-@pytest.mark.parametrize("fate", Fate)
-def test_a_task_at_work_is_void_at_once_and_comes_back_when_its_record_ends(fate: Fate) -> None:
+@pytest.mark.parametrize("close_mode", CloseMode)
+def test_a_task_at_work_is_void_at_once_and_comes_back_when_its_record_ends(close_mode: CloseMode) -> None:
     shop = Shop({"waiting": 10})
     lease = shop.take()
-    shop.scheduler.remove(A, fate)
+    shop.scheduler.remove(A, close_mode)
     assert (lease.stop, shop.task.epoch) == (True, 1)
     shop.work(3)
     assert (shop.scheduler.take_removed(), shop.scheduler.places()) == ([], {})
@@ -393,10 +393,10 @@ def test_a_task_at_work_is_void_at_once_and_comes_back_when_its_record_ends(fate
 
 
 def test_what_is_confirmed_is_applied_before_a_task_comes_back() -> None:
-    for fate in Fate:
+    for close_mode in CloseMode:
         shop = Shop({"waiting": 10})
         shop.task.applying = True
-        shop.scheduler.remove(A, fate)
+        shop.scheduler.remove(A, close_mode)
         shop.work()
         assert ("apply" in shop.task.done, len(shop.scheduler.take_removed())) == (True, 1)
 
@@ -404,7 +404,7 @@ def test_what_is_confirmed_is_applied_before_a_task_comes_back() -> None:
 def test_an_error_of_a_call_whose_task_was_taken_away_is_void() -> None:
     shop = Shop({"waiting": 10})
     lease = shop.take()
-    shop.scheduler.remove(A, Fate.CLOSE)
+    shop.scheduler.remove(A, CloseMode.CLOSE)
     shop.scheduler.give_back(lease, ValueError("user code"))
     shop.work()
     (removed,) = shop.scheduler.take_removed()
@@ -414,7 +414,7 @@ def test_an_error_of_a_call_whose_task_was_taken_away_is_void() -> None:
 def test_a_task_that_doesnt_close_cleanly_comes_back_with_its_error() -> None:
     shop = Shop({})
     shop.task.error = ValueError("user's close")
-    shop.scheduler.remove(A, Fate.CLOSE)
+    shop.scheduler.remove(A, CloseMode.CLOSE)
     shop.work()
     (removed,) = shop.scheduler.take_removed()
     assert removed.error is shop.task.error
@@ -424,7 +424,7 @@ def test_a_task_in_quarantine_can_be_taken_away() -> None:
     shop = Shop({"waiting": 10})
     shop.task.error = ValueError("user code")
     shop.work()
-    shop.scheduler.remove(A, Fate.KEEP)
+    shop.scheduler.remove(A, CloseMode.SUSPEND)
     assert [removed.task.state for removed in shop.scheduler.take_removed()] == [State.READY]
 
 
@@ -432,7 +432,7 @@ def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is
     shop = Shop({"waiting": 10})
     shop.scheduler._wait = lambda _, timeout_ms: shop.clock.advance(timeout_ms)  # type: ignore[assignment]
     lease = shop.take()
-    shop.scheduler.remove(A, Fate.RECYCLE)
+    shop.scheduler.remove(A, CloseMode.RECYCLE)
     assert not shop.scheduler.close(30_000)
     assert shop.clock.monotonic_ms() == 30_000
     shop.scheduler.give_back(lease)

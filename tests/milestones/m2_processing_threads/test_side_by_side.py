@@ -25,19 +25,19 @@ def turn(r: RunningProcessing, *, ms: int = 1) -> None:
 def test_a_paused_task_that_begins_at_the_end_has_no_commit_made_each_turn_and_begins_when_it_goes_on() -> None:
     r = RunningProcessing(ProcessingWorld(auto_offset_reset="latest", commit_interval_ms=10_000))
     put(r.world, 0, "before")
-    r.world.context.live.pause(frozenset({0}))
+    r.world.context.thread_registry.pause(frozenset({0}))
     r.rebalance(0)
     asked: list[int] = []
-    prepare = r.loop._processing.prepare
+    prepare = r.loop._processing.prepare_commit
 
     def counted(*args: Any, **more: Any) -> bool:
         asked.append(r.world.clock.monotonic_ms())
         return prepare(*args, **more)
 
-    r.loop._processing.prepare = counted  # type: ignore[method-assign]
+    r.loop._processing.prepare_commit = counted  # type: ignore[method-assign]
     r.step(100, ms=10)
     assert len(asked) <= 1
-    r.world.context.live.resume(frozenset({0}))
+    r.world.context.thread_registry.resume(frozenset({0}))
     r.step(10, ms=10)
     assert r.world.member.committed[TopicPartition("in", 0)].offset == 1
     put(r.world, 0, "after")
@@ -94,10 +94,10 @@ def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_out
     turn(r)
     world.workers.all[0].step()
     assert (r.tasks.processing[A].applying, r.tasks.processing[B].commit_needed()) == (True, True)
-    world.producer.tells_apart = True
+    world.producer.one_record_per_batch = True
     with r.turn():
         r.loop._commit()
-    assert not world.producer.tells_apart
+    assert not world.producer.one_record_per_batch
     world.workers.step()
     with r.turn():
         r.loop._commit()

@@ -95,8 +95,8 @@ def places(tasks: Any) -> dict[TaskId, list[str]]:
     for name in ("_positioning", "_restoring", "_starting", "processing", "_returning", "_standbys", "_leaving"):
         for id in getattr(tasks, name):
             found.setdefault(id, []).append(name)
-    for id, wish in tasks._waiting.items():
-        if wish.opened is not None:
+    for id, pending in tasks._waiting.items():
+        if pending.opened is not None:
             found.setdefault(id, []).append("recycled")
     return found
 
@@ -109,7 +109,9 @@ def check(r: RunningProcessing) -> None:
     fed = {TopicPartition("in", id.partition) for id, (name,) in where.items() if name == "processing"}
     assert r.world.consumer.assigned == fed
     working = sum(worker.inside for worker in r.world.workers.all)
-    leased = [entry for entry in (*scheduler._entries.values(), *scheduler._retiring) if entry.lease is not None]
+    leased = [
+        scheduled for scheduled in (*scheduler._scheduled.values(), *scheduler._retiring) if scheduled.lease is not None
+    ]
     assert len(leased) <= working, "a lease has leaked"
 
 

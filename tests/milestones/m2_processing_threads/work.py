@@ -19,7 +19,7 @@ class Work:
     ) -> None:
         self.id = TaskId(sub, partition)
         self.clock, self.waiting, self.record_ms = clock, waiting, record_ms
-        self.work = SimpleNamespace(processed=0)
+        self.counters = SimpleNamespace(processed=0)
         self.lifecycle = Lifecycle(self.id)
         self.lifecycle.move(State.RESTORING)
         self.initialised = self.cached = self.unflushed = self.applying = self.commit_requested = False
@@ -57,7 +57,7 @@ class Work:
                 raise self.error
             self.waiting -= 1
             done += 1
-            self.work.processed += 1
+            self.counters.processed += 1
             self.unflushed = self.cached
         return done
 
@@ -84,7 +84,7 @@ class Work:
         self.epoch += 1
 
     def commit_needed(self) -> bool:
-        return self.work.processed > 0
+        return self.counters.processed > 0
 
     def request_commit(self) -> None:
         self.commit_requested = True

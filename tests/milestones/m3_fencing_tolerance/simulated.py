@@ -214,7 +214,7 @@ class SimulatedClients(FakeClients):
     def _new(self, *, ready: bool) -> SimulatedProducer:
         return SimulatedProducer(self.coordinator, self._chance, trouble=self._trouble, ready=ready)
 
-    def renew_producer(self, within_ms: int | None = None, *, tells_apart: bool = False) -> None:
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         self.renewed += 1
         old, ready = self.producer, self._chance.random() >= self._trouble / 2
         self.producer = self._new(ready=ready)

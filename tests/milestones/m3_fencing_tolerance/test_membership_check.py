@@ -83,7 +83,7 @@ def test_a_member_that_has_failed_for_good_ends_the_thread(world: TolerantWorld)
 
 def test_a_thread_that_is_to_stop_does_not_wait_for_an_answer(world: TolerantWorld) -> None:
     world.member.holds = True
-    world.context.patience.hurry(0)
+    world.context.retry_policy.hurry(0)
     began = time.monotonic()
     with pytest.raises(NoAnswerError):
         questions(world).committed([IN], 3_600_000)

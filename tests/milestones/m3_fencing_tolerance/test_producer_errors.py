@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import milestones.m3_fencing_tolerance
-from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, Reaction, mark_of, reaction_to
+from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, ProducerReaction, mark_of, reaction_to
 from tests.milestones.fakes import kafka_error
 
 README = Path(str(milestones.m3_fencing_tolerance.__file__)).parent / "README.md"
@@ -21,44 +21,44 @@ MARKS = {
 }  # fmt: skip
 
 
-def of(code: int, mark: str) -> Reaction:
+def of(code: int, mark: str) -> ProducerReaction:
     return reaction_to(kafka_error(code, **MARKS[mark]))
 
 
 def test_every_code_with_every_mark_has_a_reaction() -> None:
     assert len(CODES) > 150
-    assert {of(code, mark) for code in CODES for mark in MARKS} == set(Reaction)
+    assert {of(code, mark) for code in CODES for mark in MARKS} == set(ProducerReaction)
 
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_fenced_producer_is_rebuilt_however_it_is_marked(mark: str) -> None:
-    assert of(KafkaError._FENCED, mark) is Reaction.REBUILD
+    assert of(KafkaError._FENCED, mark) is ProducerReaction.REBUILD
 
 
 @pytest.mark.parametrize(
     ("code", "mark", "expected"),
     [
-        (KafkaError.ILLEGAL_GENERATION, "abort", Reaction.ABORT),
-        (KafkaError._INCONSISTENT, "abort", Reaction.ABORT),
-        (KafkaError._MSG_TIMED_OUT, "abort", Reaction.ABORT),
-        (KafkaError._TIMED_OUT, "retriable", Reaction.RETRY),
-        (KafkaError._TIMED_OUT, "fatal", Reaction.REBUILD),
-        (KafkaError._TRANSPORT, "none", Reaction.RETRY),
-        (KafkaError._STATE, "none", Reaction.REBUILD),
-        (KafkaError.INVALID_TXN_STATE, "fatal", Reaction.REBUILD),
-        (KafkaError.INVALID_PRODUCER_ID_MAPPING, "abort", Reaction.REBUILD),
-        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "fatal", Reaction.FAIL),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, "abort", Reaction.FAIL),
-        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "fatal", Reaction.FAIL),
+        (KafkaError.ILLEGAL_GENERATION, "abort", ProducerReaction.ABORT),
+        (KafkaError._INCONSISTENT, "abort", ProducerReaction.ABORT),
+        (KafkaError._MSG_TIMED_OUT, "abort", ProducerReaction.ABORT),
+        (KafkaError._TIMED_OUT, "retriable", ProducerReaction.RETRY),
+        (KafkaError._TIMED_OUT, "fatal", ProducerReaction.REBUILD),
+        (KafkaError._TRANSPORT, "none", ProducerReaction.RETRY),
+        (KafkaError._STATE, "none", ProducerReaction.REBUILD),
+        (KafkaError.INVALID_TXN_STATE, "fatal", ProducerReaction.REBUILD),
+        (KafkaError.INVALID_PRODUCER_ID_MAPPING, "abort", ProducerReaction.REBUILD),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "fatal", ProducerReaction.FAIL),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "abort", ProducerReaction.FAIL),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "fatal", ProducerReaction.FAIL),
     ],
 )
-def test_errors_as_the_client_marks_them(code: int, mark: str, expected: Reaction) -> None:
+def test_errors_as_the_client_marks_them(code: int, mark: str, expected: ProducerReaction) -> None:
     assert of(code, mark) is expected
 
 
 def test_an_exception_without_an_error_counts_as_a_dead_producer() -> None:
-    assert reaction_to(KafkaException("?")) is Reaction.REBUILD
-    assert reaction_to(SystemError("returned NULL")) is Reaction.REBUILD
+    assert reaction_to(KafkaException("?")) is ProducerReaction.REBUILD
+    assert reaction_to(SystemError("returned NULL")) is ProducerReaction.REBUILD
 
 
 def test_the_table_names_only_codes_that_the_client_has_and_calls_that_there_are() -> None:

@@ -223,19 +223,19 @@ def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_t
     old = world.producer
     assert recovery.recover(RefusedInTransactionError("refused", single=True), [])
     assert old.closed
-    assert world.producer.tells_apart
+    assert world.producer.one_record_per_batch
 
 
 def test_what_is_given_up_then_leaves_a_producer_that_cannot_go_on() -> None:
     world, recovery = made()
-    world.producer.tells_apart = True
+    world.producer.one_record_per_batch = True
     assert recovery.recover(TaskCorruptedError("given up", [A]), [])
-    assert (world.clients.renewed, world.producer.tells_apart) == (1, True)
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
 
 
 def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_ends_the_thread() -> None:
     world, recovery = made()
-    world.producer.tells_apart = True
+    world.producer.one_record_per_batch = True
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=True), [])
 
@@ -244,11 +244,11 @@ def test_without_transactions_outputs_that_were_refused_together_are_sent_one_by
     world, recovery = made()
     world.producer.transactional = False
     assert recovery.recover(RefusedTogetherError("refused", [A]), [])
-    assert (world.clients.renewed, world.producer.tells_apart) == (1, True)
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
 
 
 def test_a_topic_that_is_refused_ends_the_thread() -> None:
     world, recovery = made()
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=False), [])
-    assert not world.producer.tells_apart
+    assert not world.producer.one_record_per_batch

@@ -185,10 +185,10 @@ def test_after_a_broken_connection_the_next_transaction_has_a_producer_of_its_ow
 
 def test_after_a_transaction_with_outputs_told_apart_comes_an_ordinary_one() -> None:
     c = Confirming()
-    c.first.tells_apart = True
+    c.first.one_record_per_batch = True
     c.confirm()
     assert c.first.committed == TRIED
-    assert not c.world.producer.tells_apart
+    assert not c.world.producer.one_record_per_batch
 
 
 def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready() -> None:
@@ -209,7 +209,7 @@ def test_a_commit_that_was_made_stays_made_when_its_producer_dies_right_after(er
 
 def test_a_thread_that_is_to_stop_does_not_wait_longer_than_it_may() -> None:
     c = Confirming()
-    c.world.context.patience.hurry(500)
+    c.world.context.retry_policy.hurry(500)
     c.fail([TIMED_OUT] * 1_000)
     with pytest.raises(RolledBackError):
         c.confirm()

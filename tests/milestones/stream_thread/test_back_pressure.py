@@ -113,7 +113,7 @@ def test_a_thread_without_room_that_is_to_stop_does_so_in_the_time_it_is_given(g
     r.world.producer.room = 0
     put(r.world, 0, "a")
     r.step()
-    r.world.context.patience.hurry(10_000)
+    r.world.context.retry_policy.hurry(10_000)
     began = r.world.clock.monotonic_ms()
     r.loop.shut_down(leave_group=True)
     assert r.world.clock.monotonic_ms() - began <= 11_000

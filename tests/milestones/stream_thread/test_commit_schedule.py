@@ -47,7 +47,7 @@ class Scheduled:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         parts: Any = self
-        part: Any = SimpleNamespace(prepare=lambda now_ms: self.prepared, committed=self._committed)
+        part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, committed=self._committed)
         self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
 
     def _committed(self) -> None:
@@ -71,11 +71,11 @@ def test_a_commit_ends_a_producer_that_tells_outputs_apart_where_no_transaction_
     guarantee: str, succeeded: bool
 ) -> None:
     s = Scheduled(processing_guarantee=guarantee)
-    s.world.producer.tells_apart = True
+    s.world.producer.one_record_per_batch = True
     s.error = CommitRetriableError("not yet")
-    assert (s.after(100), s.world.producer.tells_apart) == (0, True)
+    assert (s.after(100), s.world.producer.one_record_per_batch) == (0, True)
     s.error = None
-    assert (s.after(100), s.world.producer.tells_apart) == (1, not succeeded)
+    assert (s.after(100), s.world.producer.one_record_per_batch) == (1, not succeeded)
 
 
 def test_a_commit_is_due_every_commit_interval() -> None:

@@ -7,58 +7,58 @@ from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.stream_thread.error_series import CALM_MS, Trouble
+from milestones.stream_thread.error_series import CALM_MS, ErrorSeries
 
 
-def failing_at(trouble: Trouble, now_ms: int, error: Exception | None = None, *, commits: int = 3) -> None:
+def failing_at(series: ErrorSeries, now_ms: int, error: Exception | None = None, *, commits: int = 3) -> None:
     """An error at once in a turn of its own, and a recovery that takes no time."""
-    trouble.note(error or ValueError(), commits, turn_ms=now_ms, now_ms=now_ms)
-    trouble.over(now_ms)
+    series.note(error or ValueError(), commits, turn_ms=now_ms, now_ms=now_ms)
+    series.over(now_ms)
 
 
 def test_errors_without_a_commit_in_between_end_after_the_task_timeout() -> None:
-    trouble = Trouble(task_timeout_ms=1_000)
-    failing_at(trouble, 0)
-    failing_at(trouble, 1_000)
+    series = ErrorSeries(task_timeout_ms=1_000)
+    failing_at(series, 0)
+    failing_at(series, 1_000)
     with pytest.raises(TimeoutExceededError, match="third"):
-        failing_at(trouble, 1_001, ValueError("third"))
+        failing_at(series, 1_001, ValueError("third"))
 
 
 def test_a_commit_in_between_begins_a_new_series() -> None:
-    trouble = Trouble(task_timeout_ms=1_000)
-    failing_at(trouble, 0)
-    failing_at(trouble, 2_000, commits=4)
-    failing_at(trouble, 3_000, commits=4)
+    series = ErrorSeries(task_timeout_ms=1_000)
+    failing_at(series, 0)
+    failing_at(series, 2_000, commits=4)
+    failing_at(series, 3_000, commits=4)
 
 
 def test_errors_far_apart_are_not_a_series() -> None:
-    trouble = Trouble(task_timeout_ms=1_000)
+    series = ErrorSeries(task_timeout_ms=1_000)
     for number in range(5):
-        failing_at(trouble, number * (CALM_MS + 1))
+        failing_at(series, number * (CALM_MS + 1))
 
 
 def test_errors_are_not_far_apart_because_each_recovery_takes_long() -> None:
-    trouble = Trouble(task_timeout_ms=4 * CALM_MS)
+    series = ErrorSeries(task_timeout_ms=4 * CALM_MS)
     for number in range(3):
         began_ms = number * 2 * CALM_MS
-        trouble.note(ValueError(), 0, turn_ms=began_ms, now_ms=began_ms)
-        trouble.over(began_ms + 2 * CALM_MS - 1)
+        series.note(ValueError(), 0, turn_ms=began_ms, now_ms=began_ms)
+        series.over(began_ms + 2 * CALM_MS - 1)
     with pytest.raises(TimeoutExceededError):
-        trouble.note(ValueError(), 0, turn_ms=6 * CALM_MS, now_ms=6 * CALM_MS)
+        series.note(ValueError(), 0, turn_ms=6 * CALM_MS, now_ms=6 * CALM_MS)
 
 
 def test_a_call_that_has_been_repeated_for_the_whole_time_is_only_the_first_error() -> None:
-    trouble = Trouble(task_timeout_ms=1_000)
-    trouble.note(ValueError(), 0, turn_ms=0, now_ms=1_100)
+    series = ErrorSeries(task_timeout_ms=1_000)
+    series.note(ValueError(), 0, turn_ms=0, now_ms=1_100)
 
 
 def test_errors_are_not_far_apart_because_each_call_takes_long_to_fail() -> None:
-    trouble = Trouble(task_timeout_ms=3 * CALM_MS)
+    series = ErrorSeries(task_timeout_ms=3 * CALM_MS)
     for number in range(2):
-        trouble.note(ValueError(), 0, turn_ms=number * 2 * CALM_MS, now_ms=(number + 1) * 2 * CALM_MS)
-        trouble.over((number + 1) * 2 * CALM_MS)
+        series.note(ValueError(), 0, turn_ms=number * 2 * CALM_MS, now_ms=(number + 1) * 2 * CALM_MS)
+        series.over((number + 1) * 2 * CALM_MS)
     with pytest.raises(TimeoutExceededError):
-        trouble.note(ValueError(), 0, turn_ms=4 * CALM_MS, now_ms=6 * CALM_MS)
+        series.note(ValueError(), 0, turn_ms=4 * CALM_MS, now_ms=6 * CALM_MS)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_errors_are_not_far_apart_because_each_call_takes_long_to_fail() -> None
     [StaleGenerationError("the generation is over"), KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))],
 )
 def test_a_membership_that_was_lost_is_not_part_of_a_series(over: Exception) -> None:
-    trouble = Trouble(task_timeout_ms=1_000)
-    failing_at(trouble, 0)
-    failing_at(trouble, 900, over)
-    failing_at(trouble, 1_500)
-    failing_at(trouble, 2_500)
+    series = ErrorSeries(task_timeout_ms=1_000)
+    failing_at(series, 0)
+    failing_at(series, 900, over)
+    failing_at(series, 1_500)
+    failing_at(series, 2_500)
     with pytest.raises(TimeoutExceededError):
-        failing_at(trouble, 2_501)
+        failing_at(series, 2_501)

@@ -171,7 +171,7 @@ def test_punctuations_of_both_clocks_are_counted() -> None:
     r.step(2)
     r.step(ms=1_000)
     task = r.tasks.processing[TaskId(0, 0)]
-    assert of(r, "stream-task-metrics", task_id="0_0")["punctuate-total"] == task.work.punctuated >= 2
+    assert of(r, "stream-task-metrics", task_id="0_0")["punctuate-total"] == task.counters.punctuated >= 2
     assert of(r, "stream-thread-metrics")["punctuate-latency-avg"] > 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.instance.thread_registry import Live
+from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.thread import StreamThread
 from tests.milestones.fakes import NO_CLIENTS, Running, World, assignment, put
 from tests.milestones.stream_thread.feeding import Fed, two
@@ -26,13 +26,13 @@ def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done
     r = Running(world).run(0)
     r.step(2)
     assert world.member.commits == []
-    world.context.live.pause(ALL)
+    world.context.thread_registry.pause(ALL)
     r.step()
     assert world.member.committed[IN].offset == 2
     put(world, 0, "c")
     r.step(20, ms=100)
     assert outputs(world) == 2
-    world.context.live.resume(ALL)
+    world.context.thread_registry.resume(ALL)
     r.step(3)
     assert outputs(world) == 3
 
@@ -41,7 +41,7 @@ def test_an_idle_paused_thread_waits_for_input_as_long_as_any_other() -> None:
     world = World(settings={"poll_ms": 50})
     r = Running(world).run(0)
     put(world, 0, *"abc")
-    world.context.live.pause(ALL)
+    world.context.thread_registry.pause(ALL)
     r.step(4, ms=10)
     assert world.consumer.waits[-1] > 0
 
@@ -50,7 +50,7 @@ def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
     world = World()
     put(world, 1, "b")
     r = Running(world).run(0)
-    world.context.live.pause(ALL)
+    world.context.thread_registry.pause(ALL)
     put(world, 0, "a")
     r.rebalance(1)
     r.step(10)
@@ -61,9 +61,9 @@ def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
 def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_first_round() -> None:
     world = World()
     put(world, 0, "a")
-    live = Live(1)
-    live.pause({0})
-    thread = StreamThread(replace(world.context, live=live), world.parts, NO_CLIENTS)
+    thread_registry = ThreadRegistry(1)
+    thread_registry.pause({0})
+    thread = StreamThread(replace(world.context, thread_registry=thread_registry), world.parts, NO_CLIENTS)
     rounds = 0
 
     def poll() -> list[Any]:
@@ -71,7 +71,7 @@ def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_
         rounds += 1
         if rounds == 20:
             assert outputs(world) == 0
-            live.resume({0})
+            thread_registry.resume({0})
         if rounds == 30:
             thread.stop(leave_group=True)
         return {1: [JoinNeeded("start")], 2: [Assigned(1, "m", assignment(world, 0))]}.get(rounds, [])

@@ -65,7 +65,7 @@ def test_a_thread_joins_with_what_it_has_and_the_generation_it_has_it_from() -> 
 
 def test_a_thread_that_joins_names_the_topics_that_patterns_match_for_the_broker_forgets_offsets_of_others() -> None:
     r = busy(0)
-    r.world.context.live.sources = frozenset({"sensor-1", "sensor-2"})
+    r.world.context.thread_registry.sources = frozenset({"sensor-1", "sensor-2"})
     r.world.member.events.append(JoinNeeded("a test"))
     r.step()
     assert r.world.member.joins[-1].topics == ("in", "sensor-1", "sensor-2")

@@ -30,7 +30,7 @@ def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_onl
     r.step(5)
     assert places(r.tasks) == {A: "processing"}
     assert stores_of(world.state.tasks[A]) is stores
-    assert (world.state.opens, world.state.tasks[A].work.restored) == (1, 1)
+    assert (world.state.opens, world.state.tasks[A].counters.restored) == (1, 1)
     assert world.state.standbys[A].state is State.CLOSED
     assert content(r) == {"a": "4"}
 
@@ -60,7 +60,7 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
     assert world.state.opens == 1
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
     assert world.member.rejoins == ["tasks were released to their new owners"]
-    assert world.state.standbys[A].work.restored == 0
+    assert world.state.standbys[A].counters.restored == 0
 
 
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:
@@ -76,7 +76,7 @@ def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> 
         put(world, 0, f"round {number}")
         r.step(3)
     assert world.state.opens == 1
-    assert world.state.tasks[A].work.restored == 0
+    assert world.state.tasks[A].counters.restored == 0
     r.step(3, ms=100)
     assert world.state.content(A) == {b"k": (5).to_bytes(8, "big")}
 

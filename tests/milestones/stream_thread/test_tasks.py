@@ -322,7 +322,7 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
         r.step(ms=disturber.rng.randrange(60))
         where = places(r.tasks)
         assert not [place for place in where.values() if " and " in place]
-        recycled = {id for id, wish in r.tasks._waiting.items() if wish.opened is not None}
+        recycled = {id for id, pending in r.tasks._waiting.items() if pending.opened is not None}
         assert world.state.held == {id for id, place in where.items() if place != "waiting"} | recycled
         fed = {TopicPartition("in", id.partition) for id, place in where.items() if place == "processing"}
         assert world.consumer.assigned == fed

@@ -33,9 +33,9 @@ def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
     put(f.world, 0, *["x"] * 20)
     f.start(0)
     f.inputs.fetch(0)
-    f.inputs.throttle(stock=11)
+    f.inputs.throttle(high_watermark=11)
     assert f.world.consumer.paused == set()
-    f.inputs.throttle(stock=10)
+    f.inputs.throttle(high_watermark=10)
     assert f.world.consumer.paused == {IN}
 
 

@@ -15,8 +15,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 from milestones.pipeline.audit.folding import Fold, fold
 from milestones.pipeline.audit.placement import partition_of
-from milestones.pipeline.audit.plan import FoldJob, Source
-from milestones.pipeline.audit.rows import FOLDED, Kind
+from milestones.pipeline.audit.plan import AuditedPartition, FoldJob
+from milestones.pipeline.audit.rows import FOLDED, RowKind
 from milestones.pipeline.hosting.payload import pack
 
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="localhost:1")
@@ -25,7 +25,7 @@ NAMES = FOLDED.names
 Entry = tuple[str, str, int]
 
 
-def written(folder: Path, topic: str, partition: int, *records: Entry) -> Source:
+def written(folder: Path, topic: str, partition: int, *records: Entry) -> AuditedPartition:
     """Key, value and timestamp of each record, as an upstream fold would leave them."""
     place = folder / f"topic={topic}" / f"partition={partition}"
     place.mkdir(parents=True)
@@ -34,10 +34,10 @@ def written(folder: Path, topic: str, partition: int, *records: Entry) -> Source
         ("key", pa.binary()), ("value", pa.binary()), ("time", pa.int64()), ("headers", pa.binary()),
     ])  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows, schema), place / "0.parquet")
-    return Source(TopicPartition(topic, partition), 0, END, END, computed=folder.as_uri())
+    return AuditedPartition(TopicPartition(topic, partition), 0, END, END, computed=folder.as_uri())
 
 
-def rows(topology: Topology, *sources: Source, **partitions: int) -> list[dict[str, Any]]:
+def rows(topology: Topology, *sources: AuditedPartition, **partitions: int) -> list[dict[str, Any]]:
     job = FoldJob(TaskId(0, sources[0].partition.partition), sources, (), {"out": 3, **partitions}, {})
     with Fold(Application.of(topology, CONFIG), CONFIG, job) as one:
         return [dict(zip(NAMES, row, strict=True)) for row in one.rows()]
@@ -45,7 +45,7 @@ def rows(topology: Topology, *sources: Source, **partitions: int) -> list[dict[s
 
 def outputs(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     wanted = ("source", "source_partition", "source_offset", "key", "value", "time", "partition")
-    return [tuple(row[name] for name in wanted) for row in found if row["kind"] == Kind.OUTPUT]
+    return [tuple(row[name] for name in wanted) for row in found if row["kind"] == RowKind.OUTPUT]
 
 
 def counting() -> Topology:
@@ -67,8 +67,8 @@ def test_every_output_is_told_with_its_input_record_and_its_place(tmp_path: Path
         ("in", 1, 1, b"b", number(1), 6, partition_of(b"b", 3)),
         ("in", 1, 2, b"a", number(2), 5, partition_of(b"a", 3)),
     ]
-    assert [row["seq"] for row in found if row["kind"] == Kind.OUTPUT] == [1, 2, 3]
-    assert [row["seq"] for row in found if row["kind"] == Kind.INPUT] == [3]
+    assert [row["seq"] for row in found if row["kind"] == RowKind.OUTPUT] == [1, 2, 3]
+    assert [row["seq"] for row in found if row["kind"] == RowKind.INPUT] == [3]
 
 
 def test_several_partitions_are_merged_by_time_and_each_output_names_its_own(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_punctuation_is_a_doubt(tmp_path: Path, processor: Callable[[], Proces
     topology.add_processor("ticking", processor, "source")
     topology.add_sink("sink", "out", "ticking", key=serdes.STRING, value=serdes.STRING)
     found = rows(topology, written(tmp_path, "in", 0, ("a", "x", 5)))
-    (doubt,) = [row["what"] for row in found if row["kind"] == Kind.DOUBT]
+    (doubt,) = [row["what"] for row in found if row["kind"] == RowKind.DOUBT]
     assert why in doubt
-    assert not [row for row in rows(counting(), written(tmp_path / "b", "in", 0)) if row["kind"] == Kind.DOUBT]
+    assert not [row for row in rows(counting(), written(tmp_path / "b", "in", 0)) if row["kind"] == RowKind.DOUBT]
 
 
 def test_what_spark_calls_gives_batches_of_the_schema(tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ from kio.schema.offset_fetch.v8.response import (
 from kio.schema.sync_group.v5 import SyncGroupResponse
 from kio.static.primitive import i32Timedelta
 
-from milestones.common.assignment.model import Assignment, Origin, Subscription
+from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import GroupMember, MemberSettings
 from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import (
     Assigning,
-    Commit,
+    CommitOffsets,
     Committed,
     FetchOffsets,
     Join,
@@ -231,7 +231,7 @@ class FixedLeader:
         self.error: MilestonesError | None = None
         self.steps = self.done = 0
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+    def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         self.seen.append(members)
         if self.error is not None:
             raise self.error
@@ -323,7 +323,7 @@ class Bench:
 
     def commit(self, offsets: Offsets, timeout_ms: int = 1000) -> Mailbox[MilestonesError | None]:
         reply: Mailbox[MilestonesError | None] = Mailbox(1)
-        self.machine.receive(Commit(offsets, self.now + timeout_ms, reply))
+        self.machine.receive(CommitOffsets(offsets, self.now + timeout_ms, reply))
         return reply
 
 

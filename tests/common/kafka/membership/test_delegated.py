@@ -11,7 +11,7 @@ from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import (
     BorrowedMembership,
     CommitRetriableError,
-    Loan,
+    LentMembership,
     MemberSettings,
     StaleGenerationError,
     group_metadata,
@@ -35,7 +35,7 @@ def broker(member_bench: Any) -> Any:
 @pytest.fixture
 def borrowed(broker: Any, clock: StepClock) -> BorrowedMembership:
     settings = MemberSettings("g", {"bootstrap.servers": "boot1:9092"}, session_timeout_ms=9_000)
-    return BorrowedMembership(settings, Loan("m-1", 5), clock, broker.connect)
+    return BorrowedMembership(settings, LentMembership("m-1", 5), clock, broker.connect)
 
 
 def test_a_commit_goes_under_the_generation_that_was_lent(borrowed: BorrowedMembership, broker: Any) -> None:

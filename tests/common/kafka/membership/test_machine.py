@@ -17,7 +17,7 @@ from milestones.common.kafka.membership import (
 from milestones.common.kafka.membership.events import Close, Join, Rejoin
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
 from milestones.common.kafka.membership.reactions import TABLE, Reaction, reaction_to
-from milestones.common.kafka.membership.states import State, check_move
+from milestones.common.kafka.membership.states import MemberState, check_move
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7, "x")}
@@ -383,7 +383,7 @@ def test_closing_while_kafka_is_down_ends_all_the_same(member_bench):
     bench = member_bench().stable()
     bench.broker.down = True
     bench.machine.receive(Close(leave=True))
-    assert bench.machine.state is State.CLOSED
+    assert bench.machine.state is MemberState.CLOSED
 
 
 def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_answer(member_bench):
@@ -400,4 +400,4 @@ def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_
 
 def test_a_move_that_the_table_doesn_t_have_is_a_bug():
     with pytest.raises(AssertionError, match="CLOSED to STABLE"):
-        check_move(State.CLOSED, State.STABLE)
+        check_move(MemberState.CLOSED, MemberState.STABLE)

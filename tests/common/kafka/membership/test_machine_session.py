@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.kafka.membership.events import Close
-from milestones.common.kafka.membership.states import State
+from milestones.common.kafka.membership.states import MemberState
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 EVERYTHING = {"FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetFetch", "OffsetCommit"}
@@ -161,7 +161,7 @@ def test_a_sync_that_waits_for_its_leader_keeps_the_session_and_ends_with_the_re
     bench.broker.holds = {"SyncGroup"}
     bench.join()
     bench.run(30_000)
-    assert bench.machine.state is State.SYNCING
+    assert bench.machine.state is MemberState.SYNCING
     assert not bench.machine.session_over(bench.now)
     joins = len(bench.broker.of("JoinGroup"))
     bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress]

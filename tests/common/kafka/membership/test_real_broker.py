@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from milestones.common.assignment.handover import assign
-from milestones.common.assignment.model import Origin, Subscription
+from milestones.common.assignment.model import AssignmentOrigin, Subscription
 from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MembershipError
@@ -51,7 +51,7 @@ class PlanLeader:
         self.plan = TaskPlan(tasks, {}, {}, {}, frozenset(), (), "f")
         self.versions: set[int] = set()
 
-    def assign(self, members: Mapping[str, Subscription], origin: Origin) -> Assigning:
+    def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
         self.versions = {member.version for member in members.values()}
         yield
         return assign(members, self.plan)

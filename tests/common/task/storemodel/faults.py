@@ -210,13 +210,13 @@ def a_write_that_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 @fault
 def an_upper_bound_that_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's iterator points at a bound whose memory is given back: scans end somewhere."""
-    original = rocksdict_engine._Cursor.__init__
+    original = rocksdict_engine._RocksdictCursor.__init__
 
     def __init__(cursor: Any, *arguments: Any) -> None:  # noqa: N807
         original(cursor, *arguments)
         del cursor._options
 
-    monkeypatch.setattr(rocksdict_engine._Cursor, "__init__", __init__)
+    monkeypatch.setattr(rocksdict_engine._RocksdictCursor, "__init__", __init__)
 
 
 @fault

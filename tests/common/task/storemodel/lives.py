@@ -20,7 +20,7 @@ from milestones.common.state.changelog import TIMESTAMP_BYTES
 from milestones.common.state.read_cache import ReadCache
 from milestones.common.state.storage import StateManager, TaskStorage
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import Staged, Task, TaskSettings
+from milestones.common.task.task import PendingCommit, Task, TaskSettings
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail
@@ -189,9 +189,9 @@ class Life:
             return  # a roll-back follows
         match what:
             case "freeze" if self.pending is None and not self.task.applying:
-                staged = self.task.freeze_if_flushed()
-                if staged is not None:
-                    self._freeze(staged)
+                commit = self.task.freeze_if_flushed()
+                if commit is not None:
+                    self._freeze(commit)
             case "confirm" if self.pending is not None:
                 self.confirm()
             case "thaw" if self.pending is not None and not self.how.exactly_once:
@@ -232,21 +232,21 @@ class Life:
     def freeze(self) -> None:
         self.apply()
         self.flush()
-        staged = self.task.freeze_if_flushed()
-        need(staged is not None, "something waits in caches behind a flush")
-        assert staged is not None
-        self._freeze(staged)
+        commit = self.task.freeze_if_flushed()
+        need(commit is not None, "something waits in caches behind a flush")
+        assert commit is not None
+        self._freeze(commit)
         self.judge()
 
     def flush(self) -> None:
         self.task.flush()
         self.judge()
 
-    def _freeze(self, staged: Staged) -> None:
-        self._sent([Output(*output) for output in staged.outputs])
-        need(dict(staged.offsets) == {self._in: self.task.input.position(self._in)}, staged.offsets)
+    def _freeze(self, commit: PendingCommit) -> None:
+        self._sent([Output(*output) for output in commit.outputs])
+        need(dict(commit.offsets) == {self._in: self.task.input.position(self._in)}, commit.offsets)
         offset = len(self.changelog) if len(self.changelog) > self.changelog.committed else None
-        self.pending = Pending(staged, dict(self.rows), len(self._unconfirmed), offset)
+        self.pending = Pending(commit, dict(self.rows), len(self._unconfirmed), offset)
 
     def confirm(self) -> None:
         """Kafka has the commit; `apply` comes later."""
@@ -259,9 +259,9 @@ class Life:
             offset = len(self.changelog) if done else None
             self.changelog.skip(1)
         self.changelog.committed = self.changelog.committed if offset is None else offset
-        self.task.confirmed(pending.staged, {STORE: offset} if offset is not None and self.how.spec.logged else {})
-        self.committed, self._position = pending.rows, pending.staged.offsets[self._in]
-        self._metadata = dict(pending.staged.metadata)
+        self.task.confirmed(pending.commit, {STORE: offset} if offset is not None and self.how.spec.logged else {})
+        self.committed, self._position = pending.rows, pending.commit.offsets[self._in]
+        self._metadata = dict(pending.commit.metadata)
 
     def commit(self) -> None:
         """A whole one."""
@@ -278,7 +278,7 @@ class Life:
         """Kafka didn't take the commit, the next one takes it along."""
         pending, self.pending = self.pending, None
         assert pending is not None
-        self.task.thaw(pending.staged)
+        self.task.thaw(pending.commit)
 
     def roll_back(self) -> None:
         """In place: the stores stay open, the program is another one."""

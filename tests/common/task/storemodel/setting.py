@@ -15,7 +15,7 @@ from milestones.common.records import Output
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.state.spec import StoreSpec
-from milestones.common.task.task import Staged
+from milestones.common.task.task import PendingCommit
 from tests.common.task.storemodel.calls import Plain, Row, Rows
 
 IN, STORE = "in", "store"
@@ -60,7 +60,7 @@ class Pending:
     """A commit under way. `sent`: how many of the transaction's records are of it. `offset`: at least once, the
     changelog's end behind them; None when there are none."""
 
-    staged: Staged
+    commit: PendingCommit
     rows: Rows
     sent: int
     offset: int | None
