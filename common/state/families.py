@@ -83,12 +83,16 @@ class FamilyTable(dict[str, Opened]):
             return self._families.pop(namespace, None)
 
     def memory_bytes(self) -> int:
-        """Memtables and readers of the open namespaces."""
-        with self._guard:
+        """Memtables and readers of the open namespaces; 0 while a namespace is opened or closed right now."""
+        if not self._guard.acquire(blocking=False):
+            return 0
+        try:
             return sum(
                 one.property("rocksdb.cur-size-all-mem-tables") + one.property("rocksdb.estimate-table-readers-mem")
                 for one in self.values()
             )
+        finally:
+            self._guard.release()
 
     def statistics(self) -> Mapping[str, int]:
         """The sums of `STATISTICS`; nothing while a namespace is opened or closed right now."""

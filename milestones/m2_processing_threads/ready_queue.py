@@ -73,6 +73,8 @@ class ReadyQueue:
             position = bisect_left(self._numbers, scheduled.number)
             del self._numbers[position], self._since_ms[position], self._scheduled[scheduled.number]
             scheduled.number = None
+            if not self._numbers:
+                self._loads.clear()
 
     def choose(self, now_ms: int, at_work: int, threads: int) -> ScheduledTask | None:
         """The task that is next, to be taken out; None without any. `at_work`: tasks that threads have."""

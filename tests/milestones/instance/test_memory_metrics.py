@@ -11,8 +11,8 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
-from milestones.common.state.local import LocalState
 from milestones.common.state.spec import StoreSpec
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.testing import StepClock
 from milestones.instance.memory_metrics import INTERVAL_MS, MemoryMeasures, resident_bytes
 
@@ -56,18 +56,18 @@ def test_memory_that_is_taken_is_resident() -> None:
 
 
 def test_the_engines_of_fifty_tasks_are_counted_while_they_are_open(tmp_path: Path) -> None:
-    state = LocalState(StateDirectory(tmp_path, "app", StepClock()), open_engines("rocksdict"), "m1")
+    state = LocalStateManager(StateDirectory(tmp_path, "app", StepClock()), open_engines("rocksdict"), "m1")
     specs = [StoreSpec("counts"), StoreSpec("brief", persistent=False)]
     opened = [state.open(TaskId(0, number), specs) for number in range(50)]
     empty = state.memory_bytes()
     for one in opened:
-        for name, (engine, _) in one.stores.items():
-            engine.apply({name: {b"%05d" % number: b"x" * 1_000 for number in range(50)}}, {})
+        entries = {b"%05d" % number: b"x" * 1_000 for number in range(50)}
+        one.apply({spec.name: dict(entries) for spec in specs}, {})
     full = state.memory_bytes() - empty
     assert 2 * 50 * 50 * 1_000 < full < 4 * 50 * 50 * 1_000
-    with opened[0]._handles:
+    with opened[0]._stores["counts"].engine._namespaces._guard:  # type: ignore[attr-defined]
         assert state.memory_bytes() - empty < full, "one that is being closed isn't asked"
     for one in opened:
         one.close()
     assert state.memory_bytes() < empty
-    state.close()
+    state.release()
