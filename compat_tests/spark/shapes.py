@@ -57,6 +57,10 @@ CLOCKED: Mapping[tuple[str, str], Alike] = {("later", "out"): begin_alike, ("tic
 """By topology and output, where the clock decides: how much there is (a batch may end before it strikes), or all."""
 
 
+BY_PATTERN: Mapping[str, frozenset[str]] = {"count-by-pattern": frozenset({"in"})}
+"""By topology, the suffixes of topics that its pattern matches: a topology that isn't bound to any tells none."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """The topics of a topology, by their suffixes: `inputs` and `outputs`, and its repartition topics. `merges`: tasks
@@ -81,7 +85,7 @@ def shape_of(topology: str) -> Shape:
     made = named(topology)("app")
     subs = (made.build() if isinstance(made, StreamsBuilder) else made).resolve("app")
     owned = {topic for sub in subs for topic in sub.repartition_topics}
-    sources = {topic for sub in subs for topic in sub.source_topics} - owned
+    sources = {topic for sub in subs for topic in sub.source_topics} - owned | BY_PATTERN.get(topology, frozenset())
     sinks = {topic for sub in subs for topic in sub.sink_topics} - owned
     plan = topology.removeprefix("plan:")
     known = FLOWS.get(topology, ()) if plan == topology else tuple(flows_of_plan(Plan.parse(plan)))
