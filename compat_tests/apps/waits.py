@@ -15,6 +15,9 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+from milestones.common.kafka.blocking_call import CallThread
+from milestones.common.kafka.membership import GroupMember
+from milestones.common.kafka.producer import OutputProducer
 from milestones.common.thread_stacks import frames
 
 log = logging.getLogger("compat_tests")
@@ -23,7 +26,9 @@ WAITED = "stream thread waited for "
 """What the log says, followed by milliseconds."""
 LONGEST_MS = 100
 LOOK_S = 0.01
-FOR_KAFKA = frozenset({"Caller.call", "GroupMember.commit_offsets", "OutputProducer._ask_for_ends"})
+FOR_KAFKA = frozenset(
+    wait.__qualname__ for wait in (CallThread.call, GroupMember.commit_offsets, OutputProducer._ask_for_ends)
+)
 """Calls to Kafka that another thread makes, the client's or ours: who waits there waits for Kafka."""
 STREAM_THREAD = re.compile(r"-StreamThread-\d+$")
 
