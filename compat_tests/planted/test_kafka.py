@@ -167,6 +167,8 @@ def test_a_clean_process_passes() -> None:
     assert nothing_left(BEFORE, BEFORE, "/state") == []
     pool = replace(BEFORE, native_threads=("python", "rocksdb:low", "rocksdb:high"))
     assert nothing_left(BEFORE, pool, "/state") == []
+    loop = replace(BEFORE, threads=("MainThread", "fsspecIO"), native_threads=("python", "python"))
+    assert nothing_left(BEFORE, loop, "/state") == []
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,7 @@ def test_a_clean_process_passes() -> None:
     [
         (replace(BEFORE, threads=("MainThread", "stream-1")), "thread"),
         (replace(BEFORE, native_threads=("python", "rdk:main")), "thread"),
+        (replace(BEFORE, native_threads=("python", "python")), "thread"),
         (replace(BEFORE, files=(*BEFORE.files, "/state/app/0_0/LOCK")), "file"),
         (replace(BEFORE, connections=1), "connection"),
         (replace(BEFORE, objects={"milestones.common.task.task.Task": 2}), "memory"),
