@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit
+from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
 from milestones.baseline.next_producer import ThreadTransaction
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
@@ -67,7 +67,7 @@ BASELINE = Parts(
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
         confirmation=_by_guarantee(ThreadTransaction),
-        commit=Committer,
+        commit=WaitingCommitter,
     ),
 )
 
@@ -87,6 +87,8 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         thread={
             "processing": ThreadedProcessing,
             "collection": BufferedCollection,
+            # Tasks don't need the stream thread while it commits, so the group can have it.
+            "commit": Committer,
             "partition_counts": _asked_of_admin,
         }
     ),

@@ -3,14 +3,16 @@
 librdkafka's `send_offsets_to_transaction` may wait for ever: its timeout isn't looked at once the coordinator's
 connection is gone (its issues 5456 and 5511). So its caller must be able to walk away.
 
-*Guarantees*: `call` returns or raises within its timeout plus a little; results come in the caller's thread.
-*Assumes*: one owner, which doesn't touch what a call works on until the call is over, or ever again once it was late.
+*Guarantees*: a call is over, or late, after its timeout plus a little; its error is raised in the owner's thread.
+*Assumes*: one owner, which begins no call before the last one is over, and doesn't touch what a call works on until
+then, or ever again once it was late.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import NamedTuple
 
 from milestones.common.kafka.failures import caught
@@ -41,21 +43,41 @@ class CallThread:
         self._calls: Mailbox[Callable[[], object]] = Mailbox(1, f"{name} calls")
         self._outcomes: Mailbox[_Outcome] = Mailbox(1, f"{name} outcomes")
         self._thread: threading.Thread | None = None
-        self.late = False
+        self._timeout_ms, self._until_ns = 0, 0
+        self.busy = self.late = False
 
     def call(self, function: Callable[[], object], timeout_ms: int) -> None:
         """`function()`, and its error; `LateError` when it takes longer than `timeout_ms`."""
+        self.begin(function, timeout_ms)
+        while not self.returned(timeout_ms):
+            pass
+
+    def begin(self, function: Callable[[], object], timeout_ms: int) -> None:
+        """Have `function()` called; `returned` tells what became of it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._calls.put(function, timeout_ms)
-        outcome = self._outcomes.get(timeout_ms)
+        self.busy, self._timeout_ms, self._until_ns = True, timeout_ms, monotonic_ns() + timeout_ms * 1_000_000
+
+    def returned(self, wait_ms: int) -> bool:
+        """Whether the call is over, waiting at most so long; its error is raised. `LateError` when its time is up."""
+        left_ms = max(0, -((monotonic_ns() - self._until_ns) // 1_000_000))
+        outcome = self._outcomes.get(min(wait_ms, left_ms))
         if outcome is None:
-            self.late = True
-            self.close()
-            raise LateError(f"no answer within {timeout_ms} ms")
+            if monotonic_ns() < self._until_ns:
+                return False
+            self.leave()
+            raise LateError(f"no answer within {self._timeout_ms} ms")
+        self.busy = False
         if outcome.error is not None:
             raise outcome.error
+        return True
+
+    def leave(self) -> None:
+        """Give up the call that is under way."""
+        self.late = True
+        self.close()
 
     def close(self) -> None:
         """End the thread, once its call is over. Harmless when repeated."""

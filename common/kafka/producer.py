@@ -30,8 +30,9 @@ from confluent_kafka import TopicPartition as Position
 
 from milestones.common.clock import Clock, Standstill, SystemClock
 from milestones.common.errors import ProductionError
-from milestones.common.kafka.blocking_call import CallThread, LateError
-from milestones.common.kafka.clients import Owned, client_log
+from milestones.common.kafka.begun_calls import BegunCalls
+from milestones.common.kafka.blocking_call import LateError
+from milestones.common.kafka.clients import client_log
 from milestones.common.kafka.failures import (
     REFUSED_RECORD,
     REFUSED_TOPIC,
@@ -75,8 +76,6 @@ CLOSE_TIMEOUT_MS = 10_000
 
 MOST_POLLS = 100
 """When a producer is closed."""
-GRACE_MS = 5_000
-"""How long a transactional call may be late before its producer counts as dead."""
 
 LOOK_MS = 100
 """How long a flush waits until it looks whether the transaction has failed meanwhile."""
@@ -114,7 +113,7 @@ class Refused:
     sent: bool = False
 
 
-class OutputProducer(Owned):
+class OutputProducer(BegunCalls):
     """A confluent-kafka producer for the outputs of tasks.
 
     `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
@@ -128,7 +127,7 @@ class OutputProducer(Owned):
     def __init__(
         self, settings: Mapping[str, Any], clock: Clock | None = None, *, one_record_per_batch: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__("producer-transactions", when_late=self._let_go)
         self._clock = clock or SystemClock()
         self._standstill = Standstill(self._clock)
         self.transactional = "transactional.id" in settings
@@ -137,7 +136,6 @@ class OutputProducer(Owned):
         self.one_record_per_batch = one_record_per_batch
         alone = {"batch.num.messages": 1} if one_record_per_batch else {}
         self._producer = Producer({**watched(settings), **reports, **alone}, logger=self._watch)
-        self._call_thread = CallThread("producer-transactions", when_late=self._let_go)
         self._settings = {key: value for key, value in settings.items() if key not in ONLY_PRODUCERS}
         self._cluster: Cluster | None = None
         self._logged: set[TopicPartition] = set()
@@ -169,7 +167,6 @@ class OutputProducer(Owned):
         (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, for `wait_ms` at
         most in all, then gives back what there was no room for. Raises as `commit` when the transaction has failed,
         and what `check` raises, which is called after each wait."""
-        self._check_owner()
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
@@ -238,7 +235,7 @@ class OutputProducer(Owned):
 
     def why_full(self, topics: Collection[str]) -> str:
         """What keeps outputs for these topics waiting, as far as Kafka can be asked within `WHY_S`."""
-        self._check_owner()
+        self._check_free()
         with self._waiting():
             return f"{len(self._producer)} records wait in the client; {why_full(self._producer, topics)}"
 
@@ -253,26 +250,38 @@ class OutputProducer(Owned):
 
     def poll(self) -> None:
         """Serve delivery reports. Raises the fatal error of a dead producer."""
-        self._check_owner()
+        self._check_free()
         self._producer.poll(0)
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until all that was sent is acknowledged or refused, and the offsets are known. A passing
-        `KafkaException` when time is up, an abortable one when nobody knows whether all of it was written."""
-        self._check_owner()
+        """As `begin_flush`, and wait for it."""
+        self.begin_flush(timeout_ms)
+        self._finish(timeout_ms)
+
+    def begin_flush(self, timeout_ms: int) -> None:
+        """It is over when all that was sent is acknowledged or refused, and the offsets are known. A passing
+        `KafkaException` when time is up, an abortable one when nobody knows whether all of it was written. The request
+        for the ends of changelogs, without transactions, is waited for."""
+        self._check_free()
+        until_ms = self._clock.monotonic_ms() + timeout_ms
+        self._look = lambda wait_ms: self._flushed(wait_ms, until_ms, timeout_ms)
+
+    def _flushed(self, wait_ms: int, until_ms: int, timeout_ms: int) -> bool:
         try:
-            with self._waiting():
-                left = self._flush(timeout_ms)
+            left = self._flush(max(0, min(wait_ms, until_ms - self._clock.monotonic_ms())))
         except SystemError as exception:
             # A fenced producer raises this from a flush with reports; the next transaction call names the cause.
             log.debug("flush: %s", exception)
             left = 0 if self.transactional else len(self._producer)
         if left:
+            if self._clock.monotonic_ms() < until_ms:
+                return False
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records weren't acknowledged in time"))
         if self._watch.assumed:
             raise KafkaException(KafkaError(KafkaError._INCONSISTENT, ASSUMED, False, False, True))
         if self._logged:
             self._ask_for_ends(timeout_ms)
+        return True
 
     def _flush(self, timeout_ms: int) -> int:
         """How many records are left that wait for an answer. A transaction that a record has failed isn't waited for:
@@ -288,8 +297,7 @@ class OutputProducer(Owned):
         if self._cluster is None:
             self._cluster = Cluster(self._settings)
         try:
-            with self._waiting():
-                self.acknowledged.update(self._cluster.ends(self._logged, timeout_ms))
+            self.acknowledged.update(self._cluster.ends(self._logged, timeout_ms))
         except KafkaException as exception:
             if not is_passing(exception):
                 raise
@@ -299,7 +307,7 @@ class OutputProducer(Owned):
 
     def init_transactions(self, timeout_ms: int) -> None:
         """Fence every earlier producer of this transactional id; what it left open is aborted."""
-        self._check_owner()
+        self._check_free()
         self._call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
 
     def _init_transactions(self, timeout_s: float) -> None:
@@ -309,7 +317,7 @@ class OutputProducer(Owned):
 
     def begin(self) -> None:
         """Open a transaction, unless one is open or the producer has none."""
-        self._check_owner()
+        self._check_free()
         if self._call_thread.late:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
         if self.transactional and not self.in_transaction:
@@ -328,34 +336,41 @@ class OutputProducer(Owned):
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
+        """As `begin_send_offsets`, and wait for it."""
+        self.begin_send_offsets(offsets, group_metadata, timeout_ms)
+        self._finish(timeout_ms)
+
+    def begin_send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
+    ) -> None:
         """Put the offsets into the transaction, for the member and generation that `group_metadata` names.
         `ProductionError` when Kafka refused one of its records, and would again; `KafkaException` of the classes in
         `failures`."""
-        self._check_owner()
         positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
         seconds = timeout_ms / 1000
-        with self._explained():
-            self._call(
-                lambda: self._producer.send_offsets_to_transaction(positions, group_metadata, seconds), timeout_ms
-            )
+        self._begin_call(
+            lambda: self._producer.send_offsets_to_transaction(positions, group_metadata, seconds),
+            timeout_ms, self._explained, self._offsets_are_in,
+        )  # fmt: skip
+
+    def _offsets_are_in(self) -> None:
         self._has_offsets = True
 
     def commit(self, timeout_ms: int) -> None:
+        """As `begin_commit`, and wait for it."""
+        self.begin_commit(timeout_ms)
+        self._finish(timeout_ms)
+
+    def begin_commit(self, timeout_ms: int) -> None:
         """Commit the open transaction. Errors as of `send_offsets`; once that has succeeded Kafka has taken all records
         that were flushed, so no error of the end itself is taken for the refusal of one."""
-        self._check_owner()
-        with nullcontext() if self._has_offsets else self._explained():
-            self._call(lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms)
-        self.in_transaction = False
+        explained = nullcontext if self._has_offsets else self._explained
+        self._begin_call(
+            lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, explained, self._transaction_ended
+        )
 
-    def _call(self, function: Callable[[], None], timeout_ms: int) -> None:
-        """A transactional call, with a deadline that is kept: a producer that misses it counts as dead."""
-        try:
-            with self._waiting():
-                self._call_thread.call(function, timeout_ms + GRACE_MS)
-        except LateError as error:
-            stuck = KafkaError(KafkaError._TIMED_OUT, f"the producer hangs in a transactional call: {error}", True)
-            raise KafkaException(stuck) from error
+    def _transaction_ended(self) -> None:
+        self.in_transaction = False
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -373,7 +388,7 @@ class OutputProducer(Owned):
 
     def abort(self, timeout_ms: int) -> None:
         """End the open transaction, if there is one; none of its records will be read."""
-        self._check_owner()
+        self._check_free()
         if self.in_transaction:
             self._call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms)
             self.in_transaction = False
@@ -384,19 +399,21 @@ class OutputProducer(Owned):
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
-        itself, should it ever return. Harmless when repeated."""
+        itself, should it ever return; a call that is under way is waited for. Harmless when repeated."""
         self._check_owner()
         if self._closed:
             return
         self._closed = True
         self._cluster = None
+        until_ms = self._clock.monotonic_ms() + timeout_ms
+        self._wait_for_call(timeout_ms)
         if self._call_thread.late:
             log.warning("a producer hangs in a transactional call and is left behind; its successor fences it")
             return
         self._producer.purge()
         self._serve_the_rest()
         try:
-            self._call_thread.call(self._let_go, timeout_ms)
+            self._call_thread.call(self._let_go, max(1, until_ms - self._clock.monotonic_ms()))
         except LateError:
             log.info("a producer didn't close within %d ms: it ends once a broker answers", timeout_ms)
         self._call_thread.close()

@@ -1,6 +1,7 @@
 """How long a thread asks Kafka again for what may still succeed.
 
-*Guarantees*: once it is told to hurry, no call begins after what time it was left.
+*Guarantees*: once it is told to hurry, no call begins after what time it was left. What is asked step by step waits no
+longer in a step than that is told to.
 *Assumes*: each call has a time-out of its own.
 """
 
@@ -13,6 +14,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from milestones.common.clock import Clock
+from milestones.common.steps import Steps
 
 T = TypeVar("T")
 
@@ -58,3 +60,29 @@ class RetryPolicy:
                 if not passing(exception) or self._clock.monotonic_ms() >= min(until_ms, self._end_ms):
                     raise
             self._clock.sleep_ms(RETRY_PAUSE_MS)
+
+    def steps(
+        self,
+        begin: Callable[[], None],
+        returned: Callable[[int], bool],
+        passing: Callable[[KafkaException], bool],
+        within_ms: int | None = None,
+    ) -> Steps[None]:
+        """As `retry`, of a call that is begun, and has `returned` once that says so, waiting at most so many ms."""
+        limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
+        until_ms = self._clock.monotonic_ms() + limit_ms
+        wait_ms = 0
+        while True:
+            try:
+                begin()
+                while not returned(wait_ms):
+                    wait_ms = yield
+                return
+            except KafkaException as exception:
+                if not passing(exception) or self._clock.monotonic_ms() >= min(until_ms, self._end_ms):
+                    raise
+            again_ms = self._clock.monotonic_ms() + RETRY_PAUSE_MS
+            while (left_ms := again_ms - self._clock.monotonic_ms()) > 0:
+                wait_ms = yield
+                self._clock.sleep_ms(min(wait_ms, left_ms))
+            wait_ms = 0

@@ -27,7 +27,8 @@ WAITED = "stream thread waited for "
 LONGEST_MS = 100
 LOOK_S = 0.01
 FOR_KAFKA = frozenset(
-    wait.__qualname__ for wait in (CallThread.call, GroupMember.commit_offsets, OutputProducer._ask_for_ends)
+    wait.__qualname__
+    for wait in (CallThread.returned, GroupMember.commit_returned, OutputProducer._ask_for_ends)
 )
 """Calls to Kafka that another thread makes, the client's or ours: who waits there waits for Kafka."""
 STREAM_THREAD = re.compile(r"-StreamThread-\d+$")

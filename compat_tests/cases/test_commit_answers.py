@@ -18,10 +18,12 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.apps.topologies import WAITING
+from compat_tests.cases.calls import threaded
 from compat_tests.cases.flows import COPY, COUNT
-from compat_tests.cases.steps import TOLERANT, await_outputs, meet_late_ends, proxy_of, standing
+from compat_tests.cases.steps import TOLERANT, await_outputs, generation, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.waiting import DeadlineError
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
@@ -33,6 +35,8 @@ pytestmark = pytest.mark.broker_faults
 
 SOCKET_MS = 2_000
 LATE_S = 3.0
+ANSWERED_S = 5.0
+"""A heartbeat, which tells of the rebalance, and a loaded machine; a commit may stay without an answer for longer."""
 SETTINGS: Settings = {
     "session_timeout_ms": 60_000,
     "producer_socket_timeout_ms": SOCKET_MS,
@@ -134,6 +138,33 @@ def fed_until(world: World, app: Instance, met: Callable[[], bool]) -> None:
     if app.topology == "count":
         world.feeds["in"].send(world.records(300, keys=100))
     world.wait(met, "the network meets a commit")
+
+
+def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_process(exact_world: World) -> None:
+    """One more thread joins the group; its first generation waits for all members. Where the stream thread processes
+    itself it also waits for its commits."""
+    world = exact_world
+    patient: Settings = {"producer_socket_timeout_ms": 60_000, "transaction_timeout_ms": 60_000}
+    world.create(out=2)
+    feed, proxy = world.input("in", 2), proxy_of(world)
+    app = world.instance("count", bootstrap_servers=proxy.bootstrap_servers, **{**SETTINGS, **patient}).start()
+    world.group_is(app)
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    before, fault = generation(world), proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
+    feed.send(world.records(300, keys=100))
+    fault.wait()
+    app.add_thread()
+    answered = True
+    try:
+        world.wait(lambda: generation(world) > before, "the thread that commits joins the new generation", ANSWERED_S)
+    except DeadlineError:
+        answered = False
+    fault.end()
+    assert answered == threaded(world)
+    world.processed()
+    app.stop()
+    judge(world, COUNT)
 
 
 @pytest.mark.full

@@ -89,7 +89,7 @@ def caller_waits() -> bool:
     """Whether the stream thread stands in a wait."""
     thread = next(thread for thread in threading.enumerate() if thread.name == "app-StreamThread-1")
     frame = frames().get(thread.ident or 0)
-    return frame is not None and any("CallThread.call" in caller for caller in callers(frame)[1:])
+    return frame is not None and any("CallThread.returned" in caller for caller in callers(frame)[1:])
 
 
 def test_a_frame_between_two_lines_waits_for_nobody() -> None:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -48,7 +48,6 @@ from milestones.common.kafka.failures import (
     REFUSED_TOPIC,
     TOO_LARGE,
     UNKNOWN_TOPIC,
-    caught,
     is_retriable,
     may_succeed_later,
 )
@@ -61,7 +60,9 @@ from milestones.common.topology.handlers import Action, ErrorContext
 from milestones.common.topology.nodes import SinkNode, SubTopology
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import PendingCommit, Task
+    from milestones.common.steps import Steps
+    from milestones.common.task.commit_set import CommitSet
+    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Sending
 
@@ -125,32 +126,45 @@ class DirectCollection:
         """Outputs wait for room, so processing is to wait, too."""
         self.held = held
 
-    def send(self, pending: Mapping[Task, PendingCommit], within_ms: int) -> bool:
-        complete = self._push_letters(within_ms)
-        for task, boundary in pending.items():
+    def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
+        complete = yield from self._push_letters(within_ms)
+        for task, boundary in commit_set.items():
             outputs: Sequence[Emitted] = boundary.outputs
             if outputs and complete:
                 self._must_be_in_session()
-                outputs = self._push(task, outputs, within_ms)
+                outputs = yield from self._push(task, outputs, within_ms)
             if outputs:
                 task.put_back(outputs)
                 complete = False
         return complete
 
-    def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Sequence[Emitted]:
+    def _push(self, task: Task, outputs: Sequence[Emitted], within_ms: int) -> Steps[Sequence[Emitted]]:
         """Send them; what is left once nothing has left for `within_ms`: a slow Kafka is waited for."""
-        before = len(outputs) + 1
-        while outputs and len(outputs) < before:
-            before = len(outputs)
-            outputs = self._hand_over(task, outputs, int(min(within_ms, self._retry_policy.rest_ms())))
-        return outputs
+        before, wait_ms, until_ms = len(outputs) + 1, 0, 0
+        while True:
+            if len(outputs) < before:
+                before = len(outputs)
+                until_ms = self._clock.monotonic_ms() + int(min(within_ms, self._retry_policy.rest_ms()))
+            left_ms = max(0, until_ms - self._clock.monotonic_ms())
+            outputs = self._hand_over(task, outputs, min(wait_ms, left_ms))
+            if not outputs or (len(outputs) == before and not left_ms):
+                return outputs
+            wait_ms = yield
 
-    def _push_letters(self, within_ms: int) -> bool:
+    def _push_letters(self, within_ms: int) -> Steps[bool]:
         """The same for the dead letters that wait: whether none is left."""
-        while (before := self._waiting_letters()) > 0:
-            self._send_letters(int(min(within_ms, self._retry_policy.rest_ms())))
-            if self._waiting_letters() == before:
+        before, wait_ms, until_ms = self._waiting_letters() + 1, 0, 0
+        while left := self._waiting_letters():
+            if left < before:
+                before = left
+                until_ms = self._clock.monotonic_ms() + int(min(within_ms, self._retry_policy.rest_ms()))
+            left_ms = max(0, until_ms - self._clock.monotonic_ms())
+            self._send_letters(min(wait_ms, left_ms))
+            left = self._waiting_letters()
+            if left == before and not left_ms:
                 return False
+            if left:
+                wait_ms = yield
         return True
 
     def _waiting_letters(self) -> int:
@@ -204,12 +218,12 @@ class DirectCollection:
         if not self._config.exactly_once and self._clients.member.session_over():
             raise StaleGenerationError("the session is over: this thread stood still, or nobody answers it")
 
-    def flush(self) -> None:
-        self._flush()
+    def flush(self) -> Steps[None]:
+        yield from self._flush()
         while self._settle() or self._clients.producer.letters:
-            if not self._push_letters(ROOM_MS):
+            if not (yield from self._push_letters(ROOM_MS)):
                 self._full()
-            self._flush()
+            yield from self._flush()
 
     def _full(self) -> None:
         """A flush has made room and there is still none."""
@@ -218,22 +232,28 @@ class DirectCollection:
         what = f"dead letters found no room in the client: {why}"
         raise TaskCorruptedError(what, letters) if self._config.exactly_once else CommitRetriableError(what)
 
-    def _flush(self) -> None:
+    def _flush(self) -> Steps[None]:
         producer = self._clients.producer
         if producer.transactional:
-            self._retry_policy.retry(lambda: producer.flush(timeout_ms=1_000), is_retriable)
+            yield from self._flush_for(self._config.task_timeout_ms)
             return
         until_ms, before = self._clock.monotonic_ms() + self._config.task_timeout_ms, producer.unacknowledged
-        while (error := caught(self._flush_a_while, KafkaException)) is not None:
-            if not is_retriable(error):
+        while True:
+            try:
+                yield from self._flush_for(ACKNOWLEDGED_MS)
+                return
+            except KafkaException as exception:
+                error = exception
+            if not is_retriable(error):  # not in the handler: see `failures.caught`
                 raise error
             left = producer.unacknowledged
             if left >= before or self._clock.monotonic_ms() >= until_ms:
                 raise CommitRetriableError(f"{text_of(error)}: {producer.why_full(self._topics())}")
             before = left
 
-    def _flush_a_while(self) -> None:
-        self._retry_policy.retry(lambda: self._clients.producer.flush(timeout_ms=1_000), is_retriable, ACKNOWLEDGED_MS)
+    def _flush_for(self, within_ms: int) -> Steps[None]:
+        producer = self._clients.producer
+        return self._retry_policy.steps(lambda: producer.begin_flush(1_000), producer.returned, is_retriable, within_ms)
 
     def _topics(self) -> set[str]:
         """Those that the application writes to, as far as its topology says."""

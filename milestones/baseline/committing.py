@@ -1,40 +1,53 @@
-"""Commit of the baseline: the stream thread commits all its tasks at once (docs/architecture.md, Commit).
+"""A commit as steps, each begun and looked at (docs/architecture.md, Commit); the baseline's takes them all at once.
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: every task was `committable`; one that isn't any more is left to the next commit.
+*Assumes*: driven by the thread that owns the tasks; while a commit is under way nobody else asks anything of the
+producer, and none of its tasks is rolled back, closed or given away.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, StateError, TaskCorruptedError, TaskMigratedError
+from milestones.common.errors import (
+    MilestonesError,
+    OwnershipError,
+    StateError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
 from milestones.common.kafka.failures import is_retriable
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.steps import Steps, until_done
+from milestones.common.task.commit_set import CommitSet, offsets_of
 from milestones.common.testing.faults import reach
+from milestones.parts import CommitStep
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import PendingCommit, Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Confirmation, OutputCollection, Processing, Sending
 
 
 log = logging.getLogger(__name__)
 
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+CALL_MS = 10_000
+"""The time-out of one transactional call; what has none left is asked again."""
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
 
 class Committer:
-    """Commits the tasks of one thread.
+    """Commits tasks of one thread, step by step.
 
-    1. Freeze each task at its last boundary. 2. Send what is left and flush. 3. Confirm. 4. Apply to the engines.
+    1. Send what is left and flush. 2. Confirm: offsets, end. 3. Apply to the engines.
     """
 
     def __init__(
@@ -42,39 +55,67 @@ class Committer:
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
         self._processing = processing
+        self._steps: Steps[Offsets] | None = None
+        self.step: CommitStep | None = None
 
-    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        pending: dict[Task, PendingCommit] = {}
+    @property
+    def joins_beside(self) -> bool:
+        return self.step is None or (self.step is CommitStep.ENDING and not self._confirmation.generation_counts)
+
+    def begin(self, commit_set: CommitSet) -> None:
+        if self._steps is not None:
+            raise OwnershipError("a commit is under way. This is a bug")
+        self.step, self._steps = CommitStep.SENDING, self._commit(commit_set)
+        next(self._steps)
+
+    def run_once(self, wait_ms: int) -> Offsets | None:
+        if self._steps is None:
+            raise OwnershipError("no commit is under way. This is a bug")
         try:
-            for task in tasks:
-                boundary = task.freeze_if_flushed()
-                if boundary is not None:
-                    pending[task] = boundary
-            if not pending:
+            self._steps.send(wait_ms)
+        except StopIteration as end:
+            self.step = self._steps = None
+            committed: Offsets = end.value
+            return committed
+        except BaseException:
+            self.step = self._steps = None
+            raise
+        return None
+
+    def abandon(self) -> None:
+        steps, self.step, self._steps = self._steps, None, None
+        if steps is not None:
+            steps.close()
+
+    def _commit(self, commit_set: CommitSet) -> Steps[Offsets]:
+        try:
+            yield
+            if not commit_set:
                 return {}
             reach("commit.before-flush")
-            if not self._collection.send(pending, self._confirmation.room_ms):
-                raise self._confirmation.unsent(pending)
-            self._collection.flush()
+            if not (yield from self._collection.send(commit_set, self._confirmation.room_ms)):
+                raise self._confirmation.unsent(commit_set)
+            self.step = CommitStep.FLUSHING
+            yield from self._collection.flush()
             reach("commit.after-flush")
-            offsets = {
-                partition: OffsetAndMetadata(offset, boundary.metadata[partition])
-                for boundary in pending.values()
-                for partition, offset in boundary.offsets.items()
-            }
-            self._confirmation.confirm(offsets)
+            offsets = offsets_of(commit_set)
+            self.step = CommitStep.OFFSETS
+            yield from self._confirmation.hand_over(offsets)
+            reach("commit.after-offsets")
+            self.step = CommitStep.ENDING
+            yield from self._confirmation.end(offsets)
         except BaseException:
-            self._confirmation.failed(pending)
+            self._confirmation.failed(commit_set)
             raise
         reach("commit.after-commit")
-        self._apply(pending)
+        self._apply(commit_set)
         reach("commit.after-apply")
         return offsets
 
-    def _apply(self, pending: Mapping[Task, PendingCommit]) -> None:
+    def _apply(self, commit_set: CommitSet) -> None:
         """Every task's part, also when another's disk or store fails: Kafka has committed them all."""
         failed: StateError | None = None
-        for task, boundary in pending.items():
+        for task, boundary in commit_set.items():
             try:
                 task.confirmed(boundary, self._collection.changelog_offsets(task))
                 self._processing.apply(task)
@@ -86,8 +127,20 @@ class Committer:
             raise failed
 
 
+class WaitingCommitter(Committer):
+    """The baseline's: all steps at once, the stream thread waits."""
+
+    def run_once(self, wait_ms: int) -> Offsets | None:
+        return until_done(super().run_once)
+
+
 class InTransaction:
-    """What all confirmations by transactions have in common: a commit that fails keeps nothing."""
+    """What all confirmations by transactions have in common: a commit that fails keeps nothing.
+
+    That the offsets belong to the generation was said when they were handed over: the end is the producer's alone.
+    """
+
+    generation_counts = False
 
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
@@ -97,27 +150,30 @@ class InTransaction:
         """Until the transaction ends anyway."""
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
-    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
-        return TaskCorruptedError(NO_ROOM, [task.id for task in pending])
+    def unsent(self, commit_set: CommitSet) -> MilestonesError:
+        return TaskCorruptedError(NO_ROOM, [task.id for task in commit_set])
 
-    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
+    def failed(self, commit_set: CommitSet) -> None:
         """Nothing: the roll-back that follows the abort drops what was staged."""
 
 
 class Transaction(InTransaction):
     """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
 
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
-        self._retrying(lambda: producer.send_offsets(offsets, metadata, 10_000), "send_offsets_to_transaction")
-        reach("commit.after-offsets")
-        self._retrying(lambda: producer.commit(10_000), "commit_transaction")
+        yield from self._retrying(
+            lambda: producer.begin_send_offsets(offsets, metadata, CALL_MS), "send_offsets_to_transaction"
+        )
 
-    def _retrying(self, call: Callable[[], None], what: str) -> None:
+    def end(self, offsets: Offsets) -> Steps[None]:
+        yield from self._retrying(lambda: self._clients.producer.begin_commit(CALL_MS), "commit_transaction")
+
+    def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
         """When the outcome stays unknown, the thread gives its tasks up."""
         try:
-            self._context.retry_policy.retry(call, is_retriable)
+            yield from self._context.retry_policy.steps(begin, self._clients.producer.returned, is_retriable)
         except KafkaException as exception:
             if is_retriable(exception):
                 raise TaskMigratedError(
@@ -130,17 +186,25 @@ class OffsetCommit:
     """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
 
     room_ms = 2_000
+    generation_counts = True
 
     def __init__(self, context: ThreadContext, clients: Sending) -> None:
         self._context, self._clients = context, clients
 
-    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
+    def unsent(self, commit_set: CommitSet) -> MilestonesError:
         return CommitRetriableError(NO_ROOM)
 
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        reach("commit.after-offsets")
-        self._clients.member.commit_offsets(offsets, self._context.config.request_timeout_ms)
+    def hand_over(self, offsets: Offsets) -> Steps[None]:
+        """They go with the request that ends it."""
+        yield from ()
 
-    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
-        for task, boundary in pending.items():
+    def end(self, offsets: Offsets) -> Steps[None]:
+        member = self._clients.member
+        member.begin_commit(offsets, self._context.config.request_timeout_ms)
+        wait_ms = 0
+        while not member.commit_returned(wait_ms):
+            wait_ms = yield
+
+    def failed(self, commit_set: CommitSet) -> None:
+        for task, boundary in commit_set.items():
             task.thaw(boundary)

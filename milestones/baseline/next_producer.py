@@ -12,15 +12,14 @@ acknowledged pass on to the new producer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from milestones.baseline.committing import Transaction
+from milestones.baseline.committing import Offsets, Transaction
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.producer import can_start_another_transaction
+from milestones.common.steps import Steps
 
 if TYPE_CHECKING:
-    from milestones.common.records import OffsetAndMetadata, TopicPartition
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
@@ -38,8 +37,8 @@ class ThreadTransaction(Transaction):
         super().__init__(context, clients)
         self._all_clients = clients
 
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        super().confirm(offsets)
+    def end(self, offsets: Offsets) -> Steps[None]:
+        yield from super().end(offsets)
         ready_for_the_next(self._context, self._all_clients, self._context.config.max_poll_interval_ms // NEXT_SHARE)
 
 

@@ -7,38 +7,33 @@
 4. A connection has broken: the end may have been sent twice, and what came late would end the next transaction. So a
    new producer, with an epoch of its own, makes the next one.
 
-*Guarantees*: `confirm` returns if and only if the offsets were committed; its errors say how far things are.
+*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how far things are.
 *Assumes*: all outputs were acknowledged, and nothing but this part ends a transaction that is to be committed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.committing import InTransaction
+from milestones.baseline.committing import CALL_MS, InTransaction, Offsets
 from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
-from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.testing.faults import reach
+from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import POLL_SHARE, Budget
 
 if TYPE_CHECKING:
-    from milestones.common.records import OffsetAndMetadata, TopicPartition
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
-
-CALL_MS = 10_000
-"""The time-out of one call; a call that has none left is resumed by the next."""
 
 
 class RolledBackError(TaskMigratedError):
@@ -59,28 +54,31 @@ class ResolvedTransaction(InTransaction):
         super().__init__(context, clients)
         self._group = GroupQuestions(context, clients)
 
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
-        self._repeat(lambda: producer.send_offsets(offsets, metadata, self._call_ms()))
-        reach("commit.after-offsets")
-        unanswered = caught(lambda: self._repeat(lambda: producer.commit(self._call_ms())), KafkaException)
-        if unanswered is not None:
+        yield from self._repeat(lambda: producer.begin_send_offsets(offsets, metadata, self._call_ms()))
+
+    def end(self, offsets: Offsets) -> Steps[None]:
+        unanswered: KafkaException | None = None
+        try:
+            yield from self._repeat(lambda: self._clients.producer.begin_commit(self._call_ms()))
+        except KafkaException as error:
+            unanswered = error
+        if unanswered is not None:  # not in the handler: see `failures.caught`
             self._resolve(unanswered, offsets, Budget(self._context))
         else:
             ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
 
-    def _repeat(self, call: Callable[[], None]) -> None:
+    def _repeat(self, begin: Callable[[], None]) -> Steps[None]:
         config = self._context.config
         within_ms = min(config.transaction_timeout_ms, config.max_poll_interval_ms // POLL_SHARE)
-        self._context.retry_policy.retry(call, is_retriable, within_ms)
+        return self._context.retry_policy.steps(begin, self._clients.producer.returned, is_retriable, within_ms)
 
     def _call_ms(self) -> int:
         return max(1, int(min(CALL_MS, self._context.retry_policy.rest_ms())))
 
-    def _resolve(
-        self, error: KafkaException, offsets: Mapping[TopicPartition, OffsetAndMetadata], budget: Budget
-    ) -> None:
+    def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
         """Returns when the offsets were committed after all."""
         producer = self._clients.producer
         if reaction_to(error) is ProducerReaction.ABORT and self._aborted(budget):

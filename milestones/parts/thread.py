@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from milestones.common.kafka.consumers import AssignedConsumer
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
+    from milestones.common.steps import Steps
+    from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.standby import StandbyTask
-    from milestones.common.task.task import PendingCommit, Task, TaskStorage
+    from milestones.common.task.task import Task, TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts.instance import ClientFactory
 
@@ -32,8 +34,12 @@ class Committing(Protocol):
         """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
         ...
 
-    def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """An OffsetCommit under the generation. Errors as of `GroupMember.commit_offsets`."""
+    def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """An OffsetCommit under the generation; `commit_returned` tells when it is made."""
+        ...
+
+    def commit_returned(self, wait_ms: int) -> bool:
+        """Whether it is made, waiting at most so long. Errors as of `GroupMember.commit_returned`."""
         ...
 
     def session_over(self) -> bool:
@@ -290,13 +296,13 @@ class OutputCollection(Protocol):
         `TimeoutExceededError` when there has been none for `task_timeout_ms`."""
         ...
 
-    def send(self, pending: Mapping[Task, PendingCommit], within_ms: int) -> bool:
+    def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
         """Send what frozen boundaries still have. False when there was no room for any within `within_ms`: what is left
         is its task's again."""
         ...
 
-    def flush(self) -> None:
-        """Wait until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail; without a
+    def flush(self) -> Steps[None]:
+        """Until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail; without a
         transaction `CommitRetriableError` when it takes too long."""
         ...
 
@@ -310,34 +316,80 @@ class OutputCollection(Protocol):
 
 
 class Confirmation(Protocol):
-    """Confirmation: how Kafka is made to commit. The processing guarantee decides, and how a producer is recovered."""
+    """Confirmation: how Kafka is made to commit. The processing guarantee decides, and how a producer is recovered.
+
+    1. The offsets are handed over. 2. The end is asked for: from then on it isn't known whether Kafka has committed.
+    """
+
+    generation_counts: bool
+    """Whether the end asks for the member's generation: then the member mustn't join beside it."""
 
     @property
     def room_ms(self) -> int:
         """How long the outputs of a commit may wait for room in the client while none of them leaves."""
         ...
 
-    def unsent(self, pending: Mapping[Task, PendingCommit]) -> MilestonesError:
+    def unsent(self, commit_set: CommitSet) -> MilestonesError:
         """What follows when that was too long."""
         ...
 
-    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Make Kafka commit; returns once it has."""
+    def hand_over(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
+        """Put the offsets where the end will commit them."""
         ...
 
-    def failed(self, pending: Mapping[Task, PendingCommit]) -> None:
+    def end(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
+        """Make Kafka commit; over once it has."""
+        ...
+
+    def failed(self, commit_set: CommitSet) -> None:
         """The commit failed: keep or drop what the tasks staged for it."""
         ...
 
 
+class CommitStep(enum.Enum):
+    """How far a commit is."""
+
+    SENDING = "what is left of its outputs is handed to the client"
+    FLUSHING = "Kafka hasn't acknowledged all of them yet"
+    OFFSETS = "its offsets are handed over"
+    ENDING = "Kafka was asked to commit: whether it has isn't known"
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Nothing of the producer's is under way but a flush, and nothing can be committed yet."""
+        return self in (CommitStep.SENDING, CommitStep.FLUSHING)
+
+
 class Commit(Protocol):
-    """Commit: one committer per transaction."""
+    """Commit: one committer per transaction, one commit at a time."""
 
-    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Commit each task's last boundary, all or none; what was committed is applied to the engines.
+    @property
+    def step(self) -> CommitStep | None:
+        """How far the commit is that is under way; None when there is none."""
+        ...
 
-        Raises `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its tasks).
+    @property
+    def joins_beside(self) -> bool:
+        """Whether the member may join a new generation now: none is under way, or it doesn't ask for it any more."""
+        ...
+
+    def begin(self, commit_set: CommitSet) -> None:
+        """From now on `run_once` commits these boundaries, all or none. The producer belongs to the commit until it is
+        over."""
+        ...
+
+    def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        """What was committed, and is applied to the engines; None while it is under way. Waits for Kafka about
+        `wait_ms`, if the part doesn't take all steps at once.
+
+        An error ends the commit: `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its
+        tasks), `CommitRetriableError` (all is kept), those of the producer.
         """
+        ...
+
+    def abandon(self) -> None:
+        """End the one that is under way as if it had failed, without an answer to what was asked last. A roll-back or
+        the end of its tasks is to follow. Harmless when there is none."""
         ...
 
 

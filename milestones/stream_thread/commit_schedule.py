@@ -1,11 +1,12 @@
-"""When to commit.
+"""When to commit, and what is committed.
 
 *Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
-succeeded: what takes longer than a transaction may last is then alone in its own. A commit that failed and may yet
-succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile. Nothing is
-committed between our JoinGroup and the new generation, but never held back longer than a quarter of
-`transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged up to what was committed.
+succeeded: what takes longer than a transaction may last is then alone in its own. There is one commit at a time; its
+tasks are frozen when it begins, and may go on when it is over. A commit that failed and may yet succeed is tried again
+after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile, nor beside one. Nothing is begun
+between our JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor
+when the transaction is that old; repartition topics are purged up to what was committed.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.memory import Account
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.steps import AT_ONCE_MS
+from milestones.common.task.commit_set import freeze
 from milestones.instance.admin_thread import Purge
 
 if TYPE_CHECKING:
@@ -33,14 +36,18 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 2_000
 """Before a commit is tried again that failed and may yet succeed: each try takes some copying, and a request."""
 
+STEP_MS = 10
+"""How long a turn waits for a step of the commit that is under way. Until it is over there is nothing to send, and the
+rest of the turn doesn't wait; where Kafka answers soon a commit takes one turn."""
+
 TELL_MS = 10_000
 """How often the log says that commits fail."""
 
 
 class CommitSchedule:
-    """Asks for a commit when one is due.
+    """Begins a commit when one is due, and sees it to its end.
 
-    *Owns*: the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
+    *Owns*: what is under way, the times of commits and purges, the offsets to purge to. *Sends*: `Purge`.
     """
 
     def __init__(
@@ -54,18 +61,41 @@ class CommitSchedule:
         self._held_since: int | None = None
         self._failing_since: int | None = None
         self._pause_ms = FIRST_PAUSE_MS
-        self._again_ms = self._tell_ms = now_ms
+        self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
+        self._frozen_bytes: dict[TaskId, int] = {}
         self._roll_backs = 0
         self.commits = 0
 
-    def run_once(self, now_ms: int) -> bool:
-        """Commit if it is due and allowed; purge if that is due."""
-        due = self._due(now_ms) and not self._held(now_ms) and self._processing.prepare_commit(now_ms)
-        committed = due and self.commit_now(now_ms)
+    def run_once(self, now_ms: int, *, may_begin: bool = True) -> bool:
+        """Go on with the commit that is under way; begin one if it is due and allowed; purge if that is due. Whether
+        one was made."""
+        committed = self._step(now_ms, may_begin=may_begin)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
         return committed
+
+    def _step(self, now_ms: int, *, may_begin: bool) -> bool:
+        if not self.under_way:
+            due = may_begin and self._due(now_ms) and not self._held(now_ms) and self._processing.prepare_commit(now_ms)
+            if not (due and self._begin(now_ms)):
+                return False
+        return self._go_on_while_answered()
+
+    @property
+    def under_way(self) -> bool:
+        """A commit was begun that isn't over."""
+        return self._commit.step is not None
+
+    @property
+    def joins_beside(self) -> bool:
+        """Whether the member may join a new generation now, as far as the one that is under way goes."""
+        return self._commit.joins_beside
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Whether there is none, or it can be dropped without an answer from Kafka."""
+        return self._commit.step is None or self._commit.step.may_be_abandoned
 
     def due_in_ms(self, now_ms: int) -> int:
         """Milliseconds until the next commit by the clock."""
@@ -87,8 +117,12 @@ class CommitSchedule:
 
     @property
     def behind(self) -> bool:
-        """Commits fail, and what isn't committed has reached its limit: no more should be added to it."""
-        return self.failing and self._is_full(lambda task: task.uncommitted_bytes() + task.output_bytes())
+        """Commits fail, and what isn't committed has reached its limit, or what has come since the one that is under
+        way was begun: no more should be added to it."""
+        frozen = self._frozen_bytes if self.under_way else {}
+        return (self.failing or self.under_way) and self._is_full(
+            lambda task: task.uncommitted_bytes() + task.output_bytes() - frozen.get(task.id, 0)
+        )
 
     def _is_full(self, bytes_of: Callable[[Task], int]) -> bool:
         limit = self._context.memory.part(Account.UNCOMMITTED)
@@ -119,23 +153,75 @@ class CommitSchedule:
         age_ms = self._clients.producer.age_ms()
         return age_ms is not None and age_ms >= self._most_age_ms
 
+    # -- one commit
+
     def commit_now(self, now_ms: int) -> bool:
-        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one."""
-        self._last_commit = now_ms
+        """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one, at once; an
+        earlier commit is brought to its end before."""
+        self.finish()
+        return self._begin(now_ms) and self.finish()
+
+    def finish(self) -> bool:
+        """Take the steps that are left of the one that is under way, if there is one. Whether it was made."""
+        while self.under_way:
+            if self._go_on(AT_ONCE_MS):
+                return True
+        return False
+
+    def settle(self) -> None:
+        """Have none under way: its tasks are to be rolled back, or lost. One that Kafka may have made by now is brought
+        to its end, with its errors; another one is abandoned."""
+        if self._commit.step is not None and self._commit.step.may_be_abandoned:
+            self.abandon()
+        self.finish()
+
+    def abandon(self) -> None:
+        """Drop the one that is under way, wherever it is: its tasks come to an end."""
+        if self.under_way:
+            self._commit.abandon()
+            self._processing.committed()
+
+    def _begin(self, now_ms: int) -> bool:
+        """Whether there was anything to commit."""
+        self._last_commit = self._began_ms = now_ms
+        needed = [task for task in self._tasks.processing.values() if task.commit_needed()]
+        tasks = [task for task in needed if task.committable]
+        if not needed:
+            self._succeeded(now_ms)  # what failed has left with its tasks
+        begun = False
         try:
-            needed = [task for task in self._tasks.processing.values() if task.commit_needed()]
-            tasks = [task for task in needed if task.committable]
-            if not needed:
-                self._succeeded(now_ms)  # what failed has left with its tasks
-            if not tasks:
-                return False
-            committed = self._commit.commit(tasks)
+            if tasks:
+                self._commit.begin(freeze(tasks))
+                begun = True
+                self._frozen_bytes = {task.id: task.uncommitted_bytes() for task in tasks}
+        finally:
+            if not begun:
+                self._processing.committed()
+        return begun
+
+    def _go_on_while_answered(self) -> bool:
+        """As many steps as Kafka answers soon; whether the commit is made now."""
+        while self.under_way:
+            step = self._commit.step
+            if self._go_on(STEP_MS):
+                return True
+            if self._commit.step is step:
+                break
+        return False
+
+    def _go_on(self, wait_ms: int) -> bool:
+        """A step of the one that is under way; whether it is made now."""
+        try:
+            committed = self._commit.run_once(wait_ms)
         except CommitRetriableError as error:
-            self._repeat_later(now_ms, error)
+            self._repeat_later(self._began_ms, error)
             return False
         finally:
-            self._processing.committed()
-        self._succeeded(now_ms)
+            if not self.under_way:
+                self._processing.committed()
+        if committed is None:
+            return False
+        self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
         self._send_together_again()

@@ -1,8 +1,9 @@
 """The loop of a stream thread, that every stage drives its parts with.
 
 *Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
-when it sends, a moment, or commits: without transactions some seconds, with them at most `task_timeout_ms`. It opens
-and closes stores for a bounded time. What it can't send or commit isn't made: then it processes nothing.
+when it sends, a moment, or commits: for each step a moment; where all are taken at once (before m2, and before a task
+is given away) without transactions some seconds, with them at most `task_timeout_ms`. It opens and closes stores for a
+bounded time. What it can't send or commit isn't made: then it processes nothing.
 *Assumes*: made and driven by one thread; the parts come from `wiring.py`: nothing here knows of which stage they are.
 """
 
@@ -17,6 +18,7 @@ from milestones.common.errors import MilestonesError, StateCorruptError, TaskCor
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
+from milestones.common.steps import to_the_end
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
 from milestones.parts import Clients, ThreadParts
@@ -59,15 +61,7 @@ class StreamLoop:
         confirmation = parts.confirmation(context, clients)
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
-        self._rebalance = Rebalance(
-            context,
-            clients,
-            self._tasks,
-            self._processing.prepare_commit,
-            self._commit_or_recover,
-            self._part,
-            self._abandon,
-        )
+        self._rebalance = Rebalance(context, clients, self._tasks, self)
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
         self._paused = frozenset[int]()
         self._settled = True
@@ -97,16 +91,17 @@ class StreamLoop:
         self._tasks.run_once(now_ms)
         restored = self._restoration.run_once(now_ms)
         self._settle()
-        idle_ms = 0 if self._busy or restored else self._idle_ms(now_ms)
+        idle_ms = 0 if self._busy or restored or self._commits.under_way else self._idle_ms(now_ms)
         fetched = self._processing.should_fetch(idle_ms) and self._inputs.fetch(idle_ms)
         self.pause(self._context.thread_registry.paused)
         self._inputs.throttle(self._processing.high_watermark)
         self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())
-        self._collection.collect(self._tasks.processing.values())
-        if not (self._rebalance.preparing or self._collection.held):
-            self._commits.run_once(self._clock.monotonic_ms())
-        self._busy = processed or fetched
+        if not self._commits.under_way:
+            self._collection.collect(self._tasks.processing.values())
+        may_begin = not (self._rebalance.preparing or self._collection.held)
+        committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=may_begin)
+        self._busy = processed or fetched or committed
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
@@ -141,6 +136,13 @@ class StreamLoop:
         return min(wait for wait in waits if wait is not None)
 
     def _recover(self, error: Exception) -> None:
+        """After a commit that is under way: what it fails of comes first."""
+        failed = caught(self._commits.settle, KafkaException, MilestonesError)
+        if failed is not None:
+            self._recover_from(failed)
+        self._recover_from(error)
+
+    def _recover_from(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
@@ -155,29 +157,49 @@ class StreamLoop:
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")
 
+    # -- before the group is answered: see `Answering`
+
+    def may_join(self, now_ms: int) -> bool:
+        if self._commits.under_way:
+            return self._commits.joins_beside
+        return self._processing.prepare_commit(now_ms)
+
+    def may_part(self, now_ms: int) -> bool:
+        return not self._commits.under_way and self._processing.prepare_commit(now_ms, final=True)
+
+    def may_abandon(self) -> bool:
+        return self._commits.may_be_abandoned
+
+    def commit(self) -> None:
+        if not self._commits.under_way:
+            self._commit_or_recover()
+
     def _commit_or_recover(self) -> None:
         if (error := caught(self._commit, KafkaException, MilestonesError)) is not None:
             self._recover(error)
 
-    def _part(self) -> None:
+    def part(self) -> None:
         """Commit before tasks are given away. Without transactions nothing fences what Kafka hasn't taken of them: it
         would be sent behind what their next owners have written, so it is thrown away instead."""
         commits = self._commits.commits
         self._commit_or_recover()
         if self._commits.commits > commits or self._clients.producer.transactional:
             return
-        error = caught(self._collection.flush, KafkaException, MilestonesError)
+        error = caught(lambda: to_the_end(self._collection.flush()), KafkaException, MilestonesError)
         if isinstance(error, CommitRetriableError):
             self._recover(TaskCorruptedError(f"outputs of tasks that leave wait: {error}", self._tasks.owned))
         elif error is not None:
             self._recover(error)
 
     def _commit(self) -> None:
+        """At once."""
+        self._commits.finish()
         self._collection.collect(self._tasks.processing.values())
         self._commits.commit_now(self._clock.monotonic_ms())
 
-    def _abandon(self, reason: str) -> None:
+    def abandon(self, reason: str) -> None:
         """Somebody else may have the active tasks by now: abort, close them. Anybody may have a standby."""
+        self._commits.abandon()
         self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
         self._tasks.close(self._tasks.owned)
 
@@ -198,6 +220,7 @@ class StreamLoop:
         clock = self._context.clock
         patience_ms = min(LAST_FLUSH_MS, self._context.config.close_timeout_ms // 3)
         try:
+            self._commits.finish()
             while not self._processing.prepare_commit(clock.monotonic_ms(), patience_ms, final=True):
                 clock.sleep_ms(SHORT_MS)
             self._commit()
@@ -217,9 +240,12 @@ class StreamLoop:
         return True
 
     def fail(self, *, shut_application_down: str | None) -> None:
-        """Ended by an error: close every task, nothing is committed; tell the other instances when asked to."""
+        """Ended by an error: close every task, nothing more is committed; tell the other instances when asked to."""
         try:
-            self._tasks.close(self._tasks.everything, at_once=True)
+            try:
+                self._commits.abandon()
+            finally:
+                self._tasks.close(self._tasks.everything, at_once=True)
         finally:
             self._measures.close()
             if shut_application_down is not None:

@@ -7,7 +7,7 @@ What is gone (a task, a partition, in the end the thread) takes its metrics alon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -26,11 +26,12 @@ from milestones.common.metrics import (
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 
 if TYPE_CHECKING:
+    from milestones.common.task.commit_set import CommitSet
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext, ThreadReport
     from milestones.instance.states import ThreadState
-    from milestones.parts import Clients, Commit, OutputCollection, Recovery, Restoration
+    from milestones.parts import Clients, Commit, CommitStep, OutputCollection, Recovery, Restoration
     from milestones.stream_thread.inputs import Inputs
     from milestones.stream_thread.rebalance import Rebalance
     from milestones.stream_thread.tasks import ThreadTasks
@@ -40,18 +41,33 @@ IDLE = 0, 0, 0, 0
 
 
 class TimedCommit:
-    """A `Commit` that counts the commits that succeeded, and their time."""
+    """A `Commit` that counts the commits that succeeded, and their time from beginning to end."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self.calls = self.elapsed_ns = 0
+        self._began_ns = self.calls = self.elapsed_ns = 0
 
-    def commit(self, tasks: Collection[Task]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        began = perf_counter_ns()
-        committed = self._commit.commit(tasks)
-        self.calls += 1
-        self.elapsed_ns += perf_counter_ns() - began
+    @property
+    def step(self) -> CommitStep | None:
+        return self._commit.step
+
+    @property
+    def joins_beside(self) -> bool:
+        return self._commit.joins_beside
+
+    def begin(self, commit_set: CommitSet) -> None:
+        self._began_ns = perf_counter_ns()
+        self._commit.begin(commit_set)
+
+    def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        committed = self._commit.run_once(wait_ms)
+        if committed is not None:
+            self.calls += 1
+            self.elapsed_ns += perf_counter_ns() - self._began_ns
         return committed
+
+    def abandon(self) -> None:
+        self._commit.abandon()
 
 
 class Growth:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol
@@ -35,10 +34,33 @@ LAST_WORDS_MS = 30_000
 """How long a thread that dies tries to tell the group."""
 
 
-class Prepare(Protocol):
-    """As `Processing.prepare_commit`."""
+class Answering(Protocol):
+    """What the stream thread does about its tasks before the group is answered."""
 
-    def __call__(self, now_ms: int, *, final: bool) -> bool: ...
+    def may_join(self, now_ms: int) -> bool:
+        """Whether the tasks are ready to be committed, or a commit is so far that the member may join beside it."""
+        ...
+
+    def may_part(self, now_ms: int) -> bool:
+        """Whether the tasks are ready for their last commit, and no other one is under way."""
+        ...
+
+    def may_abandon(self) -> bool:
+        """Whether nobody waits for an answer about the tasks."""
+        ...
+
+    def commit(self) -> None:
+        """Commit all before the member joins, unless a commit is under way that it may join beside. Recovers by itself
+        when that fails."""
+        ...
+
+    def part(self) -> None:
+        """The same before tasks are given away."""
+        ...
+
+    def abandon(self, reason: str) -> None:
+        """Drop all tasks uncommitted."""
+        ...
 
 
 class Rebalance:
@@ -53,15 +75,9 @@ class Rebalance:
         context: ThreadContext,
         clients: Clients,
         tasks: ThreadTasks,
-        prepare: Prepare,
-        commit: Callable[[], None],
-        part: Callable[[], None],
-        abandon: Callable[[str], None],
+        answering: Answering,
     ) -> None:
-        """`prepare_commit` makes the tasks ready to be committed; `commit` commits all, and recovers by itself when
-        that fails; `part` does so before tasks are given away; `abandon` drops all tasks uncommitted."""
-        self._context, self._member, self._tasks = context, clients.member, tasks
-        self._prepare, self._commit, self._part, self._abandon = prepare, commit, part, abandon
+        self._context, self._member, self._tasks, self._answering = context, clients.member, tasks, answering
         self._events: deque[MemberEvent] = deque()
         self._warm_ups = WarmUps(context.config.acceptable_recovery_lag)
         self._reason = ""
@@ -98,7 +114,7 @@ class Rebalance:
                     log.warning("%s: membership lost (%s): its tasks are dropped", self._context.name, reason)
                     self.joining = True
                     self._failed()
-                    self._abandon(reason)
+                    self._answering.abandon(reason)
                     states.append(ThreadState.PARTITIONS_REVOKED)
                 case Failed(error):
                     raise error
@@ -107,13 +123,15 @@ class Rebalance:
         return states
 
     def _ready_for(self, event: MemberEvent) -> bool:
-        """Before what commits the tasks have to be prepared; what follows waits with it."""
+        """Before what commits, or takes tasks away, they have to be ready for that; what follows waits with it."""
         now_ms = self._context.clock.monotonic_ms()
         match event:
             case JoinNeeded():
-                return self._prepare(now_ms, final=False)
+                return self._answering.may_join(now_ms)
             case Assigned(assignment=assignment) if self._tasks.changed(_active(assignment)):
-                return self._prepare(now_ms, final=True)
+                return self._answering.may_part(now_ms)
+            case Lost():
+                return self._answering.may_abandon()
             case _:
                 return True
 
@@ -127,7 +145,7 @@ class Rebalance:
         log.info("%s: joins the group: %s", self._context.name, reason)
         self.joining, self._reason = True, reason
         self._failed()
-        self._commit()
+        self._answering.commit()
         reach("rebalance.before-join")
         self._began_ns = perf_counter_ns()
         self._member.join(self._subscription())
@@ -194,7 +212,7 @@ class Rebalance:
         standbys = assignment.standby | assignment.warmup
         revoked = self._tasks.owned - assignment.active
         if self._tasks.changed(active):
-            self._part()
+            self._answering.part()
         self._tasks.assign(active, standbys)
         self._warm_ups.assigned(assignment.warmup)
         self._promised = assignment.promised

@@ -27,6 +27,8 @@ from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import can_start_another_transaction
 from milestones.common.memory import Account
 from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.steps import until_done
+from milestones.common.task.commit_set import freeze
 from milestones.common.task.task import Task
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
@@ -195,7 +197,8 @@ class HostedTask:
         while True:
             self._processing.prepare_commit(self._clock.monotonic_ms())  # what waits in caches belongs to the boundary
             try:
-                self._committer.commit([task])
+                self._committer.begin(freeze([task]))
+                until_done(self._committer.run_once)
                 break
             except CommitRetriableError as error:
                 if self._clock.monotonic_ms() >= until_ms:

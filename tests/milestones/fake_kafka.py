@@ -154,7 +154,8 @@ class FakeConsumer:
 class FakeProducer:
     """`OutputProducer`. `calls`: what was done; `timeouts`: of commits; `errors`: what the next call of a name raises;
     `room`: how many outputs it takes in all; `while_full`: what happens while a thread waits for more, by `clock`.
-    `known`: the tasks that weren't let go."""
+    `known`: the tasks that weren't let go. `withheld`: the calls that have no answer as long as they are in there, or
+    until `answers_ms`; then nobody may ask for anything else."""
 
     blocked_ns = unacknowledged = 0
 
@@ -174,6 +175,9 @@ class FakeProducer:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._ends: dict[TopicPartition, int] = {}
         self.closed = self.disconnected = self.one_record_per_batch = False
+        self.withheld: set[str] = set()
+        self.answers_ms: int | None = None
+        self._under_way: tuple[str, Callable[[], None]] | None = None
         self.age: int | None = None
         self.room: int | None = None
         self.while_full: Callable[[], None] = lambda: None
@@ -182,6 +186,7 @@ class FakeProducer:
         self.errors.setdefault(call, deque()).extend(errors)
 
     def _call(self, name: str) -> None:
+        self._must_be_free(name)
         self.calls.append(name)
         if self.errors.get(name):
             raise self.errors[name].popleft()
@@ -245,6 +250,38 @@ class FakeProducer:
         self.committed.update(self.offsets)
         self.in_transaction = False
 
+    def begin_flush(self, timeout_ms: int) -> None:
+        self._begin("flush", lambda: self.flush(timeout_ms))
+
+    def begin_send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
+    ) -> None:
+        self._begin("send_offsets", lambda: self.send_offsets(offsets, group_metadata, timeout_ms))
+
+    def begin_commit(self, timeout_ms: int) -> None:
+        self._begin("commit", lambda: self.commit(timeout_ms))
+
+    def _begin(self, name: str, call: Callable[[], None]) -> None:
+        self._must_be_free(name)
+        self._under_way = name, call
+
+    def _must_be_free(self, name: str) -> None:
+        if self._under_way is not None and self._under_way[0] != "flush":
+            raise AssertionError(f"{name}, while {self._under_way[0]} is under way")
+
+    def returned(self, wait_ms: int) -> bool:
+        if self._under_way is None:
+            raise AssertionError("nothing is under way")
+        name, call = self._under_way
+        if name in self.withheld:
+            self.clock.advance(wait_ms)
+            if self.answers_ms is None or self.clock.monotonic_ms() < self.answers_ms:
+                return False
+            self.withheld.clear()
+        self._under_way = None
+        call()
+        return True
+
     def age_ms(self) -> int | None:
         return (self.age or 0) if self.in_transaction else None
 
@@ -255,13 +292,14 @@ class FakeProducer:
         self.letters.clear()
 
     def close(self, timeout_ms: int = 0) -> None:
+        self._under_way = None
         self._call("close")
         self.closed = True
 
 
 class FakeMember:
     """`GroupMember`. Events are what the test puts into `events`; offsets are answered from `committed` at once, or
-    with `answer_error`, unless `holds`."""
+    with `answer_error`, unless `holds`. `withholds`: a commit has no answer meanwhile."""
 
     blocked_ns = 0
 
@@ -275,7 +313,8 @@ class FakeMember:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.commit_errors: deque[Exception] = deque()
-        self.holds = False
+        self.holds = self.withholds = False
+        self._commit: tuple[Mapping[TopicPartition, OffsetAndMetadata], int] | None = None
         self.questions: list[tuple[int, frozenset[TopicPartition], Any]] = []
         self.on_join: Callable[[Subscription], None] = lambda _: None
         self.on_close: Callable[[], None] = lambda: None
@@ -313,6 +352,20 @@ class FakeMember:
             raise self.commit_errors.popleft()
         self.commits.append(dict(offsets))
         self.committed.update(offsets)
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        if self._commit is not None:
+            raise AssertionError("a commit is under way")
+        self._commit = offsets, timeout_ms
+
+    def commit_returned(self, wait_ms: int) -> bool:
+        if self._commit is None:
+            raise AssertionError("no commit is under way")
+        if self.withholds:
+            return False
+        (offsets, timeout_ms), self._commit = self._commit, None
+        self.commit_offsets(offsets, timeout_ms)
+        return True
 
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Any) -> None:
         self.questions.append((number, partitions, reply_to))

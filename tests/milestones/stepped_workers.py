@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from milestones.baseline.committing import Committer
 from milestones.common import serdes
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
 from milestones.common.testing import StepClock
@@ -167,6 +168,7 @@ class ProcessingWorld(UpdaterWorld):
             self.parts,
             processing=lambda context: ThreadedProcessing(context, workers.launch, workers.wait),
             collection=BufferedCollection,  # type: ignore[arg-type]
+            commit=Committer,  # type: ignore[arg-type]
         )
 
     def written(self, partition: int = 0) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from milestones import wiring
-from milestones.baseline.committing import Committer, OffsetCommit
+from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
 from milestones.baseline.next_producer import ThreadTransaction
 from milestones.client.supervisor import Supervisor
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
@@ -170,9 +170,15 @@ def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit(
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE_V2):
         world = World(settings={"processing_guarantee": guarantee})
         parts = wiring.parts(flags).thread
-        assert parts.commit is Committer
         ways[guarantee] = type(parts.confirmation(world.context, world.clients))  # type: ignore[arg-type]
     assert ways == {AT_LEAST_ONCE: OffsetCommit, EXACTLY_ONCE_V2: exactly_once}
+
+
+def test_a_stream_thread_waits_for_its_commits_where_it_processes_itself_and_only_there() -> None:
+    for flags in legal_sets():
+        if "polling_thread" not in flags and "state_manager" not in flags:
+            beside = "processing_threads" in flags
+            assert wiring.parts(flags).thread.commit is (Committer if beside else WaitingCommitter), flags
 
 
 def test_fencing_tolerance_replaces_recovery_and_confirmation_and_nothing_else_with_any_other_flag() -> None:

@@ -82,6 +82,14 @@ class BorrowedMembership:
                     raise CommitRetriableError(f"the offsets weren't committed in {timeout_ms} ms: {error}") from error
             self._clock.sleep_ms(PAUSE_MS)
 
+    def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """As `commit_offsets`: nothing else is to be done meanwhile."""
+        self.commit_offsets(offsets, timeout_ms)
+
+    def commit_returned(self, _wait_ms: int) -> bool:
+        """It is, or `begin_commit` has raised."""
+        return True
+
     def confirm(self) -> None:
         """See that the loan holds, before anything is done under it. `StaleGenerationError`: it doesn't, or nobody said
         so for a session."""

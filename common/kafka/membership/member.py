@@ -2,8 +2,8 @@
 
 *Guarantees*: `poll` never blocks; nothing else here waits for the network without a deadline. A heartbeat never
 waits for the owner.
-*Assumes*: one owner calls `poll`, `join`, `commit_offsets` and `close`; `request_rejoin`, `metadata` and `joining`
-may be called by any thread.
+*Assumes*: one owner calls `poll`, `join`, `close`, and what commits, one commit at a time; `request_rejoin`, `metadata`
+and `joining` may be called by any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from milestones.common.assignment.model import Subscription
 from milestones.common.clock import Clock, Standstill
-from milestones.common.errors import MembershipError, MilestonesError
+from milestones.common.errors import MembershipError, MilestonesError, OwnershipError
 from milestones.common.kafka.membership.coordinator import Coordinator
 from milestones.common.kafka.membership.events import (
     Close,
@@ -88,6 +88,7 @@ class GroupMember:
         self._joins = 0
         self._losses = 0
         self._stale_below = 0
+        self._commit: tuple[Mailbox[MilestonesError | None], int] | None = None
         self.blocked_ns = 0
         self._thread = threading.Thread(target=self._run, name=f"{wire.client_id}-membership", daemon=True)
 
@@ -129,24 +130,43 @@ class GroupMember:
         return self._machine.session_over(self._clock.monotonic_ms())
 
     def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
-        """An OffsetCommit under our generation; returns once the broker has it.
+        """As `begin_commit`, and wait for it."""
+        self.begin_commit(offsets, timeout_ms)
+        while not self.commit_returned(timeout_ms):
+            pass
+
+    def begin_commit(self, offsets: Offsets, timeout_ms: int) -> None:
+        """An OffsetCommit under our generation; `commit_returned` tells when the broker has it."""
+        reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
+        now_ms = self._clock.monotonic_ms()
+        if offsets:
+            self._send(CommitOffsets(offsets, now_ms + timeout_ms, reply))
+        else:
+            reply.try_put(None)
+        # The thread answers at the deadline; a request that it has just sent may take a little longer.
+        self._commit = reply, now_ms + timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)
+
+    def commit_returned(self, wait_ms: int) -> bool:
+        """Whether the commit that was begun is made, waiting at most `wait_ms`.
 
         `CommitRetriableError`: no answer in time, ask again. `StaleGenerationError` (a `TaskMigratedError`): the
         generation is over. `MembershipError`: it can't succeed.
         """
-        if not offsets:
-            return
-        reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
-        self._send(CommitOffsets(offsets, self._clock.monotonic_ms() + timeout_ms, reply))
-        # The thread answers at the deadline; a request that it has just sent may take a little longer.
+        if self._commit is None:
+            raise OwnershipError("no commit is under way: this is a bug")
+        reply, until_ms = self._commit
         began = perf_counter_ns()
-        answered = reply.wait(timeout_ms + min(self._settings.request_timeout_ms, timeout_ms))
+        answered = reply.wait(min(wait_ms, until_ms - self._clock.monotonic_ms()))
         self.blocked_ns += perf_counter_ns() - began
+        if not answered and self._clock.monotonic_ms() < until_ms:
+            return False
+        self._commit = None
         if not answered:
-            raise CommitRetriableError(f"the commit got no answer in {timeout_ms} ms: it may or may not have succeeded")
+            raise CommitRetriableError("the commit got no answer in time: it may or may not have succeeded")
         error = reply.get(0)
         if error is not None:
             raise error
+        return True
 
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Mailbox[Committed]) -> None:
         """Ask what the group has committed for the partitions. The answer, with that `number`, comes once no

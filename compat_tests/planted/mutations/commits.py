@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -55,20 +56,22 @@ def a_repartition_topic_is_never_committed() -> None:
 def transactions_have_no_offsets() -> None:
     """Outputs are committed without the offsets of their inputs."""
 
-    @around(OutputProducer, "send_offsets")
-    def send_offsets(original: Any, *_: Any) -> None:
-        """Nothing is sent."""
+    @around(OutputProducer, "begin_send_offsets")
+    def begin_send_offsets(_original: Any, producer: Any, *_: Any) -> None:
+        producer._begin_call(lambda: None, 0, nullcontext, lambda: None)
 
 
 @mutation
 def commits_go_back_and_forth() -> None:
     """Every commit is made again with the offsets before it, and once more with the right ones."""
 
-    @around(GroupMember, "commit_offsets")
-    def commit_offsets(original: Any, member: Any, offsets: Any, timeout_ms: int) -> None:
-        original(member, offsets, timeout_ms)
+    @around(GroupMember, "begin_commit")
+    def begin_commit(original: Any, member: Any, offsets: Any, timeout_ms: int) -> None:
         earlier = {partition: at._replace(offset=max(0, at.offset - 1)) for partition, at in offsets.items()}
-        original(member, earlier, timeout_ms)
+        for made in (offsets, earlier):
+            original(member, made, timeout_ms)
+            while not member.commit_returned(timeout_ms):
+                pass
         original(member, offsets, timeout_ms)
 
 
@@ -77,11 +80,12 @@ def a_roll_back_does_not_abort() -> None:
     """One commit fails once its outputs are flushed; the roll-back that follows leaves them in the open transaction."""
     due = Once()
 
-    @around(OutputProducer, "flush")
-    def flush(original: Any, producer: Any, timeout_ms: int) -> None:
-        original(producer, timeout_ms)
-        if due():
+    @around(OutputProducer, "_flushed")
+    def flushed(original: Any, producer: Any, *times_ms: int) -> bool:
+        over: bool = original(producer, *times_ms)
+        if over and due():
             raise TaskCorruptedError("a planted failure of a commit", [])
+        return over
 
     @around(OutputProducer, "abort")
     def abort(original: Any, producer: Any, timeout_ms: int) -> None:

@@ -51,8 +51,8 @@ def a_zombie_commits() -> None:
     """Who was given up commits under no generation at all, which Kafka doesn't fence."""
     deaf()
 
-    @around(OutputProducer, "send_offsets")
-    def send_offsets(original: Any, producer: Any, offsets: Any, metadata: bytes, timeout_ms: int) -> None:
+    @around(OutputProducer, "begin_send_offsets")
+    def begin_send_offsets(original: Any, producer: Any, offsets: Any, metadata: bytes, timeout_ms: int) -> None:
         group = metadata[len(PREFIX) + 4 :].partition(b"\0")[0].decode()
         original(producer, offsets, _build(group, -1, "", None), timeout_ms)
 
@@ -73,8 +73,8 @@ def punctuations_commit_without_offsets() -> None:
     deaf()
     sent: dict[Any, int] = {}
 
-    @around(OutputProducer, "send_offsets")
-    def send_offsets(original: Any, producer: Any, offsets: Any, *more: Any) -> None:
+    @around(OutputProducer, "begin_send_offsets")
+    def begin_send_offsets(original: Any, producer: Any, offsets: Any, *more: Any) -> None:
         moved = {partition: at for partition, at in offsets.items() if sent.get(partition) != at.offset}
         sent.update({partition: at.offset for partition, at in moved.items()})
         original(producer, moved, *more)
@@ -154,9 +154,9 @@ def a_transaction_stays_open() -> None:
         topics[:] = [fields[0] for fields in outputs if fields[0] not in changelogs][:1] or topics
         return original(producer, task, outputs, changelogs, **named)
 
-    @around(OutputProducer, "commit")
-    def commit(original: Any, producer: Any, timeout_ms: int) -> None:
-        original(producer, timeout_ms)
+    @around(OutputProducer, "_transaction_ended")
+    def transaction_ended(original: Any, producer: Any) -> None:
+        original(producer)
         if topics:
             producer._producer.begin_transaction()
             producer._producer.produce(topics[0], b"left", partition=0)

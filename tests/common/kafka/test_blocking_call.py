@@ -46,3 +46,16 @@ def test_a_call_that_hangs_is_given_up_and_cleaned_up_once_it_returns() -> None:
     assert not cleaned.is_set()
     go_on.set()
     assert cleaned.wait(10)
+
+
+def test_a_call_that_was_begun_is_looked_at_until_it_is_over() -> None:
+    go_on = threading.Event()
+    caller = CallThread("calls", when_late=lambda: None)
+    caller.begin(go_on.wait, 10_000)
+    assert caller.busy
+    assert not caller.returned(0)
+    go_on.set()
+    while not caller.returned(1_000):
+        pass
+    assert not caller.busy
+    caller.close()

@@ -308,11 +308,11 @@ def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
 ) -> None:
     t = Transacting(kafka)
 
-    def hang(caller: CallThread, function: Callable[[], None], timeout_ms: int) -> None:
+    def hang(caller: CallThread, wait_ms: int) -> bool:
         caller.late = True
         raise LateError("no answer")
 
-    monkeypatch.setattr(CallThread, "call", hang)
+    monkeypatch.setattr(CallThread, "returned", hang)
     with pytest.raises(KafkaException):
         t.producer.init_transactions(100)
     with pytest.raises(KafkaException) as caught:
@@ -330,11 +330,13 @@ def test_an_error_of_the_end_is_not_taken_for_a_record_that_was_refused(
     t.producer.flush(TIMEOUT_MS)
     answers = iter([None, KafkaException(KafkaError(KafkaError.UNKNOWN, "at the end", txn_requires_abort=True))])
 
-    def answer(function: Callable[[], None], timeout_ms: int) -> None:
+    def answer(wait_ms: int) -> bool:
         if error := next(answers):
             raise error
+        return True
 
-    monkeypatch.setattr(t.producer, "_call", answer)
+    monkeypatch.setattr(t.producer._call_thread, "begin", lambda function, timeout_ms: None)
+    monkeypatch.setattr(t.producer._call_thread, "returned", answer)
     t.producer.send_offsets({}, b"", TIMEOUT_MS)
     with pytest.raises(KafkaException, match="at the end"):
         t.producer.commit(TIMEOUT_MS)

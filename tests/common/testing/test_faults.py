@@ -99,14 +99,10 @@ def test_the_text_is_read_as_it_says() -> None:
     assert parse("") == []
 
 
-WAYS_TO_CONFIRM = 3
-"""A commit of offsets, the baseline's transaction, that of fencing tolerance."""
-
-
 def test_every_point_is_in_the_code_once_and_every_point_in_the_code_is_in_the_table() -> None:
     package = Path(milestones.__file__).parent
     sources = [path.read_text() for path in package.rglob("*.py") if path.name != "faults.py"]
     code = "\n".join(sources)
     for point in POINTS:
-        assert code.count(f'reach("{point}")') == (WAYS_TO_CONFIRM if point == "commit.after-offsets" else 1), point
-    assert code.count('reach("') == len(POINTS) + WAYS_TO_CONFIRM - 1
+        assert code.count(f'reach("{point}")') == 1, point
+    assert code.count('reach("') == len(POINTS)

@@ -9,6 +9,7 @@ import pytest
 from milestones.baseline.collection import DirectCollection
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import Output, TaskId
+from milestones.common.steps import to_the_end
 from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
 
 
@@ -41,7 +42,7 @@ def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_tran
     with pytest.raises(StaleGenerationError, match="the session is over"):
         collecting.collect([task])  # type: ignore[list-item]
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        collecting.send({task: boundary}, 1_000)  # type: ignore[dict-item]
+        to_the_end(collecting.send({task: boundary}, 1_000))  # type: ignore[dict-item]
     assert world.producer.sent == []
 
 
@@ -51,7 +52,7 @@ def test_a_thread_that_stood_still_while_it_waited_for_room_sends_nothing_more()
     member.silent, producer.room = False, 0
     producer.while_full = lambda: setattr(member, "silent", True)
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        collecting.send({Task(): Boundary()}, 1_000)  # type: ignore[dict-item]
+        to_the_end(collecting.send({Task(): Boundary()}, 1_000))  # type: ignore[dict-item]
     assert producer.sent == []
 
 
@@ -73,7 +74,7 @@ def test_a_commit_waits_for_a_slow_kafka_as_long_as_it_takes_anything() -> None:
     world.producer.while_full = lambda: setattr(world.producer, "room", len(world.producer.sent) + 1)
     world.producer.room, boundary = 0, Boundary()
     boundary.outputs = Boundary.outputs * 20
-    assert collecting.send({Task(): boundary}, 1_000)  # type: ignore[dict-item]
+    assert to_the_end(collecting.send({Task(): boundary}, 1_000))  # type: ignore[dict-item]
     assert (len(world.producer.sent), world.clock.monotonic_ms()) == (20, 20_000)
 
 
@@ -89,10 +90,10 @@ def test_a_flush_waits_for_a_slow_kafka_as_long_as_it_acknowledges_anything() ->
             raise TIMED_OUT
 
     world.producer.unacknowledged, world.producer.flush = 10, flush  # type: ignore[method-assign]
-    collecting.flush()
+    to_the_end(collecting.flush())
     left[0] = 0
     world.producer.unacknowledged = 5
     world.producer.flush = FakeProducer.flush.__get__(world.producer)  # type: ignore[method-assign]
     world.producer.fail("flush", *[TIMED_OUT] * 100)
     with pytest.raises(CommitRetriableError, match="without a leader"):
-        collecting.flush()
+        to_the_end(collecting.flush())

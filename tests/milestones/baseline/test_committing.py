@@ -8,15 +8,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from milestones.baseline.collection import DirectCollection
+from milestones.baseline.committing import Committer
 from milestones.baseline.processing import InlineProcessing
 from milestones.common import serdes
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.task.commit_set import freeze
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import POINTS
 from milestones.common.topology import StreamsBuilder
+from milestones.parts import CommitStep
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, counting, kafka_error
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -34,9 +37,9 @@ class Committing:
         self.world = world or World(counting(), settings)
         clients: Any = self.world.clients
         self.collection = DirectCollection(self.world.context, clients)
-        processing = InlineProcessing(self.world.context)
-        confirmation = self.world.parts.confirmation(self.world.context, clients)
-        self.committer = self.world.parts.commit(clients, self.collection, confirmation, processing)
+        self.processing = InlineProcessing(self.world.context)
+        self.confirmation = self.world.parts.confirmation(self.world.context, clients)
+        self.committer = self.world.parts.commit(clients, self.collection, self.confirmation, self.processing)
         self.tasks = [self.task(partition) for partition in partitions or (0,)]
 
     def task(self, partition: int) -> Task:
@@ -55,7 +58,8 @@ class Committing:
         task.process(10, 0)
 
     def commit(self) -> Any:
-        return self.committer.commit(self.tasks)
+        self.committer.begin(freeze(self.tasks))
+        return self.committer.run_once(0)
 
 
 @pytest.fixture
@@ -82,6 +86,46 @@ def test_at_least_once_commits_by_the_member_and_reaches_the_same_fault_points(p
     assert points == COMMIT_POINTS
     assert c.world.member.commits == [offsets]
     assert c.world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+
+
+def test_a_step_waits_no_longer_than_it_is_told_to_and_says_where_the_commit_is() -> None:
+    c = Committing()
+    committer = Committer(c.world.clients, c.collection, c.confirmation, c.processing)  # type: ignore[arg-type]
+    c.world.producer.withheld = {"flush", "send_offsets", "commit"}
+    committer.begin(freeze(c.tasks))
+    seen = []
+    for call in ("flush", "send_offsets", "commit"):
+        before = c.world.clock.monotonic_ms()
+        assert committer.run_once(7) is None
+        assert committer.run_once(7) is None
+        seen.append((committer.step, committer.joins_beside, c.world.clock.monotonic_ms() - before <= 14))
+        c.world.producer.withheld.discard(call)
+    assert committer.run_once(7) == c.world.producer.committed
+    assert seen == [
+        (CommitStep.FLUSHING, False, True), (CommitStep.OFFSETS, False, True), (CommitStep.ENDING, True, True)
+    ]  # fmt: skip
+    assert committer.step is None
+
+
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
+def test_a_commit_that_is_abandoned_counts_as_failed(guarantee: str) -> None:
+    c = Committing(processing_guarantee=guarantee)
+    committer = Committer(c.world.clients, c.collection, c.confirmation, c.processing)  # type: ignore[arg-type]
+    c.world.producer.withheld = {"flush"}
+    committer.begin(freeze(c.tasks))
+    assert committer.run_once(0) is None
+    committer.abandon()
+    assert committer.step is None
+    assert c.tasks[0].commit_needed() == (guarantee == AT_LEAST_ONCE)
+    c.tasks[0].roll_back()
+    assert c.world.state.content(A) == {}
+
+
+def test_a_second_commit_is_not_begun_beside_the_first() -> None:
+    c = Committing()
+    c.committer.begin({})
+    with pytest.raises(OwnershipError, match="under way"):
+        c.committer.begin({})
 
 
 def test_a_task_that_has_produced_nothing_commits_its_offsets_too_so_that_the_commit_is_fenced() -> None:
@@ -146,7 +190,8 @@ def test_when_a_task_cannot_be_frozen_those_before_it_do_not_stay_frozen() -> No
     with pytest.raises(OwnershipError, match="closed"):
         c.commit()
     assert c.tasks[0].commit_needed()
-    assert c.tasks[0].freeze().offsets == {IN: 2}
+    frozen = c.tasks[0].freeze()
+    assert (frozen.offsets, len(frozen.outputs)) == ({IN: 2}, 4)
 
 
 def test_a_task_whose_updates_wait_in_a_cache_is_left_to_the_next_commit() -> None:

@@ -19,6 +19,7 @@ from milestones.common.errors import (
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.producer import Refused
 from milestones.common.records import Emitted, Output, TaskId
+from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
 from tests.milestones.fakes import CHANGELOG, FakeProducer, World
@@ -97,7 +98,7 @@ def collected(
     world.clients.producer = producer
     collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
     collection.collect([Task(*outputs)])  # type: ignore[list-item]
-    collection.flush()
+    to_the_end(collection.flush())
     return producer, collection
 
 
@@ -188,10 +189,10 @@ def test_a_dead_letter_that_finds_no_room_waits_and_nothing_is_sent_before_it(gu
 def test_a_commit_takes_a_dead_letter_that_waits_along_or_fails(guarantee: str) -> None:
     _, producer, collection = full(guarantee)
     collection.collect([Task(BIG)])
-    assert not collection.send({}, 1_000)
+    assert not to_the_end(collection.send({}, 1_000))
     producer.room = 1
-    assert collection.send({}, 1_000)
-    collection.flush()
+    assert to_the_end(collection.send({}, 1_000))
+    to_the_end(collection.flush())
     assert producer.topics() == ["letters"]
 
 
@@ -203,7 +204,7 @@ def test_a_flush_that_makes_no_room_for_a_dead_letter_fails_the_commit_and_ends_
     _, producer, collection = full(guarantee, parts=collecting)
     collection.collect([Task(BIG)])
     with pytest.raises(TaskCorruptedError if producer.transactional else CommitRetriableError, match="letters"):
-        collection.flush()
+        to_the_end(collection.flush())
 
 
 @GUARANTEES
@@ -213,7 +214,7 @@ def test_a_flush_that_makes_room_for_one_dead_letter_after_the_other_goes_on_unt
     _, producer, collection = full(guarantee)
     producer.while_full = lambda: setattr(producer, "room", len(producer.sent) + 1)
     collection.collect([Task(BIG, BIG, BIG)])
-    collection.flush()
+    to_the_end(collection.flush())
     assert producer.topics() == ["letters"] * 3
     assert producer.calls[-1] == "flush"
 
@@ -235,14 +236,14 @@ def test_a_dead_letter_that_waits_ends_with_its_transaction() -> None:
     producer.abort(1_000)
     producer.room = None
     collection.collect([Task(BIG)])
-    collection.flush()
+    to_the_end(collection.flush())
     assert producer.topics() == ["letters"]
 
 
 def test_dead_letters_of_what_a_transaction_failed_of_wait_for_room_like_others() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, LETTER))
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     producer.sent.clear()
     producer.room = 0
     task = Task(output("bad"), output("other"))
@@ -301,7 +302,7 @@ def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() 
                             "processing_guarantee": "at_least_once"})  # fmt: skip
     world.producer.refused = [Refused(TASK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
     with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
-        DirectCollection(world.context, world.clients).flush()  # type: ignore[arg-type]
+        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
     assert handler.asked == []
 
 
@@ -314,7 +315,7 @@ def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before
     codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
     world.producer.refused = [Refused(TASK, KafkaError(code), output(), sent=True) for code in codes]
     with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
-        DirectCollection(world.context, world.clients).flush()  # type: ignore[arg-type]
+        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
     assert caught.value.tasks == {TASK}
     assert handler.asked == []
 
@@ -366,12 +367,12 @@ def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD
 def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the_next_one() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE, LETTER))
     with pytest.raises(TaskCorruptedError, match="its transaction is made again without it") as caught:
-        collection.flush()
+        to_the_end(collection.flush())
     assert caught.value.tasks == {TASK}
     assert collection.dropped == {}
     producer.sent.clear()
     collection.collect([Task(output(), output("bad"), output("other"))])  # type: ignore[list-item]
-    collection.flush()
+    to_the_end(collection.flush())
     assert sorted(producer.topics()) == ["letters", "other", "out"]
     assert collection.dropped == {TASK: 1}
     assert len(handler.asked) == 1
@@ -380,7 +381,7 @@ def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the
 def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_longer() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     task: Any = Task(output("bad"))
     task.subtopology = World().context.application.subtopology(0)
     collection.changelog_offsets(task)
@@ -392,14 +393,14 @@ def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_lo
 def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_thread_and_is_named() -> None:
     _, collection = refused_in_a_transaction(Handler(Action.FAIL))
     with pytest.raises(ProductionError, match="Kafka refused a record for bad-0"):
-        collection.flush()
+        to_the_end(collection.flush())
 
 
 def test_an_output_that_is_too_large_for_the_broker_is_the_handlers_business_where_it_is_told_apart() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE), KafkaError.MSG_SIZE_TOO_LARGE)
     producer.one_record_per_batch = True
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     assert len(handler.asked) == 1
 
 
@@ -413,7 +414,7 @@ def test_a_refusal_that_shows_while_sending_is_decided_before_the_transactions_o
 def test_a_twin_of_what_was_given_up_is_sent_when_only_the_timestamp_was_refused() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE), KafkaError.INVALID_TIMESTAMP)
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     producer.sent.clear()
     twin = output("bad")._replace(timestamp=6)
     collection.collect([Task(output("bad"), twin)])  # type: ignore[list-item]
@@ -423,7 +424,7 @@ def test_a_twin_of_what_was_given_up_is_sent_when_only_the_timestamp_was_refused
 def test_what_was_given_up_for_its_content_is_known_whatever_the_clock_says() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     producer.sent.clear()
     collection.collect([Task(output("bad")._replace(timestamp=6))])  # type: ignore[list-item]
     assert producer.sent == []
@@ -432,7 +433,7 @@ def test_what_was_given_up_for_its_content_is_known_whatever_the_clock_says() ->
 def test_what_differs_in_its_headers_is_another_output() -> None:
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     producer.sent.clear()
     other = output("bad")._replace(headers=[("h", b"2")])
     collection.collect([Task(other)])  # type: ignore[list-item]
@@ -443,7 +444,7 @@ def test_a_dead_letter_does_not_get_the_timestamp_that_was_refused() -> None:
     letter = LETTER._replace(timestamp=output("bad").timestamp)
     producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, letter), KafkaError.INVALID_TIMESTAMP)
     with pytest.raises(TaskCorruptedError):
-        collection.flush()
+        to_the_end(collection.flush())
     producer.sent.clear()
     collection.collect([Task(output("bad"))])  # type: ignore[list-item]
     ((_, sent),) = producer.sent

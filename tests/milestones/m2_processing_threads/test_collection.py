@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from milestones.common.steps import to_the_end
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.parts import CloseMode
 from tests.milestones.fake_kafka import FakeProducer
@@ -59,7 +60,7 @@ def test_what_waits_is_part_of_the_commit() -> None:
     c.collect()
     pending = c.tasks[0].freeze()
     c.producer.room = None
-    assert c.collection.send({c.tasks[0]: pending}, 1_000)
+    assert to_the_end(c.collection.send({c.tasks[0]: pending}, 1_000))
     assert len(c.producer.sent) == 4
 
 
@@ -67,7 +68,7 @@ def test_under_exactly_once_outputs_of_a_task_that_cant_be_committed_yet_are_in_
     c = Collecting()
     c.process("a")
     pending = c.tasks[0].freeze()
-    assert c.collection.send({c.tasks[0]: pending}, 1_000)
+    assert to_the_end(c.collection.send({c.tasks[0]: pending}, 1_000))
     c.tasks[0].confirmed(pending, {"counts": 1})
     before = len(c.producer.sent)
     c.process("b")

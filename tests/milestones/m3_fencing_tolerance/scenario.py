@@ -1,4 +1,5 @@
-"""Records come and are counted, while a network in memory does what it likes to the ends of transactions."""
+"""Records come and are counted, while a network in memory does what it likes to the ends of transactions, and takes its
+time over answers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Scenario:
             self.go_on()
         for _ in range(2_000):
             task = self.world.state.tasks[TaskId(0, 0)]
-            if self.committed_offset() == RECORDS and task.state is State.READY and not task.commit_needed():
+            over = not self.running.loop._commits.under_way
+            if over and self.committed_offset() == RECORDS and task.state is State.READY and not task.commit_needed():
                 return
             self.go_on()
         raise AssertionError("it doesn't come to an end")
@@ -53,6 +55,10 @@ class Scenario:
             # Long enough ago for it to be no take-over.
             self.world.producer.age = 1_000
             self.clients.coordinator.time_out()
+        if self.chance.random() < 0.1:
+            producer = self.world.producer
+            producer.withheld = {self.chance.choice(["flush", "send_offsets", "commit"])}
+            producer.answers_ms = self.world.clock.monotonic_ms() + self.chance.choice([100, 1_500])
         self.world.member.answer()
         self.running.step(ms=self.chance.choice([10, 100]))
         if len(self.world.member.rejoins) > self.rejoins:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, Message
 
 from milestones.common.errors import MilestonesError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
+from milestones.common.testing import StepClock
 from tests.milestones.fake_kafka import FENCED, FakeClients, FakeMember, FakeProducer, Logs, kafka_error
 from tests.milestones.fakes import World
 from tests.milestones.m3_fencing_tolerance.tolerant import unready
@@ -105,8 +106,16 @@ class Coordinator:
 class SimulatedProducer(FakeProducer):
     """One producer of the id. It fails as `chance` wants; what fails with an error that is not its end stays so."""
 
-    def __init__(self, coordinator: Coordinator, chance: random.Random, *, trouble: float, ready: bool = True) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        chance: random.Random,
+        clock: StepClock,
+        *,
+        trouble: float,
+        ready: bool = True,
+    ) -> None:
+        super().__init__(clock=clock)
         self._coordinator, self._chance, self._trouble = coordinator, chance, trouble
         self._epoch = coordinator.init() if ready else -1
         self._dead: Exception | None = None if ready else kafka_error(KafkaError._STATE)
@@ -205,14 +214,14 @@ class SimulatedClients(FakeClients):
 
     def __init__(self, world: World, chance: random.Random, trouble: float) -> None:
         super().__init__(world.logs)
-        self._chance, self._trouble = chance, trouble
+        self._chance, self._trouble, self._clock = chance, trouble, world.clock
         self.member = member = SimulatedMember()
         self.coordinator = Coordinator(world.logs, member.committed)
         member.pending = lambda: self.coordinator.pending
         self.producer = self._new(ready=True)
 
     def _new(self, *, ready: bool) -> SimulatedProducer:
-        return SimulatedProducer(self.coordinator, self._chance, trouble=self._trouble, ready=ready)
+        return SimulatedProducer(self.coordinator, self._chance, self._clock, trouble=self._trouble, ready=ready)
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         self.renewed += 1

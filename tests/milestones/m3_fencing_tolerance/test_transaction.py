@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from milestones.common.errors import ProductionError, TaskMigratedError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.steps import to_the_end
 from milestones.m3_fencing_tolerance.transaction import CALL_MS, ResolvedTransaction, RolledBackError
 from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
@@ -39,8 +40,9 @@ class Confirming:
         self.first.begin()
         self.first.acknowledged[CHANGELOG] = 11
 
-    def confirm(self) -> None:
-        self.transaction.confirm(TRIED)
+    def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] = TRIED) -> None:
+        to_the_end(self.transaction.hand_over(offsets))
+        to_the_end(self.transaction.end(offsets))
 
     def fail(self, errors: list[Exception], *, committed: bool = False) -> None:
         """The end of the transaction has these answers; the broker has made it, or hasn't."""
@@ -231,7 +233,7 @@ def test_all_offsets_of_a_commit_are_asked_for_at_once() -> None:
     c.fail([FENCED], committed=True)
     both = {**TRIED, TopicPartition("in", 1): OffsetAndMetadata(1, TRIED[IN].metadata)}
     c.world.member.committed.update(both)
-    c.transaction.confirm(both)
+    c.confirm(both)
     assert asked == [frozenset(both)]
 
 

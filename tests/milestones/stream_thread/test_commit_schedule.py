@@ -11,6 +11,7 @@ from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.instance.admin_thread import Purge
+from milestones.parts import CommitStep
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.rollback_metrics import RollBacks
 from tests.milestones.fakes import World, passing
@@ -20,9 +21,14 @@ IN = TopicPartition("in", 0)
 
 
 class FakeTask:
+    id = A
+
     def __init__(self) -> None:
         self.needed, self.requested, self.bytes = True, False, 0
         self.committable, self.applying = True, False
+
+    def freeze_if_flushed(self) -> object:
+        return object()
 
     def commit_needed(self) -> bool:
         return self.needed
@@ -46,6 +52,8 @@ class Scheduled:
         self.roll_backs = RollBacks(self.world.clock)
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
+        self.step: CommitStep | None = None
+        self.withheld = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, committed=self._committed)
         self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
@@ -53,10 +61,16 @@ class Scheduled:
     def _committed(self) -> None:
         self.released += 1
 
-    def commit(self, tasks: list[FakeTask]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def begin(self, commit_set: dict[FakeTask, object]) -> None:
+        self.step, self.begun = CommitStep.SENDING, list(commit_set)
+
+    def run_once(self, wait_ms: int) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        if self.withheld:
+            return None
+        self.step = None
         if self.error is not None:
             raise self.error
-        self.commits.append(list(tasks))
+        self.commits.append(self.begun)
         return self.offsets
 
     def after(self, ms: int) -> int:

@@ -1,0 +1,92 @@
+"""A client whose calls are begun, and looked at until they are over.
+
+*Guarantees*: `returned` waits no longer than it is told to; what a call raises is raised there. While another thread
+makes a call nothing else is asked of the client: that is checked once per call. A transactional call that misses its
+deadline leaves the client dead.
+*Assumes*: one owner thread. What only looks (a flush) may be left for another call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+from confluent_kafka import KafkaError, KafkaException
+
+from milestones.common.errors import OwnershipError
+from milestones.common.kafka.blocking_call import CallThread, LateError
+from milestones.common.kafka.clients import Owned
+
+GRACE_MS = 5_000
+"""How long a transactional call may be late before its client counts as dead."""
+
+
+class BegunCalls(Owned):
+    """*Owns*: what is under way."""
+
+    def __init__(self, name: str, when_late: Callable[[], object]) -> None:
+        """`when_late` is called by another thread, once a call that was given up has returned after all."""
+        super().__init__()
+        self._call_thread = CallThread(name, when_late)
+        self._look: Callable[[int], bool] | None = None
+
+    def returned(self, wait_ms: int) -> bool:
+        """Whether the call that was begun is over, waiting at most `wait_ms`; its error is raised."""
+        self._check_owner()
+        if self._look is None:
+            raise OwnershipError("no call of this client is under way: this is a bug")
+        try:
+            with self._waiting():
+                over = self._look(wait_ms)
+        except BaseException:
+            self._look = None
+            raise
+        if over:
+            self._look = None
+        return over
+
+    def _check_free(self) -> None:
+        self._check_owner()
+        if self._look is not None and self._call_thread.busy:
+            raise OwnershipError("a call of this client is under way: this is a bug")
+
+    def _finish(self, timeout_ms: int) -> None:
+        while not self.returned(timeout_ms):
+            pass
+
+    def _call(self, function: Callable[[], None], timeout_ms: int) -> None:
+        self._begin_call(function, timeout_ms, nullcontext, lambda: None)
+        self._finish(timeout_ms)
+
+    def _begin_call(
+        self,
+        function: Callable[[], None],
+        timeout_ms: int,
+        explained: Callable[[], AbstractContextManager[None]],
+        then: Callable[[], None],
+    ) -> None:
+        """Have another thread make a transactional call. `then` is called here, once it has succeeded; an error is
+        raised inside of `explained`."""
+        self._check_free()
+        self._call_thread.begin(function, timeout_ms + GRACE_MS)
+
+        def look(wait_ms: int) -> bool:
+            try:
+                with explained():
+                    over = self._call_thread.returned(wait_ms)
+            except LateError as error:
+                stuck = KafkaError(KafkaError._TIMED_OUT, f"the producer hangs in a transactional call: {error}", True)
+                raise KafkaException(stuck) from error
+            if over:
+                then()
+            return over
+
+        self._look = look
+
+    def _wait_for_call(self, timeout_ms: int) -> None:
+        """Before the client is closed. What becomes of the call is told to nobody; one that takes longer is left."""
+        self._look = None
+        if self._call_thread.busy and not self._call_thread.late:
+            with suppress(KafkaException, LateError):
+                if not self._call_thread.returned(timeout_ms):
+                    self._call_thread.leave()

@@ -1,0 +1,42 @@
+"""What one commit is made of: the tasks, each with the boundary that it is frozen at.
+
+*Guarantees*: all or none of them are frozen.
+*Assumes*: the caller freezes, confirms and thaws; the tasks may be at work meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.task.boundary import PendingCommit
+from milestones.common.task.task import Task
+
+CommitSet: TypeAlias = Mapping[Task, PendingCommit]
+
+
+def freeze(tasks: Iterable[Task]) -> CommitSet:
+    """Freeze each task at its last boundary. One where something waits in caches is left out: it isn't `committable`
+    any more, and is left to the next commit."""
+    frozen: dict[Task, PendingCommit] = {}
+    try:
+        for task in tasks:
+            boundary = task.freeze_if_flushed()
+            if boundary is not None:
+                frozen[task] = boundary
+    except BaseException:
+        for task, boundary in frozen.items():
+            task.put_back(boundary.outputs)
+            task.thaw(boundary)
+        raise
+    return frozen
+
+
+def offsets_of(commit_set: CommitSet) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is committed of each input partition, also where it didn't move."""
+    return {
+        partition: OffsetAndMetadata(offset, boundary.metadata[partition])
+        for boundary in commit_set.values()
+        for partition, offset in boundary.offsets.items()
+    }
