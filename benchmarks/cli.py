@@ -33,8 +33,8 @@ from benchmarks.restore.work import Restore
 from benchmarks.rows import Work, run
 from benchmarks.spark import work as on_spark
 from benchmarks.standbys import work as standbys
+from milestones import MilestonesError
 from milestones.cli.console import err
-from milestones.common.errors import MilestonesError
 from milestones.flags import runnable
 
 SETTINGS = {

@@ -24,9 +24,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.errors import BenchmarkError
-from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.producer_log import UNWATCHED
+from milestones.embedded import EmbeddedKafka
 
 CALL_S = 30.0
 READ_S = 120.0

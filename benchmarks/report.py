@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.rows import Figure, Row
-from milestones.common.kafka.embedded.jars import KAFKA_VERSION
+from milestones.embedded import KAFKA_VERSION
 
 YARDSTICK = "loop"
 """The contender that others are compared with, where a work has no other."""

@@ -7,8 +7,11 @@ credentials and the query of a URL, in any value and in any text.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
+
+from milestones.common.public import path_of
 
 HIDDEN = "***"
 
@@ -54,7 +57,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown(name: str, value: object) -> object:
-    """`value` as it may be printed."""
+    """`value` as it may be printed: a class or a function as a setting names it."""
     if value is None or value == "":
         return value
     if is_secret(name):
@@ -63,6 +66,8 @@ def shown(name: str, value: object) -> object:
         return {key: shown(f"{name}.{key}", item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [shown(name, item) for item in value]
+    if isinstance(value, type) or inspect.isroutine(value):
+        return path_of(value)
     return without_credentials(value) if isinstance(value, str) else value
 
 

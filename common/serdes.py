@@ -78,7 +78,7 @@ class Serde(Generic[T]):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Built-in serdes travel to other processes by their name."""
-        return self.name if globals().get(str(self.name)) is self else super().__reduce_ex__(protocol)
+        return (_built_in, (self.name,)) if _built_in(self.name) is self else super().__reduce_ex__(protocol)
 
     def serializer(self, topic: str) -> Callable[[T], bytes]:
         """The function that makes bytes of a value (never None) for records of `topic`; raises what it likes."""
@@ -228,6 +228,10 @@ def list_serde(inner: Serde[T]) -> Serde[list[T | None]]:
     One byte tells how: 0 with the indexes of nulls for inner serdes of fixed size, 1 with a length per element.
     """
     return _ListSerde(inner)
+
+
+def _built_in(name: object) -> object:
+    return globals().get(str(name))
 
 
 class _ListSerde(Serde[Any]):

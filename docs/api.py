@@ -14,32 +14,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ForwardRef, is_typeddict
 
 import milestones as m
-import milestones.testing
-from milestones.client import client_events as supervision
-from milestones.client import streams
-from milestones.common import clock, records, serdes, testing, topology
-from milestones.common.records import Output
-from milestones.common.state import spec
-from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
-from milestones.common.testing import driver
-from milestones.common.topology import nodes, program, split, timestamps
-from milestones.common.topology.materialized import StoreOptions
-from milestones.common.topology.nodes import SinkRecord
-from milestones.common.topology.program import Cancellable
+from milestones import assignment, embedded, serdes, testing
+from milestones.common import serdes as built_in
+
+MODULES = (m, serdes, testing, embedded, assignment)
+"""What a user imports from, beside `milestones.pipeline`: `docs/spark.md` describes that."""
 
 SECTIONS: Mapping[str, Sequence[Any]] = {
-    "Application": [m.Streams, m.StreamsConfig, m.StreamsState, m.ThreadState, m.Exceptions],
+    "Application": [m.Streams, m.StreamsConfig, m.StreamsState, m.ThreadState, m.Status, m.Exceptions],
     "Streams and tables": [
         m.StreamsBuilder,
         m.KStream,
         m.KTable,
-        topology.KGroupedStream,
-        topology.KGroupedTable,
-        topology.BranchedKStream,
-        StoreOptions,
-        SinkRecord,
+        m.KGroupedStream,
+        m.KGroupedTable,
+        m.BranchedKStream,
+        m.StoreOptions,
+        m.SinkRecord,
     ],
-    "Topology": [m.Topology, m.StoreSpec],
+    "Topology": [m.Topology, m.TopologyDescription, m.StoreSpec],
     "Processor API": [
         m.Processor,
         m.ProcessorContext,
@@ -47,12 +40,12 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.RecordMetadata,
         m.TaskId,
         m.TopicPartition,
-        Cancellable,
+        m.Cancellable,
         m.FixedKeyProcessor,
-        topology.FixedKeyProcessorContext,
-        topology.FixedKeyRecord,
+        m.FixedKeyProcessorContext,
+        m.FixedKeyRecord,
     ],
-    "State stores": [KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp],
+    "State stores": [m.KeyValueStore, m.TimestampedKeyValueStore, m.ValueAndTimestamp],
     "Exception handlers": [
         m.LogAndFail,
         m.LogAndContinue,
@@ -61,68 +54,90 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.Response,
         m.Action,
         m.ErrorContext,
-        Output,
+        m.Output,
     ],
     "Timestamp extractors": [
-        timestamps.fail_on_invalid_timestamp,
-        timestamps.log_and_skip_on_invalid_timestamp,
-        timestamps.use_partition_time_on_invalid_timestamp,
-        timestamps.wallclock_timestamp_extractor,
-        timestamps.SourceRecord,
+        m.fail_on_invalid_timestamp,
+        m.log_and_skip_on_invalid_timestamp,
+        m.use_partition_time_on_invalid_timestamp,
+        m.wallclock_timestamp_extractor,
+        m.SourceRecord,
     ],
-    "Serdes": [serdes.Serde, serdes.list_serde],
+    "Serdes": [m.Serde, serdes.list_serde],
     "Listeners": [m.StateRestoreListener, m.StandbyUpdateListener, m.SuspendReason],
     "Errors": [
         m.MilestonesError,
         m.ConfigError,
         m.TopologyError,
         m.KafkaUnreachableError,
+        m.TimeoutExceededError,
+        m.SecurityError,
+        m.MembershipError,
+        m.TransactionalIdError,
         m.SourceTopicError,
         m.StateError,
+        m.StateLockedError,
+        m.StateCorruptError,
+        m.StateFormatError,
+        m.SnapshotError,
+        m.OffsetMetadataError,
         m.SerializationError,
+        m.OutputSerializationError,
         m.ProcessingError,
         m.ProductionError,
+        m.RefusedInTransactionError,
+        m.ApplicationShutdownError,
+        m.CloseTimeoutError,
+        m.OwnershipError,
+        m.ConfigErrors,
     ],
-    "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic],
+    "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic, testing.StepClock],
+    "A broker for tests": [
+        embedded.EmbeddedKafka,
+        embedded.EmbeddedKafkaError,
+        embedded.JavaNotFoundError,
+        embedded.JarsError,
+        embedded.PortTakenError,
+        embedded.DataDirInUseError,
+        embedded.BrokerDiedError,
+    ],
+    "Task assignors": [assignment.Placement, assignment.Rules, assignment.TaskPlan, assignment.Subscription],
 }
 
 TYPES: Mapping[str, tuple[Any, str]] = {
-    "Chain": (split.Chain, "what to do with a branch at once; what it returns takes the branch's place in the result."),
-    "Clock": (clock.Clock, "two clocks, for tests: `milestones.testing.StepClock` is moved by hand."),
-    "HasTopology": (driver.HasTopology, "an object with the attributes `topology` and `config`, such as a `Streams`."),
-    "Headers": (records.Headers, "in the order of the record; names may repeat."),
-    "OffsetReset": (nodes.OffsetReset, "where to begin without a committed offset."),
+    "Assignor": (assignment.Assignor, "as the setting `task_assignor` names one (KIP-924)."),
+    "Chain": (m.Chain, "what to do with a branch at once; what it returns takes the branch's place in the result."),
+    "Clock": (testing.Clock, "two clocks, for tests: `milestones.testing.StepClock` is moved by hand."),
+    "HasTopology": (testing.HasTopology, "an object with the attributes `topology` and `config`, such as a `Streams`."),
+    "Handler": (m.Handler, "an exception handler, such as `LogAndFail()`."),
+    "Headers": (m.Headers, "in the order of the record; names may repeat."),
+    "KAFKA_VERSION": (None, "of the broker that `EmbeddedKafka` runs."),
+    "Members": (assignment.Members, "all members of the group by their member id."),
+    "OffsetReset": (m.OffsetReset, "where to begin without a committed offset."),
     "Partitioner": (
-        nodes.Partitioner,
+        m.Partitioner,
         (
             "topic, key, value and number of partitions give the partition. None: the default partitioner; several: "
             "the record goes to each; an empty collection: it is dropped (KIP-837)."
         ),
     ),
-    "PunctuationType": (program.PunctuationType, "which time a punctuation follows."),
-    "StateListener": (streams.StateListener, "is called with the new state and the old one."),
-    "Status": (
-        supervision.Status,
-        (
-            "an instance at a glance; lags are records not yet processed, `error` is that of a client in state ERROR, "
-            "`failing` those of tasks in quarantine."
-        ),
-    ),
-    "StoreKind": (spec.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
+    "PunctuationType": (m.PunctuationType, "which time a punctuation follows."),
+    "StateListener": (m.StateListener, "is called with the new state and the old one."),
+    "StoreKind": (m.StoreKind, "a store of plain values, or of values with their timestamps, as tables have."),
+    "Tasks": (assignment.Tasks, "tasks by member id; a member that has none may be left out."),
     "TimestampExtractor": (
-        timestamps.TimestampExtractor,
+        m.TimestampExtractor,
         "a record and its partition's time so far give the record's time, in ms; negative: the record is skipped.",
     ),
-    "TopicExtractor": (nodes.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
-    "TopologyDescription": (None, "`str()` is Kafka Streams' text, `mermaid()` a chart."),
-    "UncaughtHandler": (streams.UncaughtHandler, "is called with the error, and says what follows."),
+    "TopicExtractor": (m.TopicExtractor, "key, value and record of a sink give the topic, which must exist."),
+    "UncaughtHandler": (m.UncaughtHandler, "is called with the error, and says what follows."),
 }
 """Types in signatures that have no section of their own: what they are, what they are for."""
 
 GIVEN = {
-    m.KStream, m.KTable, topology.KGroupedStream, topology.KGroupedTable, topology.BranchedKStream, m.Processor,
-    m.FixedKeyProcessor, m.ProcessorContext, topology.FixedKeyProcessorContext, Cancellable, KeyValueStore,
-    TimestampedKeyValueStore, testing.InputTopic, testing.OutputTopic,
+    m.KStream, m.KTable, m.KGroupedStream, m.KGroupedTable, m.BranchedKStream, m.Processor,
+    m.FixedKeyProcessor, m.ProcessorContext, m.FixedKeyProcessorContext, m.Cancellable, m.KeyValueStore,
+    m.TimestampedKeyValueStore, m.TopologyDescription, testing.InputTopic, testing.OutputTopic,
 }  # fmt: skip
 """Classes that a user subclasses, or whose objects the runtime makes."""
 
@@ -132,8 +147,8 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
         "producer_settings", "restore_consumer_settings", "security_settings", "topic_settings", "with_options",
     },
     m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
-    KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
-    TimestampedKeyValueStore: {"open", "get_raw", "put_raw"},
+    m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
+    m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw"},
     testing.TopologyTestDriver: {"unread"},
 }  # fmt: skip
 """Methods that user code doesn't call."""
@@ -177,19 +192,14 @@ def _introduction() -> Iterator[str]:
     yield "Made from signatures and docstrings, of which this is the first paragraph each:"
     yield "`python -m docs.api > docs/api.md`. Settings are in [Configuration](configuration.md).\n"
     yield "| import | names |\n|---|---|"
-    modules: dict[str, list[str]] = {}
-    for entry in (each for entries in SECTIONS.values() for each in entries):
-        modules.setdefault(_module(entry), []).append(f"`{entry.__name__}`")
-    for module, names in modules.items():
-        yield f"| `from {module} import ...` | {', '.join(names)} |"
-
-
-def _module(entry: Any) -> str:
-    """The shortest module that exports it."""
-    for module in (m, serdes, m.testing, topology):
-        if entry.__name__ in module.__all__:
-            return module.__name__
-    return str(entry.__module__)
+    for module in MODULES:
+        yield f"| `from {module.__name__} import ...` | {', '.join(f'`{name}`' for name in module.__all__)} |"
+    yield "| `from milestones.pipeline import ...` | see [Spark](spark.md) |\n"
+    yield "A name has one path, also in tracebacks, error texts and dead letters. Other modules are private,"
+    yield "`milestones.common` with all that is in it. The list of `milestones` is flat: its names don't overlap, and"
+    yield "editors complete them. The other modules are apart for a reason each: `serdes.STRING` says more than"
+    yield "`STRING`; tests have names of their own; the broker needs the extra `embedded`; `Rules` and `Subscription`"
+    yield "mean something to a task assignor only."
 
 
 def _entry(entry: Any) -> Iterator[str]:
@@ -221,7 +231,7 @@ def _members(entry: Any, bases: Sequence[type]) -> Iterator[str]:
 
 def _public(entry: type) -> dict[str, Any]:
     """Methods and properties by name, those of bases first."""
-    ours = [base for base in reversed(entry.__mro__) if base.__module__.startswith("milestones.")]
+    ours = [base for base in reversed(entry.__mro__) if base.__module__.partition(".")[0] == "milestones"]
     return {
         name: member
         for base in ours
@@ -242,7 +252,13 @@ def _member(entry: type, name: str, member: Any) -> str:
 def _signature(function: Any, *, of_object: bool = False, returns: bool = True) -> str:
     """As it was written, without `self`."""
     signature = inspect.signature(function)
-    parameters = [each.replace(annotation=_written(each.annotation)) for each in signature.parameters.values()]
+    parameters = [
+        each.replace(
+            annotation=_written(each.annotation),
+            default=_Text("...") if inspect.isfunction(each.default) else each.default,
+        )
+        for each in signature.parameters.values()
+    ]
     result = _written(signature.return_annotation) if returns else inspect.Signature.empty
     return str(signature.replace(parameters=parameters[1:] if of_object else parameters, return_annotation=result))
 
@@ -264,7 +280,7 @@ def _doc(documented: Any) -> str:
 
 
 def _built_in_serdes() -> Iterator[str]:
-    for name, annotation in serdes.__annotations__.items():
+    for name, annotation in built_in.__annotations__.items():
         if name in serdes.__all__:
             yield f"- `serdes.{name}: {annotation}`"
 

@@ -3,29 +3,48 @@
 What a user imports:
 
     from milestones import Streams, StreamsBuilder, serdes
+
+*Guarantees*: what isn't in `__all__` here, or in `milestones.serdes`, `testing`, `assignment`, `embedded` or
+`pipeline`, is private.
 """
 
 from __future__ import annotations
 
-from milestones.client.streams import Streams
-from milestones.common import serdes
-from milestones.common.config import StreamsConfig
+from milestones import serdes
+from milestones.client.client_events import Status
+from milestones.client.streams import StateListener, Streams, UncaughtHandler
+from milestones.common.config import ConfigErrors, StreamsConfig
 from milestones.common.errors import (
+    ApplicationShutdownError,
+    CloseTimeoutError,
     ConfigError,
     KafkaUnreachableError,
+    MembershipError,
     MilestonesError,
+    OwnershipError,
     ProcessingError,
     ProductionError,
+    SecurityError,
     SerializationError,
     SourceTopicError,
+    StateCorruptError,
     StateError,
+    StateFormatError,
+    StateLockedError,
+    TimeoutExceededError,
     TopologyError,
+    TransactionalIdError,
 )
-from milestones.common.records import Record, RecordMetadata, TaskId, TopicPartition
+from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.public import publish
+from milestones.common.records import Headers, Output, Record, RecordMetadata, TaskId, TopicPartition
 from milestones.common.serdes import Serde
-from milestones.common.state.spec import StoreSpec
+from milestones.common.state.repository import SnapshotError
+from milestones.common.state.spec import StoreKind, StoreSpec
 from milestones.common.state.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from milestones.common.task.metadata import OffsetMetadataError
 from milestones.common.topology import (
+    BranchedKStream,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
     FixedKeyRecord,
@@ -38,63 +57,49 @@ from milestones.common.topology import (
     StreamsBuilder,
     Topology,
 )
+from milestones.common.topology.describe import TopologyDescription
 from milestones.common.topology.handlers import (
     Action,
     ErrorContext,
+    Handler,
     LogAndContinue,
     LogAndFail,
     Response,
     RetryOrFail,
     send_to_dead_letter_topic,
 )
+from milestones.common.topology.materialized import StoreOptions
+from milestones.common.topology.nodes import OffsetReset, Partitioner, SinkRecord, TopicExtractor
+from milestones.common.topology.program import Cancellable, PunctuationType
+from milestones.common.topology.sink import OutputSerializationError
+from milestones.common.topology.split import Chain
+from milestones.common.topology.timestamps import (
+    SourceRecord,
+    TimestampExtractor,
+    fail_on_invalid_timestamp,
+    log_and_skip_on_invalid_timestamp,
+    use_partition_time_on_invalid_timestamp,
+    wallclock_timestamp_extractor,
+)
 from milestones.instance.context import Exceptions
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.instance.states import StreamsState, ThreadState
 
 __all__ = [
-    "Action",
-    "ConfigError",
-    "ErrorContext",
-    "Exceptions",
-    "FixedKeyProcessor",
-    "FixedKeyProcessorContext",
-    "FixedKeyRecord",
-    "KGroupedStream",
-    "KGroupedTable",
-    "KStream",
-    "KTable",
-    "KafkaUnreachableError",
-    "KeyValueStore",
-    "LogAndContinue",
-    "LogAndFail",
-    "MilestonesError",
-    "ProcessingError",
-    "Processor",
-    "ProcessorContext",
-    "ProductionError",
-    "Record",
-    "RecordMetadata",
-    "Response",
-    "RetryOrFail",
-    "Serde",
-    "SerializationError",
-    "SourceTopicError",
-    "StandbyUpdateListener",
-    "StateError",
-    "StateRestoreListener",
-    "StoreSpec",
-    "Streams",
-    "StreamsBuilder",
-    "StreamsConfig",
-    "StreamsState",
-    "SuspendReason",
-    "TaskId",
-    "ThreadState",
-    "TimestampedKeyValueStore",
-    "TopicPartition",
-    "Topology",
-    "TopologyError",
-    "ValueAndTimestamp",
-    "send_to_dead_letter_topic",
-    "serdes",
-]
+    "Action", "ApplicationShutdownError", "BranchedKStream", "Cancellable", "Chain", "CloseTimeoutError", "ConfigError",
+    "ConfigErrors", "ErrorContext", "Exceptions", "FixedKeyProcessor", "FixedKeyProcessorContext", "FixedKeyRecord",
+    "Handler", "Headers", "KGroupedStream", "KGroupedTable", "KStream", "KTable", "KafkaUnreachableError",
+    "KeyValueStore", "LogAndContinue", "LogAndFail", "MembershipError", "MilestonesError", "OffsetMetadataError",
+    "OffsetReset", "Output", "OutputSerializationError", "OwnershipError", "Partitioner", "ProcessingError",
+    "Processor", "ProcessorContext", "ProductionError", "PunctuationType", "Record", "RecordMetadata",
+    "RefusedInTransactionError", "Response", "RetryOrFail", "SecurityError", "Serde", "SerializationError",
+    "SinkRecord", "SnapshotError", "SourceRecord", "SourceTopicError", "StandbyUpdateListener", "StateCorruptError",
+    "StateError", "StateFormatError", "StateListener", "StateLockedError", "StateRestoreListener", "Status",
+    "StoreKind", "StoreOptions", "StoreSpec", "Streams", "StreamsBuilder", "StreamsConfig", "StreamsState",
+    "SuspendReason", "TaskId", "ThreadState", "TimeoutExceededError", "TimestampExtractor", "TimestampedKeyValueStore",
+    "TopicExtractor", "TopicPartition", "Topology", "TopologyDescription", "TopologyError", "TransactionalIdError",
+    "UncaughtHandler", "ValueAndTimestamp", "fail_on_invalid_timestamp", "log_and_skip_on_invalid_timestamp",
+    "send_to_dead_letter_topic", "serdes", "use_partition_time_on_invalid_timestamp", "wallclock_timestamp_extractor",
+]  # fmt: skip
+
+publish(__name__)

@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+from milestones.common.clock import Clock
+from milestones.common.public import publish
 from milestones.common.testing import InputTopic, OutputTopic, StepClock, TopologyTestDriver
+from milestones.common.testing.driver import HasTopology
 
-__all__ = ["InputTopic", "OutputTopic", "StepClock", "TopologyTestDriver"]
+__all__ = ["Clock", "HasTopology", "InputTopic", "OutputTopic", "StepClock", "TopologyTestDriver"]
+
+publish(__name__)

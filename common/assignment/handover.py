@@ -22,6 +22,7 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.assignment.rules import Assignor, Members, Placement, Rules
 from milestones.common.assignment.sticky import sticky
 from milestones.common.errors import ConfigError, MembershipError
+from milestones.common.public import path_of
 from milestones.common.records import TaskId
 
 ASSIGNORS: Mapping[str, Assignor] = {"high_availability": high_availability, "sticky": sticky}
@@ -67,7 +68,7 @@ def _divided(members: Members, plan: TaskPlan) -> str:
 
 
 def _placed(members: Members, plan: TaskPlan, rules: Rules, assignor: Assignor | str) -> Placement:
-    name = assignor if isinstance(assignor, str) else name_of(assignor)
+    name = assignor if isinstance(assignor, str) else path_of(assignor)
     function = ASSIGNORS[assignor] if isinstance(assignor, str) else assignor
     try:
         placement = function(members, plan, rules)
@@ -77,12 +78,6 @@ def _placed(members: Members, plan: TaskPlan, rules: Rules, assignor: Assignor |
     if problem is not None:
         raise ConfigError("task_assignor", name, f"{problem}; nothing was assigned: correct the assignor")
     return placement
-
-
-def name_of(assignor: object) -> str:
-    """What to call an assignor of the user."""
-    named = assignor if hasattr(assignor, "__qualname__") else type(assignor)
-    return f"{named.__module__}:{named.__qualname__}"
 
 
 def problem_of(placement: object, members: Members, plan: TaskPlan) -> str | None:

@@ -65,6 +65,7 @@ class TaskPlan:
 
     @property
     def stateful(self) -> Set[TaskId]:
+        """The tasks that have a changelog."""
         return self.changelogs.keys()
 
     @property

@@ -161,7 +161,7 @@ class ApplicationKeys:
         settle=built_in,
         importance="medium",
         doc="What happens to an input record whose key or value can't be read. A callable takes `(context, error)` "
-        "and returns a `Response` (`common/topology/handlers.py`).",
+        "and returns a `milestones.Response`.",
     )
     processing_exception_handler = ConfigKey(
         handler("a processing exception handler", LOG_AND_FAIL, LOG_AND_CONTINUE),
@@ -314,8 +314,8 @@ class StateKeys:
         TASK_ASSIGNORS[0],
         importance="medium",
         doc="Who gives tasks to members: `high_availability` moves a stateful task only when its new owner has caught "
-        "up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a `Placement` "
-        "(`common/assignment/rules.py`; KIP-924). That of the group's leader counts.",
+        "up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a "
+        "`milestones.assignment.Placement` (KIP-924). That of the group's leader counts.",
     )
     client_tags = ConfigKey(
         PAIRS,

@@ -1,6 +1,6 @@
 """`docs/configuration.md`, made from the table of keys.
 
-`python -m milestones.common.config.render_docs > docs/configuration.md` writes it.
+`milestones config --markdown > docs/configuration.md` writes it.
 
 *Guarantees*: the page says what the table says; a test compares them.
 *Assumes*: nothing.
@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,9 +23,7 @@ from milestones.common.kafka.wire_security import HONOURED, REFUSED, REFUSED_FAM
 _INTRODUCTION = f"""\
 # Configuration
 
-This page is made from the table in `common/config/keys.py`:
-`python -m milestones.common.config.render_docs > docs/configuration.md`. `milestones config --markdown` prints it,
-`milestones config` lists the keys.
+`milestones config` lists the keys and explains each, `milestones config --markdown` prints this page.
 
 Keys carry Kafka Streams' names with underscores. Durations are milliseconds, sizes bytes. A value comes from, strongest
 first:
@@ -173,7 +170,3 @@ def _refused() -> Iterator[str]:
     for name, instead in NO_COUNTERPART.items():
         yield f"| `{name}` | {instead} |"
     yield ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

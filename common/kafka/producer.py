@@ -63,8 +63,8 @@ REFUSED_IN_TRANSACTION = (
 
 
 class RefusedInTransactionError(ProductionError):
-    """A record of the transaction was refused by the broker. `single`: a producer that `one_record_per_batch` can say
-    which one; else it is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
+    """The broker refused a record of a transaction. `single`: a producer of batches of one record could tell which
+    record it was; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
 
     def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)

@@ -22,10 +22,6 @@ MIN_ITERATIONS = 4096
 """Fewer would let an attacker guess passwords (RFC 7677)."""
 
 
-class SaslError(SecurityError):
-    """The server refused the credentials, or isn't who it says it is."""
-
-
 def plain(username: str, password: str) -> Exchange:
     yield b"\0" + username.encode() + b"\0" + password.encode()
 
@@ -39,9 +35,9 @@ def scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
     try:
         combined, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
     except (KeyError, ValueError, binascii.Error) as error:
-        raise SaslError(f"SCRAM: the server's first message is malformed: {error}") from error
+        raise SecurityError(f"SCRAM: the server's first message is malformed: {error}") from error
     if not combined.startswith(nonce) or iterations < MIN_ITERATIONS:
-        raise SaslError(f"SCRAM: the server's nonce or iteration count ({iterations}) can't be trusted")
+        raise SecurityError(f"SCRAM: the server's nonce or iteration count ({iterations}) can't be trusted")
 
     def mac(key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, algorithm)
@@ -55,10 +51,10 @@ def scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
     server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
     final = _fields(server_final)
     if "e" in final:
-        raise SaslError(f"SCRAM: the server refused the credentials: {final['e']}")
+        raise SecurityError(f"SCRAM: the server refused the credentials: {final['e']}")
     expected = base64.b64encode(mac(mac(salted, b"Server Key"), signed)).decode()
     if not hmac.compare_digest(final.get("v", ""), expected):
-        raise SaslError("SCRAM: the server doesn't know the password: it isn't the broker it says it is")
+        raise SecurityError("SCRAM: the server doesn't know the password: it isn't the broker it says it is")
 
 
 def _fields(message: bytes) -> dict[str, str]:

@@ -26,7 +26,7 @@ from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from milestones.common.errors import MembershipError, MilestonesError, SecurityError
-from milestones.common.kafka.sasl import MECHANISMS, SaslError
+from milestones.common.kafka.sasl import MECHANISMS
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
 R = TypeVar("R", bound=ResponsePayload)
@@ -143,10 +143,10 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def authenticate(self, mechanism: str, username: str, password: str, timeout_ms: int) -> None:
-        """`SaslError` when the broker refuses, or can't prove itself."""
+        """`SecurityError` when the broker refuses, or can't prove itself."""
         hello = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, timeout_ms)
         if hello.error_code is not ErrorCode.none:
-            raise SaslError(
+            raise SecurityError(
                 f"{self.address} doesn't offer sasl.mechanism {mechanism}, but {', '.join(hello.mechanisms) or 'none'}"
             )
         exchange = MECHANISMS[mechanism](username, password, secrets.token_urlsafe(24))
@@ -155,7 +155,7 @@ class Connection:
             request = SaslAuthenticateRequest(auth_bytes=message)
             answer = self.call(request, SaslAuthenticateResponse, timeout_ms)
             if answer.error_code is not ErrorCode.none:
-                raise SaslError(
+                raise SecurityError(
                     f"Kafka refused the login of {username} ({self.address}, {mechanism}): "
                     f"{answer.error_message or answer.error_code.name}; check sasl.username and sasl.password"
                 )

@@ -17,9 +17,6 @@ from milestones.common.metrics.scopes import SCOPES, Scope, SensorSpec, metric_n
 _INTRODUCTION = f"""\
 # Metrics
 
-This page is made from the table in `common/metrics/scopes.py`:
-`python -m milestones.common.metrics.document > docs/metrics.md`.
-
 Groups and names are those of Kafka Streams and Kafka's consumer; those marked *own* have no counterpart there. Rates
 are per second unless the name says otherwise; rates, averages and maxima are taken over `metrics_sample_window_ms`, and
 are 0 where nothing was measured in it. Metrics of level DEBUG are published when `metrics_recording_level` is `DEBUG`

@@ -50,6 +50,9 @@ class Punctuation:
     def __lt__(self, other: Punctuation) -> bool:
         return (self.next_ms, self.order) < (other.next_ms, other.order)
 
+    def __repr__(self) -> str:
+        return f"<milestones.Cancellable of {self.node}, each {self.interval_ms} ms>"
+
     def cancel(self) -> None:
         """No call after this one."""
         self._ask(self._cancelled)

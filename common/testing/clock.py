@@ -14,12 +14,15 @@ class StepClock:
         self._start_ms, self._passed_ms = start_ms, 0
 
     def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
         return self._start_ms + self._passed_ms
 
     def monotonic_ms(self) -> int:
+        """Milliseconds since the clock was made."""
         return self._passed_ms
 
     def sleep_ms(self, ms: int) -> None:
+        """As `advance`: no thread waits."""
         self.advance(ms)
 
     def set_wall_ms(self, wall_ms: int) -> None:

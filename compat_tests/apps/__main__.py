@@ -34,8 +34,7 @@ from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
-from milestones import Streams, StreamsConfig
-from milestones.common.errors import MilestonesError
+from milestones import MilestonesError, Streams, StreamsConfig
 
 log = logging.getLogger("compat_tests")
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 
-from milestones import Processor, ProcessorContext, Record, ValueAndTimestamp
-from milestones.common.topology.program import Cancellable
+from milestones import Cancellable, Processor, ProcessorContext, Record, ValueAndTimestamp
 
 COUNTS, WAITING, BEGUN, MOMENTS = "counts", "waiting", "begun", "moments"
 """Its stores: the counts; the records that wait for the punctuation; what `init` writes; what the wall clock does."""

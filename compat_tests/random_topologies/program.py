@@ -16,9 +16,7 @@ from compat_tests.apps.marks import Marks
 from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
-from milestones import FixedKeyProcessor, FixedKeyRecord, StreamsBuilder, serdes
-from milestones.common.topology.stream import KStream
-from milestones.common.topology.table import KTable
+from milestones import FixedKeyProcessor, FixedKeyRecord, KStream, KTable, StreamsBuilder, serdes
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 

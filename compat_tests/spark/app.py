@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.apps import STATE, STATUS
 from compat_tests.apps.topologies import named
-from milestones import StreamsConfig
-from milestones.common.errors import MilestonesError
+from milestones import MilestonesError, StreamsConfig
 from milestones.pipeline import run_on_spark, spark_session
 
 log = logging.getLogger("compat_tests")

@@ -33,7 +33,7 @@ def config(key: str | None, page: bool) -> int:
       milestones config --markdown | less
     """
     if page:
-        click.echo(markdown())
+        click.echo(markdown(), nl=False)
     elif key is None:
         _list()
     else:

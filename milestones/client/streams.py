@@ -188,7 +188,7 @@ class Streams(Explained):
         return self._supervisor.error
 
     def run(self) -> int:
-        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code (`common/errors.py`).
+        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code, an error's `exit_code`.
 
         An error is logged as one line, that of a start included. A second signal ends the process at once, with 130.
         A program without a logging set-up gets one: INFO, to stderr. Only in the main thread.

@@ -14,16 +14,12 @@ import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from milestones import Streams, StreamsBuilder, serdes
+from milestones import Status, Streams, StreamsBuilder, Topology, serdes
 from milestones.demo.counting import add_word, no_words, words
-
-if TYPE_CHECKING:
-    from milestones.client.client_events import Status
-    from milestones.common.topology.topology import Topology
 
 LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"

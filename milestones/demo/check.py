@@ -12,8 +12,9 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any
 
-from milestones.common.serdes import JSON, LONG, STRING, Serde
+from milestones import Serde
 from milestones.demo.counting import PlainCount
+from milestones.serdes import JSON, LONG, STRING
 
 _SHOWN = 3
 

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from milestones.common.errors import MilestonesError
-from milestones.common.kafka.clients import client_log
-from milestones.common.kafka.producer_log import UNWATCHED
+from milestones import MilestonesError
 
 _TICK_S = 0.05
 _FLUSH_S = 60.0
@@ -30,7 +29,9 @@ class Feeder(threading.Thread):
         self, bootstrap_servers: str, topic: str, lines: Sequence[str], partitions: int, seconds: float
     ) -> None:
         super().__init__(name="feeder", daemon=True)
-        self._settings = {"bootstrap.servers": bootstrap_servers, **UNWATCHED, "linger.ms": 5}
+        # One batch under way at a time: else librdkafka may take one for written that Kafka has refused.
+        safely = {"enable.idempotence": True, "max.in.flight": 1}
+        self._settings = {"bootstrap.servers": bootstrap_servers, **safely, "linger.ms": 5}
         self._topic, self._lines, self._partitions, self._seconds = topic, lines, partitions, seconds
         self._stop_requested = threading.Event()
         self.sent = 0
@@ -38,7 +39,7 @@ class Feeder(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        producer = Producer(self._settings, logger=client_log)
+        producer = Producer(self._settings, logger=logging.getLogger("milestones.librdkafka"))
         try:
             self._feed(producer)
         except BaseException as error:

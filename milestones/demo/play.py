@@ -19,16 +19,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from milestones.common.errors import MilestonesError
-from milestones.common.kafka.clients import client_log
-from milestones.common.kafka.embedded import KAFKA_VERSION, EmbeddedKafka
-from milestones.common.serdes import LONG
+from milestones import MilestonesError
 from milestones.demo.check import Check, DemoResult, checks, decoded, most_frequent
 from milestones.demo.counting import PlainCount, plain_count
 from milestones.demo.story import Story
 from milestones.demo.text import lines as text_lines
 from milestones.demo.view import Display
+from milestones.embedded import KAFKA_VERSION, EmbeddedKafka
 from milestones.flags import parse_milestones, runnable
+from milestones.serdes import LONG
 
 _TOP = 15
 _INTERRUPTED = 130
@@ -38,7 +37,7 @@ def play(console: Console | None, seconds: float, stage: str | None, lines: int 
     """See `milestones.demo.run`."""
     console = console or Console()
     # What the clients say of a broker that goes away is not for the screen, unless logging was asked for.
-    client_log.addHandler(logging.NullHandler())
+    logging.getLogger("milestones.librdkafka").addHandler(logging.NullHandler())
     try:
         with _sigterm_interrupts():
             return _play(console, seconds, stage, lines, folder)

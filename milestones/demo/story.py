@@ -12,17 +12,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from milestones.common.errors import MilestonesError
+from milestones import MilestonesError
 from milestones.common.kafka.creation import create_topics
-from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.topics import Cluster, InternalTopic
-from milestones.common.serdes import LONG
 from milestones.demo.app import COUNTS_STORE, LETTERS, LETTERS_STORE, LINES, WORD_COUNTS, topology
 from milestones.demo.check import DemoResult, decoded, most_frequent
 from milestones.demo.feed import Feeder
 from milestones.demo.instance import DemoInstance
 from milestones.demo.reading import DemoProgress, TopicTable
 from milestones.demo.view import Display, InstanceRow, View
+from milestones.embedded import EmbeddedKafka
+from milestones.serdes import LONG
 
 APPLICATION_ID = "milestones-demo"
 PARTITIONS = 4

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from milestones.common.errors import MilestonesError
+from milestones import MilestonesError
 
 
 def lines() -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from milestones.common.public import publish
 from milestones.pipeline.audit.audit import audit
 from milestones.pipeline.audit.report import Audited, AuditReport, Finding
 from milestones.pipeline.audit.rows import Problem
 
 __all__ = ["AuditReport", "Audited", "Finding", "Problem", "audit"]
+
+publish(__name__)

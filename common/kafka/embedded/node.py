@@ -89,7 +89,7 @@ class SingleNode(ABC):
         """Whether the broker's process exists, paused or not."""
 
     def start(self) -> None:
-        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`, see `errors.py`."""
+        """Start the broker and wait until it serves clients. Raises `EmbeddedKafkaError`."""
         if self.running:
             raise EmbeddedKafkaError(f"the broker on {self.bootstrap_servers} runs already")
         self._start()

@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from milestones.common.kafka.sasl import MECHANISMS, SaslError, plain, scram
+from milestones.common.errors import SecurityError
+from milestones.common.kafka.sasl import MECHANISMS, plain, scram
 
 # The example of RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -44,7 +45,7 @@ def test_a_user_name_with_commas_and_equals_signs_is_escaped():
 def test_scram_refuses_a_server_s_first_message_that_can_t_be_trusted(answer):
     exchange = scram("sha256", "user", "pencil", NONCE)
     next(exchange)
-    with pytest.raises(SaslError):
+    with pytest.raises(SecurityError):
         exchange.send(answer)
 
 
@@ -53,7 +54,7 @@ def test_scram_refuses_a_server_that_does_not_know_the_password(answer):
     exchange = scram("sha256", "user", "pencil", NONCE)
     next(exchange)
     exchange.send(SERVER_FIRST)
-    with pytest.raises(SaslError):
+    with pytest.raises(SecurityError):
         exchange.send(answer)
 
 

@@ -21,8 +21,7 @@ from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta
 
-from milestones.common.errors import ConfigError, MembershipError
-from milestones.common.kafka.sasl import SaslError
+from milestones.common.errors import ConfigError, MembershipError, SecurityError
 from milestones.common.kafka.wire import DEAD_AFTER, Connection, ConnectionLostError, Connector
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
@@ -226,20 +225,20 @@ def test_plain_credentials_are_sent_before_anything_else():
 
 def test_refused_credentials_say_what_to_check():
     refused = authenticated(b"", ErrorCode.sasl_authentication_failed)
-    raised = pytest.raises(SaslError, match=r"no such user; check sasl.username")
+    raised = pytest.raises(SecurityError, match=r"no such user; check sasl.username")
     with serving({"SaslHandshake": HANDSHAKE, "SaslAuthenticate": refused}) as server, raised:
         connect(server, sasl_mechanisms="PLAIN", **SASL)
 
 
 def test_a_mechanism_that_the_broker_does_not_have_lists_those_it_has():
     refused = SaslHandshakeResponse(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=("GSSAPI",))
-    with serving({"SaslHandshake": refused}) as server, pytest.raises(SaslError, match="GSSAPI"):
+    with serving({"SaslHandshake": refused}) as server, pytest.raises(SecurityError, match="GSSAPI"):
         connect(server, sasl_mechanism="SCRAM-SHA-512", **SASL)
 
 
 def test_a_scram_server_that_cannot_prove_itself_is_refused():
     answers = [authenticated(b"r=evil,s=YWJj,i=4096")]
-    raised = pytest.raises(SaslError, match="trusted")
+    raised = pytest.raises(SecurityError, match="trusted")
     with serving({"SaslHandshake": HANDSHAKE, "SaslAuthenticate": answers}) as server, raised:
         connect(server, sasl_mechanism="SCRAM-SHA-256", **SASL)
 

@@ -1,0 +1,15 @@
+"""What a task assignor of one's own (`task_assignor`, KIP-924) is given, and what it returns.
+
+    from milestones.assignment import Members, Placement, Rules, TaskPlan
+"""
+
+from __future__ import annotations
+
+from milestones.common.assignment.model import Subscription
+from milestones.common.assignment.plan import TaskPlan
+from milestones.common.assignment.rules import Assignor, Members, Placement, Rules, Tasks
+from milestones.common.public import publish
+
+__all__ = ["Assignor", "Members", "Placement", "Rules", "Subscription", "TaskPlan", "Tasks"]
+
+publish(__name__)
