@@ -14,6 +14,7 @@ from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
 from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
 from milestones.baseline.next_producer import ThreadTransaction
+from milestones.baseline.opening import InlineOpening
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
@@ -24,6 +25,7 @@ from milestones.common.metrics import Metrics
 from milestones.common.state.storage import StateManager
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
+from milestones.m1_state_updater.opening import ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
@@ -66,6 +68,7 @@ BASELINE = Parts(
         recovery=RejoinRecovery,
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
+        opening=InlineOpening,
         confirmation=_by_guarantee(ThreadTransaction),
         commit=WaitingCommitter,
     ),
@@ -82,7 +85,9 @@ class Replacement:
 
 
 REPLACEMENTS: Mapping[str, Replacement] = {
-    "state_updater": Replacement(thread={"restoration": UpdaterRestoration}, observers=(_engine_metrics,)),
+    "state_updater": Replacement(
+        thread={"restoration": UpdaterRestoration, "opening": ThreadedOpening}, observers=(_engine_metrics,)
+    ),
     "processing_threads": Replacement(
         thread={
             "processing": ThreadedProcessing,

@@ -73,12 +73,13 @@ class LocalStateManager:
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
-        """As `positions` has them."""
-        locked = self.directory.locked()
+        """As `positions` has them. Stores that are just being opened, or closed, count as closed."""
+        with self._lock:
+            open_now = {storage.task for storage in self._open if storage.complete}
         return {
             task: positions.read(self.directory.task_path(task))
             for task in self.directory.tasks()
-            if task not in locked
+            if task not in open_now
         }
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:

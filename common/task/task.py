@@ -17,7 +17,7 @@ both may call says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
@@ -412,15 +412,21 @@ class Task(ChangelogTask):
             self._runner.unschedule()
             return done
 
-    def recycle(self) -> TaskStorage:
-        """Close all but the stores and give those away, open; what isn't applied is dropped, so commit before.
-
-        A processor's error is raised once all is closed, the stores too.
-        """
+    def end(self) -> None:
+        """Apply what was confirmed, close the processors; nothing but `recycle` or `close` may follow. Errors as they
+        come; the processors are closed whatever `apply` raises."""
         self.lifecycle.move(State.CLOSING)
         try:
             self.apply()
+        finally:
             self.end_program()
+
+    def recycle(self) -> TaskStorage:
+        """`end`, unless that was called, and give the open stores away; what isn't applied is dropped. After an error,
+        also of `end`, the stores are closed."""
+        try:
+            if self.state is not State.CLOSING:
+                self.end()
             return self._stores.release()
         except BaseException:
             self._stores.close()
@@ -429,15 +435,16 @@ class Task(ChangelogTask):
             self.lifecycle.move(State.CLOSED)
 
     def close(self) -> None:
-        """Close all; what isn't applied is dropped. Harmless when repeated. Errors as in `recycle`."""
+        """Close all; what isn't applied is dropped. Harmless when repeated. Errors as in `end`, once all is closed."""
         if self.state is State.CLOSED:
             return
-        self.lifecycle.move(State.CLOSING)
-        with ExitStack() as closing:
-            closing.callback(self.lifecycle.move, State.CLOSED)
-            closing.callback(self._stores.close)
-            closing.callback(self.end_program)
-            self.apply()
+        try:
+            self.end()
+        finally:
+            try:
+                self._stores.close()
+            finally:
+                self.lifecycle.move(State.CLOSED)
 
     def end_program(self) -> None:
         """Close the processors, unless they are. Their errors as they come; nothing but the task's end may follow."""

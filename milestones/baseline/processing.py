@@ -15,7 +15,7 @@ from milestones.common.records import TaskId
 from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task
+    from milestones.common.task.task import Task, TaskStorage
     from milestones.instance.context import ThreadContext
 
 log = logging.getLogger(__name__)
@@ -28,16 +28,22 @@ MOST_RECORDS = 500
 
 
 def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
-    """The task, after its fate; an error of its close, logged, comes along."""
+    """The task as its close mode leaves it, a closed one with its open stores; an error, logged, comes along."""
+    if close_mode is CloseMode.SUSPEND:
+        return RemovedTask(task)
+    failures: list[BaseException] = []
+    stores: TaskStorage | None = None
     try:
-        if close_mode is CloseMode.RECYCLE:
-            return RemovedTask(task, opened=task.recycle())
-        if close_mode is CloseMode.CLOSE:
-            task.close()
+        task.end()
     except BaseException as error:
-        log.error("task %s didn't close cleanly", task.id, exc_info=error)
-        return RemovedTask(task, error=error)
-    return RemovedTask(task)
+        failures.append(error)
+    try:
+        stores = task.recycle()
+    except BaseException as error:
+        failures.append(error)
+    for failure in failures:
+        log.error("task %s didn't close cleanly", task.id, exc_info=failure)
+    return RemovedTask(task, stores, failures[0] if failures else None)
 
 
 class InlineProcessing:

@@ -1,6 +1,6 @@
-"""State ownership of the baseline: each task holds its own engines and its directory's lock.
+"""State ownership up to M6: each task holds its own stores.
 
-*Guarantees*: a task that is returned is open; one that couldn't be opened holds nothing.
+*Guarantees*: a task that is returned is open; the stores of one that couldn't be made are closed.
 *Assumes*: the thread that asks becomes the task's owner.
 """
 
@@ -9,18 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from milestones.common.errors import StateError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStorage
+from milestones.common.task.task import Task, TaskSettings, TaskStorage
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import ReadClients
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", Task, StandbyTask)
+
 
 class TaskOwnedState:
     """Makes tasks of the thread it is made for."""
@@ -44,24 +47,13 @@ class TaskOwnedState:
             read_caches=context.memory.read_caches,
         )
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
         subtopology = self._context.application.subtopology(id.subtopology)
-        task = Task(id, subtopology, partitions, self._settings, self._stores(id, opened))
-        task.open()
-        return task
+        return _opened(stores, lambda: Task(id, subtopology, partitions, self._settings, lambda: stores))
 
-    def create_standby(self, id: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
+    def create_standby(self, id: TaskId, stores: TaskStorage) -> StandbyTask:
         subtopology = self._context.application.subtopology(id.subtopology)
-        task = StandbyTask(id, subtopology, self._stores(id, opened))
-        task.open()
-        return task
-
-    def _stores(self, id: TaskId, opened: TaskStorage | None) -> OpenStores:
-        if opened is not None:
-            return lambda: opened
-        context = self._context
-        specs = context.application.subtopology(id.subtopology).stores
-        return partial(context.state.open, id, specs, self._settings.transactional_id or None, context.name)
+        return _opened(stores, lambda: StandbyTask(id, subtopology, lambda: stores))
 
     def closed_positions(self) -> Mapping[TaskId, int]:
         changelogs = {sub.id: sub.changelogs.keys() for sub in self._context.application.subtopologies}
@@ -75,6 +67,16 @@ class TaskOwnedState:
             for task, offsets in closed.items()
             if changelogs.get(task.subtopology)
         }
+
+
+def _opened(stores: TaskStorage, make: Callable[[], T]) -> T:
+    try:
+        task = make()
+        task.open()
+    except BaseException:
+        stores.close()
+        raise
+    return task
 
 
 def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[[str], int]:

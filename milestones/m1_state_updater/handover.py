@@ -80,9 +80,7 @@ class TaskHandover:
     def failed(self, task: Task | StandbyTask, error: BaseException) -> None:
         self._hand_out(task, RestorationFailed(task, error, died=False))
 
-    def removed(self, task: Task | StandbyTask, *, recycled: bool) -> None:
-        if not recycled:
-            _close(task)
+    def removed(self, task: Task | StandbyTask) -> None:
         self._hand_out(task, Removed(task))
 
     def end(self, error: BaseException | None) -> None:
@@ -93,7 +91,7 @@ class TaskHandover:
             self._hold(self.requests.drain())
         for _, task in list(self.held.values()):
             if error is None:
-                self.removed(task, recycled=False)
+                self.removed(task)
             else:
                 self._hand_out(task, RestorationFailed(task, error, died=True))
 

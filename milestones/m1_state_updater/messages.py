@@ -37,7 +37,7 @@ class AddStandby:
 
 @dataclass(frozen=True)
 class Remove:
-    """Give the task back: open if it is `recycled`, else closed. If it isn't here any more, it is on its way back."""
+    """Give the task back, open. If it isn't here any more, it is on its way back. `recycled`: it changes its role."""
 
     task: TaskId
     recycled: bool
@@ -59,7 +59,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class StopUpdater:
-    """Close all tasks and end."""
+    """Give all tasks back and end."""
 
 
 Request = Add | AddStandby | Remove | Pause | Limit | StopUpdater

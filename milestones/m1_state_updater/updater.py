@@ -83,7 +83,7 @@ class StateUpdater:
                 if id in self._handover.held:  # else it is on its way back
                     self._reader.remove(id, recycled=recycled)
                     for removed in self._reader.take_removed():
-                        self._handover.removed(removed, recycled=recycled)
+                        self._handover.removed(removed)
             case Pause(subtopologies):
                 self._reader.pause(subtopologies)
             case Limit(committed):

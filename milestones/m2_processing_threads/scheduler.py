@@ -290,8 +290,9 @@ class Scheduler:
         self._waits, self._waited_ms = self._waits + 1, self._waited_ms + ms
         self._longest_ms = max(self._longest_ms, ms)
 
-    def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> None:
-        """The thread is done with it: it was this far, or failed, or this is what became of the task."""
+    def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
+        """The thread is done with it: it was this far, or failed, or this is what became of the task. False: the stream
+        thread has ended, and takes back no task that was removed."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             scheduled = lease.scheduled
@@ -314,6 +315,7 @@ class Scheduler:
                     self._settle(scheduled, lease, now_ms)
                 self._agenda.look(scheduled, now_ms)
             self._news.notify_all()
+            return not self._abandoned
 
     def _settle(self, scheduled: ScheduledTask, lease: Lease, now_ms: int) -> None:
         if lease.processed or (lease.job is Job.TURN and not lease.stop):
@@ -350,7 +352,8 @@ class Scheduler:
         self._in_transit -= 1
         if self._abandoned:
             log.info("task %s is back after the end of its thread, and closed", removed.task.id)
-        self._removed.append(removed)
+        else:
+            self._removed.append(removed)
         self._news.notify_all()
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
@@ -75,7 +76,8 @@ class Worker:
         except BaseException as raised:
             error = raised
         self._measures.end(lease)
-        self._scheduler.give_back(lease, error, removed)
+        if not self._scheduler.give_back(lease, error, removed) and removed is not None and removed.stores is not None:
+            removed.stores.close()
         return True
 
     def _work(self, lease: Lease) -> RemovedTask | None:
@@ -101,11 +103,8 @@ class Worker:
             failure = error
         if self._scheduler.abandoned or close_mode is None:
             close_mode = CloseMode.CLOSE
-        return (
-            RemovedTask(task, error=failure)
-            if failure is not None and close_mode is CloseMode.SUSPEND
-            else retired(task, close_mode)
-        )
+        removed = retired(task, close_mode)
+        return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
         task, clock = lease.task, self._clock

@@ -1,6 +1,7 @@
 """The seams that a milestone may replace: those of an instance and those of a thread that polls."""
 
 from milestones.parts.instance import ClientFactory, InstanceParts, InstanceThread, Observer, Parts, Workforce
+from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
 from milestones.parts.thread import (
     PREPARE_MS,
     Clients,
@@ -17,7 +18,6 @@ from milestones.parts.thread import (
     RemovedTask,
     Restoration,
     Sending,
-    StateOwnership,
     ThreadParts,
 )
 
@@ -26,6 +26,7 @@ __all__ = [
     "ClientFactory",
     "Clients",
     "CloseMode",
+    "ClosedStores",
     "Commit",
     "CommitStep",
     "Committing",
@@ -34,6 +35,7 @@ __all__ = [
     "InstanceParts",
     "InstanceThread",
     "Observer",
+    "OpenedStores",
     "OutputCollection",
     "Parts",
     "Processing",
@@ -43,6 +45,8 @@ __all__ = [
     "Restoration",
     "Sending",
     "StateOwnership",
+    "StoreAnswer",
+    "StoreOpening",
     "ThreadParts",
     "Workforce",
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from milestones.common.task.task import Task, TaskStorage
     from milestones.instance.context import ThreadContext
     from milestones.parts.instance import ClientFactory
+    from milestones.parts.state import StateOwnership, StoreOpening
 
 
 class Committing(Protocol):
@@ -89,26 +90,6 @@ class Clients(Protocol):
 
     def close(self, *, leave_group: bool) -> None:
         """Let all clients go; every one is tried."""
-        ...
-
-
-class StateOwnership(Protocol):
-    """State ownership: who holds the engines of a task, and its directory's lock."""
-
-    def create(self, task: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
-        """A task, opened; with the stores that another role of it has left open (`recycle`), or with its own.
-
-        `StateLockedError` while somebody else holds its directory: ask again. On any error `opened` is closed.
-        """
-        ...
-
-    def create_standby(self, task: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
-        """A standby of the task, opened; else as `create`."""
-        ...
-
-    def closed_positions(self) -> Mapping[TaskId, int]:
-        """By task whose state lies on this instance's disk, open to nobody: the sum of its changelogs' offsets, as far
-        as they are known without opening it. A lower bound."""
         ...
 
 
@@ -191,17 +172,16 @@ class CloseMode(enum.Enum):
     """What becomes of an active task before it is given back."""
 
     SUSPEND = "nothing: it goes on later"
-    RECYCLE = "it is closed but for its stores"
-    CLOSE = "it is closed"
+    CLOSE = "its processors are closed"
 
 
 @dataclass(frozen=True)
 class RemovedTask:
-    """An active task that was given back. `opened`: its open stores, if it was recycled. `error`: it didn't close
-    cleanly, but it is closed."""
+    """An active task that was given back. `stores`: those of a closed one, open; None if they had to be closed too.
+    `error`: it didn't close cleanly, but it is closed."""
 
     task: Task
-    opened: TaskStorage | None = None
+    stores: TaskStorage | None = None
     error: BaseException | None = None
 
 
@@ -422,5 +402,6 @@ class ThreadParts:
     partition_counts: Callable[[ThreadContext, Clients], Callable[[str], int]]
     """Gives a function that says how many partitions a topic has; whoever runs user code may call that."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
+    opening: Callable[[ThreadContext], StoreOpening]
     confirmation: Callable[[ThreadContext, Clients], Confirmation]
     commit: Callable[[Clients, OutputCollection, Confirmation, Processing], Commit]

@@ -7,18 +7,19 @@ One that the coordinator refuses is an error: it would refuse it to an active ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import Committed
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TopicPartition
+from milestones.stream_thread.task_registry import Phase
 
 if TYPE_CHECKING:
-    from milestones.common.task.standby import StandbyTask
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
+    from milestones.stream_thread.task_registry import TaskRegistry
 
 INTERVAL_MS = 1_000
 
@@ -31,11 +32,12 @@ class CommittedLimits:
         self._answers: Mailbox[Committed] = Mailbox(10, f"{context.name} limits of standbys")
         self._asked: frozenset[TopicPartition] = frozenset()
         self._known: frozenset[TopicPartition] = frozenset()
+        self._moves, self._followed = 0, frozenset[TopicPartition]()
         self._number = 0
         self._next_ms = 0
 
-    def run_once(self, standbys: Iterable[StandbyTask], now_ms: int) -> Mapping[TopicPartition, int] | None:
-        """What is committed of all source topics that these standbys follow, when there is news; 0 where nothing is."""
+    def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, int] | None:
+        """What is committed of all source topics that standbys follow, when there is news; 0 where nothing is."""
         news: Mapping[TopicPartition, int] | None = None
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):
@@ -44,7 +46,11 @@ class CommittedLimits:
                 news = {p: answer.offsets[p].offset if p in answer.offsets else 0 for p in self._asked}
                 self._known = self._asked
             self._asked, self._next_ms = frozenset(), now_ms + INTERVAL_MS
-        partitions = frozenset(partition for standby in standbys for partition in standby.source_changelogs)
+        if tasks.moves != self._moves:
+            self._moves = tasks.moves
+            standbys = [entry.task for entry in tasks.of(Phase.STANDBY) if entry.task is not None]
+            self._followed = frozenset(partition for standby in standbys for partition in standby.source_changelogs)
+        partitions = self._followed
         if partitions and not self._asked and (now_ms >= self._next_ms or partitions - self._known):
             self._number, self._asked = self._number + 1, partitions
             self._clients.member.fetch_offsets(self._number, partitions, self._answers)

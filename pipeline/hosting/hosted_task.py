@@ -32,6 +32,7 @@ from milestones.common.task.commit_set import freeze
 from milestones.common.task.task import Task
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
+from milestones.restoration.store_requests import open_stores
 from milestones.stream_thread.inputs import Inputs
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,9 @@ class HostedTask:
         if not (self._work.anyway or self._left(committed)):
             return Done()
         state = TaskOwnedState(self._context, asked_of_consumer(self._context, self._clients))
-        task = state.create(self._work.task, frozenset(self._work.ends))
+        task = state.create(
+            self._work.task, frozenset(self._work.ends), open_stores(self._context, self._work.task)
+        )
         try:
             self._restore(task, committed)
             self._start(task, committed)

@@ -90,8 +90,9 @@ class FakeTaskStorage(MemoryTaskStorage):
 
 
 class FakeState:
-    """`StateOwnership`: real tasks. `locked`: whose directory somebody else holds; `held`: which are open; `opens`: how
-    often stores were opened; `closed`: what is told of the tasks that lie on the disk."""
+    """`StateManager` in memory, and `StateOwnership` of real tasks. `locked`: whose directory another thread holds;
+    `held`: which are open; `opens`: how often stores were opened; `made`: how many active tasks were; `closed`:
+    what is told of the tasks that lie on the disk."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -102,46 +103,49 @@ class FakeState:
         self.changelog_ids: dict[TaskId, dict[str, str]] = {}
         self.tasks: dict[TaskId, Task] = {}
         self.standbys: dict[TaskId, StandbyTask] = {}
-        self.opens = 0
+        self.opens = self.made = 0
         self.closed: dict[TaskId, int] = {}
 
-    def _stores(self, id: TaskId, opened: TaskStorage | None) -> OpenStores:
+    def open(
+        self, id: TaskId, specs: Iterable[StoreSpec], transactional_id: str | None = None, owner: str | None = None
+    ) -> TaskStorage:
         if id in self.errors:
-            if opened is not None:
-                opened.close()
             raise self.errors[id]
-        if opened is not None:
-            return lambda: opened
         if id in self.locked | self.held:
             raise StateLockedError(f"task {id} is held by a test")
+        self.held.add(id)
+        self.opens += 1
+        stores = self.stores.setdefault(id, {})
+        ids = self.changelog_ids.setdefault(id, {})
+        return FakeTaskStorage(id, specs, stores, ids, lambda: self.held.discard(id))
+
+    def _opened(self, id: TaskId, stores: TaskStorage | None) -> OpenStores:
+        """`stores`, or newly opened ones: for tests that make a task themselves."""
+        if stores is None:
+            return lambda: self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
+        if id in self.errors:
+            stores.close()
+            raise self.errors[id]
+        return lambda: stores
+
+    def create_standby(self, id: TaskId, stores: TaskStorage | None = None) -> StandbyTask:
         sub = self._world.context.application.subtopology(id.subtopology)
-
-        def open_stores() -> TaskStorage:
-            self.held.add(id)
-            self.opens += 1
-            stores = self.stores.setdefault(id, {})
-            ids = self.changelog_ids.setdefault(id, {})
-            return FakeTaskStorage(id, sub.stores, stores, ids, lambda: self.held.discard(id))
-
-        return open_stores
-
-    def create_standby(self, id: TaskId, opened: TaskStorage | None = None) -> StandbyTask:
-        sub = self._world.context.application.subtopology(id.subtopology)
-        task = self.standbys[id] = StandbyTask(id, sub, self._stores(id, opened))
+        task = self.standbys[id] = StandbyTask(id, sub, self._opened(id, stores))
         task.open()
         return task
 
     def closed_positions(self) -> Mapping[TaskId, int]:
         return dict(self.closed)
 
-    def create(self, id: TaskId, partitions: Collection[TopicPartition], opened: TaskStorage | None = None) -> Task:
-        open_stores = self._stores(id, opened)
+    def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage | None = None) -> Task:
+        open_stores = self._opened(id, stores)
         sub = self._world.context.application.subtopology(id.subtopology)
         settings = TaskSettings(
             application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
             transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
             record_caches=self._world.budget.record_caches, read_caches=self._world.budget.read_caches,
         )  # fmt: skip
+        self.made += 1
         task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
         task.open()
         return task
@@ -231,14 +235,14 @@ class World:
         self.clients = FakeClients(self.logs, transactional=self.config.exactly_once, clock=self.clock)
         self.budget = MemoryBudget(self.config)
         shares = [self.budget.join() for _ in range(self.config.num_stream_threads)]
+        self.state = FakeState(self)
         self.context = ThreadContext(
             name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
-            state=None, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
+            state=self.state, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
             decide=lambda _: Exceptions.SHUTDOWN_CLIENT, thread_registry=ThreadRegistry(self.config.num_stream_threads),
             memory=shares[0],
         )  # fmt: skip
-        self.state = FakeState(self)
         self.parts = replace(
             wiring.BASELINE.thread,
             clients=lambda context, factory: self.clients,  # type: ignore[arg-type,return-value]

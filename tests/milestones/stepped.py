@@ -9,7 +9,9 @@ from typing import Any
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
+from milestones.common.testing import StepClock
 from milestones.m1_state_updater.handover import TaskHandover
+from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
 from tests.milestones.fakes import Running, World
@@ -76,14 +78,39 @@ class Updaters:
         return self.all[-1]
 
 
+class Openers:
+    """All store openers of a world, in threads that never run by themselves. `hang`: none of them moves."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.all: list[StoreOpener] = []
+        self.hang = False
+
+    def launch(self, _: str, opener: StoreOpener) -> None:
+        self.all.append(opener)
+
+    def wait(self, _: object, timeout_ms: int) -> None:
+        self.clock.advance(min(5, timeout_ms))
+        self.step()
+
+    def opening(self, context: Any) -> ThreadedOpening:
+        return ThreadedOpening(context, self.launch, self.wait)
+
+    def step(self) -> None:
+        """A request each."""
+        for opener in [] if self.hang else self.all:
+            opener.run_once(0)
+
+
 class UpdaterWorld(World):
     """A world of stage m1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.updaters = Updaters(self)
+        self.openers = Openers(self.clock)
         make: Callable[[Any, Any], UpdaterRestoration] = self.updaters.restoration
-        self.parts = replace(self.parts, restoration=make)
+        self.parts = replace(self.parts, restoration=make, opening=self.openers.opening)
 
 
 class RunningUpdater(Running):
@@ -98,6 +125,7 @@ class RunningUpdater(Running):
         for _ in range(times):
             super().step(ms=ms)
             self.world.updaters.step()
+            self.world.openers.step()
 
 
 class Updating:

@@ -18,6 +18,7 @@ from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
 from milestones.instance.states import StreamsState
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
+from milestones.m1_state_updater.opening import ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
@@ -149,10 +150,11 @@ def test_no_flag_at_all_is_the_baseline() -> None:
     assert wiring.parts(parse_milestones("baseline")) == wiring.BASELINE
 
 
-def test_the_state_updater_replaces_restoration_and_has_engines_watched() -> None:
+def test_the_state_updater_replaces_restoration_and_store_opening_and_has_engines_watched() -> None:
     parts = wiring.parts(parse_milestones("m1"))
-    assert replace(parts.thread, restoration=wiring.BASELINE.thread.restoration) == wiring.BASELINE.thread
-    assert parts.thread.restoration is UpdaterRestoration
+    baseline = wiring.BASELINE.thread
+    assert replace(parts.thread, restoration=baseline.restoration, opening=baseline.opening) == baseline
+    assert (parts.thread.restoration, parts.thread.opening) == (UpdaterRestoration, ThreadedOpening)
     nothing: Any = SimpleNamespace(statistics=dict)
     (observer,) = parts.instance.observers
     assert isinstance(observer("app", nothing, nothing, nothing), EngineMetricsThread)

@@ -23,8 +23,8 @@ HELD: list[object] = []
 def a_thread_is_left() -> None:
     """A thread of the runtime's waits for ever."""
 
-    @around(Task, "close")
-    def close(original: Any, task: Any) -> None:
+    @around(Task, "end")
+    def end(original: Any, task: Any) -> None:
         original(task)
         threading.Thread(target=threading.Event().wait, name=f"left-by-{task.id}", daemon=True).start()
 
@@ -51,8 +51,8 @@ def a_consumer_stays_open() -> None:
 def a_closed_task_is_still_held() -> None:
     """Somebody holds a task that was closed, with its buffers."""
 
-    @around(Task, "close")
-    def close(original: Any, task: Any) -> None:
+    @around(Task, "end")
+    def end(original: Any, task: Any) -> None:
         original(task)
         HELD.append(task)
 

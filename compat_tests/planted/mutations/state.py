@@ -11,13 +11,13 @@ import time
 from typing import Any
 
 from compat_tests.planted.mutations import Once, around, mutation
-from milestones.baseline.state import TaskOwnedState
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.state.task_storage import LocalTaskStorage
 from milestones.common.task.task import State, Task
 from milestones.common.task.task_stores import TaskStores
+from milestones.stream_thread.tasks import ThreadTasks
 
 SHORT = 5
 """Offsets that are left out: more than the control records at a changelog's end."""
@@ -48,12 +48,12 @@ def what_is_committed_is_not_applied() -> None:
 def a_store_loses_a_key_at_its_close() -> None:
     """The first key of each store is gone when the store is closed."""
 
-    @around(TaskStores, "close")
-    def close(original: Any, stores: Any) -> None:
-        for store in stores:
+    @around(LocalTaskStorage, "close")
+    def close(original: Any, storage: Any) -> None:
+        for name, store in storage._stores.items():
             for key, _ in list(store.namespace.scan(None, None))[:1]:
-                stores.storage.apply({store.spec.name: {key: None}}, {})
-        original(stores)
+                storage.apply({name: {key: None}}, {})
+        original(storage)
 
 
 def keeping(change: Any) -> None:
@@ -146,12 +146,9 @@ def scans_end_somewhere() -> None:
 def a_recycled_task_opens_its_stores_anew() -> None:
     """A task that changes its role closes its stores, and opens them again a second later."""
 
-    def anew(original: Any, *arguments: Any) -> Any:
-        *others, opened = arguments
-        if opened is not None:
-            opened.close()
+    @around(ThreadTasks, "_take_task")
+    def anew(original: Any, tasks: Any, entry: Any, stores: Any) -> None:
+        if stores is not None and entry.role is not None:
+            entry.reusable = False
             time.sleep(1.1)
-        return original(*others, None)
-
-    around(TaskOwnedState, "create")(anew)
-    around(TaskOwnedState, "create_standby")(anew)
+        original(tasks, entry, stores)

@@ -34,7 +34,7 @@ def test_a_standby_has_what_its_changelog_has_and_goes_on_reading_it() -> None:
     r.step(2)
     assert content(r) == {"a": "3", "b": "2"}
     assert world.state.offset(A) == 5
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
 
 
 def test_a_thread_with_nothing_but_standbys_is_running() -> None:
@@ -53,7 +53,7 @@ def test_a_standby_waits_for_its_directory_and_keeps_nobody_from_running() -> No
     assert r.tasks.all_running
     world.state.locked.clear()
     r.step(2)
-    assert places(r.tasks) == {A: "standbys", B: "processing"}
+    assert places(r.tasks) == {A: "standby", B: "processing"}
 
 
 def test_a_standby_that_goes_away_is_closed_and_nothing_of_it_is_read_any_more() -> None:
@@ -206,11 +206,11 @@ def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_w
     r.rebalance(1, standby=frozenset({A}))
     r.step(5)
     assert world.restorer.assigned == frozenset()
-    assert places(r.tasks) == {A: "standbys", B: "restoring"}
+    assert places(r.tasks) == {A: "standby", B: "restoring"}
     world.context.thread_registry.resume({0})
     r.step(5)
     assert content(r) == {"a": "1"}
-    assert places(r.tasks) == {A: "standbys", B: "processing"}
+    assert places(r.tasks) == {A: "standby", B: "processing"}
 
 
 def test_while_an_active_task_has_much_to_restore_standbys_get_a_fifth_of_the_time() -> None:

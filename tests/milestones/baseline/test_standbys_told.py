@@ -107,7 +107,7 @@ def test_a_lost_membership_leaves_standbys_open() -> None:
     r = standby(None, A, active=(1,))
     r.world.member.events.append(Lost("session timeout"))
     r.step()
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
 
 
 def test_a_fatal_error_of_the_producer_costs_the_active_tasks_and_leaves_standbys_open() -> None:
@@ -116,14 +116,15 @@ def test_a_fatal_error_of_the_producer_costs_the_active_tasks_and_leaves_standby
     r = standby(world, A, active=(1,))
     world.producer.fail("commit", FENCED)
     r.step(ms=100)
-    assert places(r.tasks) == {A: "standbys"}
+    r.step()
+    assert places(r.tasks) == {A: "standby"}
     assert world.member.rejoins[-1].startswith("tasks lost")
 
 
 def test_a_roll_back_leaves_standbys_where_they_are() -> None:
     r = standby(None, A, active=(1,))
     r.tasks.roll_back()
-    assert places(r.tasks) == {A: "standbys", B: "positioning"}
+    assert places(r.tasks) == {A: "standby", B: "positioning"}
 
 
 # -- warm-ups

@@ -137,6 +137,7 @@ def test_standbys_of_an_updater_that_died_are_opened_anew() -> None:
     r.world.logs[LOG].add("1", key="k")
     r.world.restorer.next.extend([Fetched()] * 2)
     r.rebalance(standby=frozenset({A}))
+    r.step()
     failing(r.world.state.standbys[A], RuntimeError("a bug"))
     r.step(10, ms=200)
     assert len(r.world.updaters.all) == 2
@@ -148,6 +149,7 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     failing(r.world.state.tasks[A], StateError("disk full"))
     with pytest.raises(StateError, match="disk full"):
         unhang(r)
+    r.step(2)
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 

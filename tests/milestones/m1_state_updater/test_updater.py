@@ -67,7 +67,7 @@ def test_asking_for_anything_never_waits_for_an_updater_that_hangs(u: Updating) 
     assert u.restoration.positions().keys() == {A, B}
 
 
-def test_a_task_that_is_removed_while_it_restores_is_closed_and_back_with_what_it_has(u: Updating) -> None:
+def test_a_task_that_is_removed_while_it_restores_comes_back_open_with_what_it_has(u: Updating) -> None:
     u.world.logs[LOG].add("1", key="a").add("2", key="b")
     u.world.restorer.next.append(Fetched(records={LOG: u.world.logs[LOG].entries[:1]}))  # type: ignore[dict-item]
     task = u.add()
@@ -76,7 +76,7 @@ def test_a_task_that_is_removed_while_it_restores_is_closed_and_back_with_what_i
     assert u.restoration.take_removed() == []
     u.step()
     assert u.restoration.take_removed() == [task]
-    assert (task.state, u.world.state.held) == (State.CLOSED, set())
+    assert (task.state, u.world.state.held) == (State.IN_TRANSIT, {A})
     assert u.content() == {"a": "1"}
 
 
@@ -124,7 +124,8 @@ def test_a_task_may_come_again_and_what_was_published_about_its_first_stay_is_no
     assert u.restoration.remaining() == {A: 3}
     u.restoration.remove(A)
     u.step()
-    u.restoration.take_removed()
+    for removed in u.restoration.take_removed():
+        removed.close()
     u.add()
     assert u.restoration.remaining() == {A: 0}
 
@@ -350,14 +351,14 @@ def test_a_lasting_error_of_the_consumer_is_the_end_at_once(u: Updating) -> None
 # -- the end
 
 
-def test_the_end_closes_what_the_updater_has_and_the_consumer(u: Updating) -> None:
+def test_the_end_gives_back_what_the_updater_has_and_closes_the_consumer(u: Updating) -> None:
     u.world.logs[LOG].add("1", key="a")
     u.add_standby()
     u.step(2)
     u.restoration.remove(A)
     u.restoration.close(5_000)
     assert [task.id for task in u.restoration.take_removed()] == [A]
-    assert (u.world.state.held, u.world.restorer.closed, u.updater.joined) == (set(), True, [5.0])
+    assert (u.world.state.held, u.world.restorer.closed, u.updater.joined) == ({A}, True, [5.0])
 
 
 def test_a_task_that_comes_back_after_the_end_is_closed_by_the_updater(u: Updating) -> None:

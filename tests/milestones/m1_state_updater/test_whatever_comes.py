@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from milestones.common.records import TaskId, TopicPartition
+from milestones.stream_thread.task_registry import Phase
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import CHANGELOG
 from tests.milestones.stepped import RunningUpdater
@@ -39,16 +38,8 @@ class UpdaterDisturber(Disturber):
             updater.hangs = False
 
 
-def places(tasks: Any) -> dict[TaskId, list[str]]:
-    """Where each task is that is open, or in transit; one that waits for its other role, and stores, too."""
-    found: dict[TaskId, list[str]] = {}
-    for name in ("_positioning", "_restoring", "_starting", "processing", "_standbys", "_leaving"):
-        for id in getattr(tasks, name):
-            found.setdefault(id, []).append(name)
-    for id, pending in tasks._waiting.items():
-        if pending.opened is not None:
-            found.setdefault(id, []).append("recycled")
-    return found
+def among(where: dict[TaskId, Phase], *phases: Phase) -> set[TaskId]:
+    return {id for id, phase in where.items() if phase in phases}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -59,18 +50,17 @@ def test_every_task_is_in_one_place_and_nothing_is_left_open(seed: int) -> None:
     for _ in range(300):
         disturber.once()
         r.step(ms=disturber.rng.randrange(60))
-        where = places(r.tasks)
-        assert all(len(names) == 1 for names in where.values()), where
-        gone = {id for id, names in where.items() if names == ["_leaving"]}
-        assert where.keys() - gone <= world.state.held <= where.keys()  # one that is closed may be on its way back
-        away = {id for id, (name,) in where.items() if name in ("_restoring", "_standbys", "_leaving")}
-        assert r.loop._restoration._pending.keys() <= away
-        fed = {TopicPartition("in", id.partition) for id, names in where.items() if names == ["processing"]}
+        where = r.tasks.places()
+        recycled = {entry.id for entry in r.tasks._registry if entry.stores is not None}
+        between = among(where, Phase.WAITING, Phase.OPENING, Phase.LEAVING)  # open, or not, or not any more
+        assert where.keys() - between | recycled <= world.state.held <= where.keys()
+        assert r.loop._restoration._pending.keys() <= among(where, Phase.RESTORING, Phase.STANDBY, Phase.LEAVING)
+        fed = {TopicPartition("in", id.partition) for id in among(where, Phase.PROCESSING)}
         assert world.consumer.assigned == fed
     disturber.calm()
     r.rebalance(0, 1, 2, 3)
     r.step(30, ms=100)
-    assert places(r.tasks) == {id: ["processing"] for id in TASKS}
+    assert r.tasks.places() == dict.fromkeys(TASKS, Phase.PROCESSING)
     disturber.calm()
     r.loop.shut_down(leave_group=True)
     r.loop.close()

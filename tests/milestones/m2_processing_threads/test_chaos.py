@@ -88,12 +88,8 @@ class Hand:
     def _retire(self, lease: Any) -> RemovedTask:
         task = lease.task
         task.apply()
-        match lease.scheduled.close_mode:
-            case CloseMode.RECYCLE:
-                return RemovedTask(task, opened=task.recycle())
-            case CloseMode.CLOSE:
-                task.close()
-        return RemovedTask(task)
+        suspended = lease.scheduled.close_mode is CloseMode.SUSPEND
+        return RemovedTask(task, None if suspended else task.recycle())
 
 
 class Chaos:
@@ -164,7 +160,7 @@ class Chaos:
             assert not task.applying, "it has come back, and what was confirmed isn't applied"
             assert task not in self.at_work, "it has come back, and somebody works on it"
             assert (task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
-            assert (removed.opened is not None) == (close_mode is CloseMode.RECYCLE)
+            assert (removed.stores is not None) == (close_mode is CloseMode.CLOSE)
             if close_mode is CloseMode.SUSPEND:
                 assert task.state in (State.READY, State.RESTORING)
                 self.kept.append(task)

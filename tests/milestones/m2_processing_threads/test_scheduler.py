@@ -369,7 +369,7 @@ def test_a_task_that_nobody_works_on_comes_back_after_its_fate(close_mode: Close
     (removed,) = shop.scheduler.take_removed()
     assert removed.task is shop.task
     assert (removed.task.state is State.CLOSED) == (close_mode is not CloseMode.SUSPEND)
-    assert (removed.opened is not None) == (close_mode is CloseMode.RECYCLE)
+    assert (removed.stores is not None) == (close_mode is CloseMode.CLOSE)
     assert shop.scheduler.take_removed() == []
 
 
@@ -432,10 +432,10 @@ def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is
     shop = Shop({"waiting": 10})
     shop.scheduler._wait = lambda _, timeout_ms: shop.clock.advance(timeout_ms)  # type: ignore[assignment]
     lease = shop.take()
-    shop.scheduler.remove(A, CloseMode.RECYCLE)
+    shop.scheduler.remove(A, CloseMode.CLOSE)
     assert not shop.scheduler.close(30_000)
     assert shop.clock.monotonic_ms() == 30_000
     shop.scheduler.give_back(lease)
     shop.work()
-    assert shop.task.state is State.CLOSED
+    assert (shop.task.state, shop.task.done[-1]) == (State.CLOSED, "stores closed")
     assert shop.workers[0].over

@@ -3,13 +3,12 @@ every input counts once."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.m2_processing_threads.scheduled_task import Place
+from milestones.stream_thread.task_registry import Phase
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -89,25 +88,11 @@ class ProcessingDisturber(Disturber):
         self.world.workers.stuck = False
 
 
-def places(tasks: Any) -> dict[TaskId, list[str]]:
-    """Where each task is that is open, or in transit; one that waits for its other role, and stores, too."""
-    found: dict[TaskId, list[str]] = {}
-    for name in ("_positioning", "_restoring", "_starting", "processing", "_returning", "_standbys", "_leaving"):
-        for id in getattr(tasks, name):
-            found.setdefault(id, []).append(name)
-    for id, pending in tasks._waiting.items():
-        if pending.opened is not None:
-            found.setdefault(id, []).append("recycled")
-    return found
-
-
 def check(r: RunningProcessing) -> None:
-    where = places(r.tasks)
-    assert all(len(names) == 1 for names in where.values()), where
+    processing = {id for id, phase in r.tasks.places().items() if phase is Phase.PROCESSING}
     scheduler = r.loop._processing._scheduler  # type: ignore[attr-defined]
-    assert scheduler.places().keys() == {id for id, (name,) in where.items() if name == "processing"}
-    fed = {TopicPartition("in", id.partition) for id, (name,) in where.items() if name == "processing"}
-    assert r.world.consumer.assigned == fed
+    assert scheduler.places().keys() == processing
+    assert r.world.consumer.assigned == {TopicPartition("in", id.partition) for id in processing}
     working = sum(worker.inside for worker in r.world.workers.all)
     leased = [
         scheduled for scheduled in (*scheduler._scheduled.values(), *scheduler._retiring) if scheduled.lease is not None
@@ -140,7 +125,7 @@ def test_every_task_is_in_one_place_and_every_input_counts_once(seed: int) -> No
     disturber.calm()
     r.rebalance(0, 1, 2, 3)
     r.step(60, ms=100)
-    assert places(r.tasks) == {id: ["processing"] for id in TASKS}
+    assert r.tasks.places() == dict.fromkeys(TASKS, Phase.PROCESSING)
     assert set(r.loop._processing._scheduler.places().values()) == {Place.IDLE}  # type: ignore[attr-defined]
     for partition in range(4):
         assert world.written(partition) == expected(world, partition)

@@ -98,15 +98,13 @@ class Work:
             self.applying = False
             self._do("apply")
 
-    def recycle(self) -> Any:
-        self._end()
-        return SimpleNamespace(of=self.id)
-
-    def close(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def end(self) -> None:
         assert not self.applying, "what is confirmed is applied before the end"
         self.lifecycle.move(State.CLOSING)
-        self.lifecycle.move(State.CLOSED)
         self._do("close")
+
+    def recycle(self) -> Any:
+        if self.state is not State.CLOSING:
+            self.end()
+        self.lifecycle.move(State.CLOSED)
+        return SimpleNamespace(close=lambda: self.done.append("stores closed"))

@@ -84,7 +84,7 @@ class Scenario:
         assert {key: int.from_bytes(value, "big") for key, value in content.items()} == counts
 
     def must_have_lost_nothing_in_vain(self) -> None:
-        """A task is lost, its stores opened again, only when the outcome of a commit stayed unknown."""
+        """A task is lost, and made again, only when the outcome of a commit stayed unknown."""
         recovery: Any = self.running.loop._recovery
-        assert (self.world.state.opens > 1) == (recovery.lost > 0)
+        assert (self.world.state.made > 1) == (recovery.lost > 0)
         assert bool(self.world.member.rejoins) == (recovery.lost > 0)

@@ -143,7 +143,7 @@ def test_a_task_that_is_to_leave_leaves_with_all_that_it_has_done_once_the_commi
 def test_new_tasks_come_while_a_commit_is_under_way() -> None:
     r = committing("commit")
     r.assign(0, 1)
-    r.step(3)
+    r.step(5)
     assert r.loop._commits.under_way
     assert r.tasks.processing.keys() == {A, TaskId(0, 1)}
 

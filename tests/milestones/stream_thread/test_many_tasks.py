@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from milestones.common.records import TaskId
-from milestones.common.task.task import Task
-from milestones.stream_thread.tasks import STORES_MS
-from tests.milestones.fakes import Running, World, counting, passing, put
+from milestones.stream_thread.tasks import MAKE_MS
+from tests.milestones.fakes import FakeTaskStorage, Running, World, counting, passing, put
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
@@ -26,23 +25,18 @@ STAGES: dict[str, Callable[[], Running]] = {
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
-    create, standby, close = world.state.create, world.state.create_standby, Task.close
+    open_, close = world.state.open, FakeTaskStorage.close
 
-    def create_slowly(*args: Any, **more: Any) -> Any:
+    def open_slowly(*args: Any) -> Any:
         world.clock.advance(STORE_MS)
-        return create(*args, **more)
+        return open_(*args)
 
-    def create_standby_slowly(*args: Any, **more: Any) -> Any:
+    def close_slowly(stores: FakeTaskStorage) -> None:
         world.clock.advance(STORE_MS)
-        return standby(*args, **more)
+        close(stores)
 
-    def close_slowly(task: Task) -> None:
-        world.clock.advance(STORE_MS)
-        close(task)
-
-    monkeypatch.setattr(world.state, "create", create_slowly)
-    monkeypatch.setattr(world.state, "create_standby", create_standby_slowly)
-    monkeypatch.setattr(Task, "close", close_slowly)
+    monkeypatch.setattr(world.state, "open", open_slowly)
+    monkeypatch.setattr(FakeTaskStorage, "close", close_slowly)
 
 
 class Timed:
@@ -74,10 +68,10 @@ def test_a_hundred_tasks_come_and_go_beside_one_that_runs(stage: str, monkeypatc
     turns = Timed(r)
     before = r.loop._processing.processed
     r.assign(*range(101))
-    assert turns.feed(150) <= 2 * STORES_MS
+    assert turns.feed(150) <= 2 * MAKE_MS
     assert len(r.tasks.processing) == 101
     r.assign(0)
-    assert turns.feed(150) <= 2 * STORES_MS
+    assert turns.feed(150) <= 2 * MAKE_MS
     assert (r.tasks.owned, r.world.state.held) == ({TaskId(0, 0)}, {TaskId(0, 0)})
     assert r.loop._processing.processed - before > 200, "the one that runs goes on all the while"
 
@@ -87,10 +81,10 @@ def test_a_hundred_standbys_come_and_go_beside_a_task_that_runs(monkeypatch: pyt
     slow(monkeypatch, r.world)
     turns = Timed(r)
     r.assign(0, standby=frozenset(TaskId(0, n) for n in range(1, 101)))
-    assert turns.feed(150) <= 2 * STORES_MS
+    assert turns.feed(150) <= 2 * MAKE_MS
     assert len(r.tasks.standbys) == 100
     r.assign(0)
-    assert turns.feed(150) <= 2 * STORES_MS
+    assert turns.feed(150) <= 2 * MAKE_MS
     assert r.world.state.held == {TaskId(0, 0)}
 
 

@@ -88,9 +88,14 @@ def test_revoked_tasks_are_committed_closed_and_only_then_released_by_a_rejoin()
     member, producer = r.world.member, r.world.producer
     order: list[str] = []
     producer.commit = lambda timeout_ms: order.append("commit")  # type: ignore[method-assign]
-    member.request_rejoin = lambda reason: order.append(f"rejoin, open: {sorted(r.world.state.held)}")  # type: ignore[method-assign]
+    member.request_rejoin = lambda reason: order.append(f"rejoin, open: {open_tasks()}")  # type: ignore[method-assign]
+
+    def open_tasks() -> list[TaskId]:
+        return [id for id, task in r.world.state.tasks.items() if task.state is not State.CLOSED]
+
     r.assign(1)
     assert order == ["commit", f"rejoin, open: {[B]}"]
+    assert r.world.state.held == {B}
 
 
 def test_a_thread_that_gives_nothing_away_asks_for_no_further_rebalance() -> None:

@@ -55,7 +55,7 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
     r.rebalance(standby=frozenset({A}))
     assert world.producer.committed[IN].offset == 2
     r.step(3)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert stores_of(world.state.standbys[A]) is stores
     assert world.state.opens == 1
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
@@ -98,7 +98,7 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
     world.requests.answer()
     world.state.locked.clear()
     r.step(4)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert world.state.opens == 1
     assert world.state.offset(A) == 3
 
@@ -116,15 +116,16 @@ def test_a_task_that_is_starting_becomes_a_standby() -> None:
     world.requests.holds = False
     world.requests.answer()
     r.step(2)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert world.consumer.assigned == frozenset()
 
 
 def test_stores_that_wait_for_their_other_role_are_closed_when_that_goes_away() -> None:
     r = standby()
     r.tasks.assign({A: [IN]})
-    assert r.tasks._waiting[A].opened is not None
+    assert r.tasks._registry[A].stores is not None
     r.tasks.assign({})
+    r.step()
     assert r.world.state.held == set()
     assert places(r.tasks) == {}
 
@@ -134,7 +135,7 @@ def test_stores_that_wait_for_their_other_role_can_go_back_to_their_former_one()
     r.tasks.assign({A: [IN]})
     r.tasks.assign({}, {A})
     r.step(2)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert r.world.state.opens == 1
 
 
@@ -177,7 +178,7 @@ def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -
     r.tasks.roll_back()
     r.rebalance(standby=frozenset({A}))
     r.step(2)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert world.state.content(A) == {}
     assert world.state.opens == 1
 
@@ -196,5 +197,5 @@ def test_when_the_commit_before_recycling_fails_in_place_the_standby_has_committ
     world.producer.fail("send_offsets", ILLEGAL_GENERATION)
     r.assign(standby=frozenset({A}))
     r.step(2)
-    assert places(r.tasks) == {A: "standbys"}
+    assert places(r.tasks) == {A: "standby"}
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}

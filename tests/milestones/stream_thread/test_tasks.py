@@ -32,12 +32,7 @@ def running(*partitions: int, world: World | None = None) -> Running:
 
 
 def places(tasks: ThreadTasks) -> dict[TaskId, str]:
-    """Where each task is; a task in two places shows as such."""
-    found: dict[TaskId, str] = {}
-    for name in ("_waiting", "_positioning", "_restoring", "_starting", "_standbys", "processing"):
-        for id in getattr(tasks, name):
-            found[id] = f"{found[id]} and {name}" if id in found else name.strip("_")
-    return found
+    return {id: phase.value for id, phase in tasks.places().items()}
 
 
 def test_a_stateless_task_goes_from_assignment_to_processing_without_restoration() -> None:
@@ -252,6 +247,7 @@ def test_a_rolled_back_task_can_be_closed_at_once() -> None:
     r.tasks.roll_back()
     r.tasks.close([A])
     assert r.world.state.tasks[A].state is State.CLOSED
+    r.step()
     assert places(r.tasks) == {}
 
 
@@ -275,6 +271,7 @@ def test_when_one_task_does_not_close_cleanly_the_others_are_closed_all_the_same
     r = running(0, 1, world=world)
     with pytest.raises(ValueError, match="user's close"):
         r.tasks.close([A, B])
+    r.step()
     assert world.state.held == set()
     assert {task.state for task in world.state.tasks.values()} == {State.CLOSED}
     assert places(r.tasks) == {}
@@ -321,12 +318,11 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
         disturber.once()
         r.step(ms=disturber.rng.randrange(60))
         where = places(r.tasks)
-        assert not [place for place in where.values() if " and " in place]
-        recycled = {id for id, pending in r.tasks._waiting.items() if pending.opened is not None}
+        recycled = {entry.id for entry in r.tasks._registry if entry.stores is not None}
         assert world.state.held == {id for id, place in where.items() if place != "waiting"} | recycled
         fed = {TopicPartition("in", id.partition) for id, place in where.items() if place == "processing"}
         assert world.consumer.assigned == fed
-        restored = {id for id, place in where.items() if place in ("standbys", "restoring")}
+        restored = {id for id, place in where.items() if place in ("standby", "restoring")}
         assert world.restorer.assigned <= {TopicPartition(CHANGELOG, id.partition) for id in restored}
     disturber.calm()
     r.rebalance(0, 1, 2, 3)

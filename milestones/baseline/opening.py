@@ -1,0 +1,49 @@
+"""Store opening of the baseline: the stream thread opens and closes stores itself.
+
+*Guarantees*: a turn takes a bounded time, and that of the last request.
+*Assumes*: driven by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from milestones.restoration.store_requests import CloseStores, OpenStores, StoreRequest, carry_out
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import TaskStorage
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import StoreAnswer
+
+STORES_MS = 100
+"""How long a turn opens and closes stores; the last request may take longer."""
+
+
+class InlineOpening:
+    """*Owns*: requests until they are carried out."""
+
+    def __init__(self, context: ThreadContext) -> None:
+        self._context = context
+        self._requests: deque[StoreRequest] = deque()
+
+    def open(self, task: TaskId) -> None:
+        self._requests.append(OpenStores(task))
+
+    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
+        self._requests.append(CloseStores(task, stores))
+
+    def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
+        answers: list[StoreAnswer] = []
+        clock = self._context.clock
+        until_ms = clock.monotonic_ms() + STORES_MS
+        while self._requests and (at_once or clock.monotonic_ms() < until_ms):
+            answers.append(carry_out(self._context, self._requests.popleft()))
+        return answers
+
+    def wait(self, timeout_ms: int) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is under way."""

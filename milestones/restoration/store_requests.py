@@ -1,0 +1,58 @@
+"""Requests to open and to close a task's stores, and what is done about one, in whichever thread.
+
+*Guarantees*: `carry_out` raises nothing: an error is in the answer.
+*Assumes*: the context's state manager may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import TaskStorage
+    from milestones.instance.context import ThreadContext
+
+
+@dataclass(frozen=True)
+class OpenStores:
+    """Lock the task, open its stores."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class CloseStores:
+    """Close the task's stores, give its lock back."""
+
+    task: TaskId
+    stores: TaskStorage
+
+
+StoreRequest = OpenStores | CloseStores
+
+
+def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
+    """The answer to the request."""
+    match request:
+        case OpenStores(task):
+            try:
+                return OpenedStores(task, open_stores(context, task))
+            except BaseException as error:
+                return OpenedStores(task, error=error)
+        case CloseStores(task, stores):
+            try:
+                stores.close()
+            except BaseException as error:
+                return ClosedStores(task, error)
+            return ClosedStores(task)
+
+
+def open_stores(context: ThreadContext, task: TaskId) -> TaskStorage:
+    """The task's stores, open, locked for the stream thread. `StateLockedError`, `StateError`."""
+    specs = context.application.subtopology(task.subtopology).stores
+    transactional_id = context.transactional_id if context.config.exactly_once else None
+    return context.state.open(task, specs, transactional_id, context.name)

@@ -1,0 +1,56 @@
+"""How far the state of a thread's tasks is, as the group is told when the member joins.
+
+*Guarantees*: of a task whose directory another thread of this instance holds, that thread tells.
+*Assumes*: called by the thread that owns the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from milestones.common.errors import StateError
+from milestones.stream_thread.task_registry import Phase
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId
+    from milestones.common.task.task import TaskStorage
+    from milestones.instance.context import ThreadContext
+    from milestones.parts import Restoration, StateOwnership
+    from milestones.stream_thread.task_registry import TaskRegistry
+
+
+def told(
+    context: ThreadContext, tasks: TaskRegistry, state: StateOwnership, restoration: Restoration
+) -> dict[TaskId, int]:
+    """By task, the sum of its changelogs' offsets: of standbys, of active tasks that don't have all of theirs yet, and
+    of those that leave. The thread with the lowest number adds what lies closed on the instance's disk."""
+    speaks = context.thread_registry.numbers()[:1] == [context.index]
+    waiting = tasks.of(Phase.WAITING, Phase.OPENING)
+    closed = state.closed_positions() if speaks or waiting else {}
+    found = dict(closed) if speaks else {}
+    found |= restoration.positions()
+    for entry in tasks.of(Phase.POSITIONING):
+        if entry.active_task.needs_restoration:
+            found[entry.id] = sum(offset or 0 for offset in entry.active_task.changelog_offsets().values())
+    for entry in waiting:
+        if entry.stores is not None:
+            found[entry.id] = position_of(context, entry.id, entry.stores) or 0
+        elif entry.active and _changelogs(context, entry.id) and not entry.locked_out:
+            found[entry.id] = closed.get(entry.id, 0)
+    found |= {entry.id: entry.position for entry in tasks.of(Phase.LEAVING) if entry.position is not None}
+    return found
+
+
+def position_of(context: ThreadContext, task: TaskId, stores: TaskStorage) -> int | None:
+    """The sum of the changelogs' offsets of these stores; None without changelogs, and of damaged stores."""
+    changelogs = _changelogs(context, task)
+    try:
+        return sum(stores.namespace(store).offset() or 0 for store in changelogs) if changelogs else None
+    except StateError:
+        return None
+
+
+def _changelogs(context: ThreadContext, task: TaskId) -> Collection[str]:
+    """The stores that have one."""
+    return context.application.subtopology(task.subtopology).changelogs.keys()
