@@ -22,6 +22,7 @@ from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.clock import Clock
 from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import StateManager
 from milestones.instance.context import ThreadContext
 from milestones.m1_state_updater.engine_metrics import EngineMetricsThread
@@ -58,6 +59,7 @@ BASELINE = Parts(
     InstanceParts(
         workforce=StreamThreads,
         client_factory=ThreadClientFactory,
+        state_manager=LocalStateManager,
         observers=(),
     ),
     ThreadParts(

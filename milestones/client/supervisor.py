@@ -87,7 +87,7 @@ class Supervisor:
         application: Application,
         parts: Parts,
         clock: Clock,
-        instance: Callable[[StreamsConfig, Application, str, Clock], Instance] = Instance,
+        instance: Callable[..., Instance] = Instance,
         housekeeper: Callable[..., Housekeeper] = Housekeeper,
     ) -> None:
         """`instance`, `housekeeper`: how these are made."""
@@ -120,7 +120,9 @@ class Supervisor:
 
     def begin(self) -> None:
         """Take the state directory, see that Kafka is there, start the threads."""
-        instance = self._make_instance(self._config, self._application, self.stage, self._clock)
+        instance = self._make_instance(
+            self._config, self._application, self.stage, self._clock, self._parts.instance.state_manager
+        )
         try:
             instance.prepare()
             self.thread_registry.sources = instance.sources

@@ -26,7 +26,6 @@ from milestones.common.memory import Account, MemoryBudget
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
-from milestones.common.state.state_manager import LocalStateManager
 from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
 from milestones.instance.snapshot_fetcher import snapshot_source
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.common.metrics import Metrics
+    from milestones.common.state.engine import Engines
     from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
@@ -48,7 +48,15 @@ MANY_FILES = 1 << 20
 class Instance:
     """An instance's identity and local state. Shared by its threads; the state manager guards itself."""
 
-    def __init__(self, config: StreamsConfig, application: Application, stage: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        application: Application,
+        stage: str,
+        clock: Clock,
+        state_manager: Callable[[StateDirectory, Engines, str, str | None], StateManager],
+    ) -> None:
+        """`state_manager`: the part of that name."""
         self._config, self._application, self._clock, self.stage = config, application, clock, stage
         allow_many_files()
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
@@ -60,7 +68,7 @@ class Instance:
         except BaseException:
             self._directory.close()
             raise
-        self.state: StateManager = LocalStateManager(self._directory, engines, stage, config.group_instance_id)
+        self.state = state_manager(self._directory, engines, stage, config.group_instance_id)
         self.memory = MemoryBudget(config)
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The seams of an instance: which threads there are, who makes their clients, what only looks on.
+"""The seams of an instance: which threads there are, who makes their clients, what keeps state, what looks on.
 
 *Guarantees*: the supervisor knows only these; `wiring.py` alone knows which class stands behind which.
 *Assumes*: each factory is called once per client, by the supervisor or on its behalf.
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from milestones.common.kafka.membership import GroupMember
     from milestones.common.kafka.producer import OutputProducer
     from milestones.common.metrics import Metrics
+    from milestones.common.state.directory import StateDirectory
+    from milestones.common.state.engine import Engines
     from milestones.common.state.storage import StateManager
     from milestones.instance.context import ThreadContext
     from milestones.instance.thread_registry import ThreadRegistry
@@ -122,6 +124,8 @@ class InstanceParts:
     """Gets the config, the client id, the registry of threads, what a thread is made of, and the next part."""
     client_factory: Callable[[ThreadContext], ClientFactory]
     """Called once per thread that owns clients, in that thread."""
+    state_manager: Callable[[StateDirectory, Engines, str, str | None], StateManager]
+    """Gets the locked state directory, the engines, the stage and the static id (`group_instance_id`)."""
     observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
     """What watches the instance's state: the supervisor starts and closes each. Flags add to them."""
 

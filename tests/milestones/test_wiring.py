@@ -33,7 +33,7 @@ NEEDS = {stage.flag: frozenset(stage.needs) for stage in STAGES if stage.flag is
 TO_COME: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "polling_thread": {"instance": ("workforce", "client_factory"), "thread": ("clients", "restoration")},
     "committed_collector": {"thread": ("collection", "commit", "recovery")},
-    "state_manager": {"thread": ("state",), "observers": ("state manager",)},
+    "state_manager": {"instance": ("state_manager",), "thread": ("opening",), "observers": ("state manager",)},
 }
 """What the stages that aren't built yet are going to replace, as far as their issues say."""
 
@@ -79,7 +79,9 @@ class Recorder:
         """What wiring makes of these flags, when each part that a flag replaces is a double of the baseline's."""
         base = replace(
             wiring.BASELINE,
-            instance=replace(wiring.BASELINE.instance, workforce=FakeThreads),
+            instance=replace(
+                wiring.BASELINE.instance, workforce=FakeThreads, state_manager=lambda *_: self.world.state  # type: ignore[arg-type,return-value]
+            ),
             thread=replace(
                 wiring.BASELINE.thread,
                 clients=lambda *_: self.world.clients,  # type: ignore[arg-type,return-value]

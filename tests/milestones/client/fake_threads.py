@@ -73,11 +73,11 @@ class FakeInstance:
     prepare_error: Exception | None = None
     close_error: Exception | None = None
     closed = 0
-    state: Any = None
     client_id = "app-process"
 
-    def __init__(self, config: Any, application: Any, stage: str, clock: Any) -> None:
+    def __init__(self, config: Any, application: Any, stage: str, clock: Any, state_manager: Any) -> None:
         self.memory = MemoryBudget(config)
+        self.state = state_manager(None, None, stage, None)
 
     def prepare(self) -> None:
         if FakeInstance.prepare_error is not None:
@@ -126,7 +126,9 @@ MAKERS: dict[str, Any] = {"instance": FakeInstance, "housekeeper": FakeHousekeep
 
 def parts(*observers: Any) -> Parts:
     """The baseline's parts, but for its threads."""
-    instance = replace(wiring.BASELINE.instance, workforce=FakeThreads, observers=observers)
+    instance = replace(
+        wiring.BASELINE.instance, workforce=FakeThreads, state_manager=lambda *_: None, observers=observers  # type: ignore[arg-type,return-value]
+    )
     return replace(wiring.BASELINE, instance=instance)
 
 

@@ -13,6 +13,7 @@ from milestones.common.config import StreamsConfig
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account
+from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
@@ -28,7 +29,7 @@ def prepare(
     """Prepare an instance of an application on a Kafka that has these topics, and close it."""
     monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
     config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
-    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock())
+    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock(), LocalStateManager)
     try:
         instance.prepare()
     finally:
@@ -95,7 +96,7 @@ def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_
         application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path),
         processing_guarantee="exactly_once_v2",
     )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
+    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
     nothing: Any = None
     try:
         context = instance.thread_context(5, nothing, nothing, nothing, nothing, ThreadRegistry(1), Listeners())
@@ -111,7 +112,7 @@ def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_co
         statestore_cache_max_bytes=1_000, consumer_queued_max_messages_kbytes=1_024,
         producer_queue_buffering_max_kbytes=2_048,
     )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock())
+    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
     nothing: Any = None
     try:
         thread_registry, listeners = ThreadRegistry(2), Listeners()
