@@ -1,0 +1,217 @@
+"""Stores are opened and closed by threads of their own: no disk keeps up the stream thread, nor another task."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from milestones.common.errors import StateError, StateLockedError
+from milestones.common.records import TaskId
+from milestones.m1_state_updater.opening import OPENERS, ThreadedOpening
+from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
+from milestones.stream_thread.task_registry import Phase
+from tests.milestones.fakes import FakeState, World, counting, put
+from tests.milestones.stepped import RunningUpdater, UpdaterWorld
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+SOON_MS = 20_000
+
+
+class Disk:
+    """Opens a world's stores; those of `slow` tasks once `go` is set. `owners`: the threads that did."""
+
+    def __init__(self, state: FakeState) -> None:
+        self.slow: set[TaskId] = set()
+        self.go = threading.Event()
+        self.owners: set[str] = set()
+        self._open = state.open
+        state.open = self.open  # type: ignore[method-assign]
+
+    def open(self, id: TaskId, *arguments: Any) -> Any:
+        self.owners.add(threading.current_thread().name)
+        if id in self.slow:
+            self.go.wait()
+        return self._open(id, *arguments)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(counting())
+
+
+@pytest.fixture
+def disk(world: World) -> Iterator[Disk]:
+    disk = Disk(world.state)
+    yield disk
+    disk.go.set()
+
+
+@pytest.fixture
+def opening(world: World) -> Iterator[ThreadedOpening]:
+    opening = ThreadedOpening(world.context)
+    yield opening
+    opening.close()
+
+
+def answers(opening: ThreadedOpening, count: int) -> list[StoreAnswer]:
+    found: list[StoreAnswer] = []
+    while len(found) < count:
+        opening.wait(SOON_MS)
+        found += (more := opening.run_once())
+        assert more, "no answer came"
+    return found
+
+
+def test_a_store_that_takes_long_to_open_keeps_up_no_other(disk: Disk, opening: ThreadedOpening) -> None:
+    disk.slow.add(A)
+    for partition in range(50):
+        opening.open(TaskId(0, partition))
+    assert {answer.task.partition for answer in answers(opening, 49)} == set(range(1, 50))
+    disk.go.set()
+    (last,) = answers(opening, 1)
+    assert (last.task, isinstance(last, OpenedStores)) == (A, True)
+
+
+def test_fifty_tasks_are_opened_by_a_few_threads_that_say_whose_they_are(disk: Disk, opening: ThreadedOpening) -> None:
+    disk.slow.update(TaskId(0, partition) for partition in range(50))
+    for task in sorted(disk.slow):
+        opening.open(task)
+    disk.go.set()
+    answers(opening, 50)
+    assert disk.owners <= {f"app-StoreOpener-1-{number}" for number in range(1, OPENERS + 1)}
+
+
+def test_stores_are_closed_there_too(world: World, disk: Disk, opening: ThreadedOpening) -> None:
+    opening.open(A)
+    (opened,) = answers(opening, 1)
+    assert isinstance(opened, OpenedStores)
+    assert opened.stores is not None
+    assert world.state.held == {A}
+    opening.close_stores(A, opened.stores)
+    assert answers(opening, 1) == [ClosedStores(A)]
+    assert world.state.held == set()
+
+
+@pytest.mark.parametrize("error", [StateError("the disk is full"), StateLockedError("held"), RuntimeError("a bug")])
+def test_what_goes_wrong_is_in_the_answer_and_the_opener_goes_on(
+    world: World, opening: ThreadedOpening, error: Exception
+) -> None:
+    world.state.errors[A] = error
+    opening.open(A)
+    assert answers(opening, 1) == [OpenedStores(A, error=error)]
+    opening.open(B)
+    assert [answer.task for answer in answers(opening, 1)] == [B]
+
+
+def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(
+    world: World, disk: Disk, opening: ThreadedOpening
+) -> None:
+    disk.slow.add(A)
+    opening.open(A)
+    opening.close()
+    disk.go.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("app-StoreOpener"):
+            thread.join(SOON_MS / 1_000)
+    assert (world.state.opens, world.state.held) == (1, set())
+
+
+def test_stores_that_were_opened_and_not_taken_are_closed_at_the_end(world: World, opening: ThreadedOpening) -> None:
+    opening.open(A)
+    opening.wait(SOON_MS)
+    opening.close()
+    assert (world.state.opens, world.state.held) == (1, set())
+
+
+# -- in a stream loop
+
+
+def hanging() -> RunningUpdater:
+    """Task 0_1 processes; the stores of 0_0 are being opened, which takes as long as `openers.hang`."""
+    r = RunningUpdater(UpdaterWorld(counting())).run(1)
+    r.world.openers.hang = True
+    r.rebalance(0, 1)
+    r.step(3)
+    assert r.tasks.places() == {A: Phase.OPENING, B: Phase.PROCESSING}
+    return r
+
+
+def release(r: RunningUpdater) -> None:
+    r.world.openers.hang = False
+    r.step(10)
+
+
+def test_tasks_that_process_go_on_while_the_stores_of_another_one_are_opened() -> None:
+    r = hanging()
+    for number in range(5):
+        put(r.world, 1, str(number))
+        r.step()
+    assert r.tasks.processing[B].counters.processed == 5
+    release(r)
+    assert r.tasks.processing.keys() == {A, B}
+
+
+def test_a_task_that_is_revoked_while_its_stores_are_opened_is_given_away_at_once_and_closed_once_they_are() -> None:
+    r = hanging()
+    r.rebalance(1)
+    assert r.tasks.owned == {B}
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
+    release(r)
+    assert (r.tasks.places(), r.world.state.held) == ({B: Phase.PROCESSING}, {B})
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_task_that_is_wanted_again_while_its_stores_are_opened_is_made_of_those(standby: bool) -> None:
+    r = hanging()
+    r.rebalance(1)
+    r.rebalance(*([1] if standby else [0, 1]), standby=frozenset({A} if standby else ()))
+    release(r)
+    assert r.tasks.places() == {A: Phase.STANDBY if standby else Phase.PROCESSING, B: Phase.PROCESSING}
+    assert r.world.state.opens == 2
+
+
+def test_a_task_that_is_wanted_again_while_its_stores_are_closed_is_opened_anew() -> None:
+    r = RunningUpdater(UpdaterWorld(counting())).run(0, 1)
+    r.world.openers.hang = True
+    r.rebalance(1)
+    assert r.tasks.places() == {A: Phase.LEAVING, B: Phase.PROCESSING}
+    r.rebalance(0, 1)
+    assert r.tasks.owned == {A, B}
+    release(r)
+    assert (r.tasks.processing.keys(), r.world.state.opens) == ({A, B}, 3)
+
+
+def test_how_far_a_task_is_whose_stores_are_closed_right_now_is_told_to_the_group() -> None:
+    r = RunningUpdater(UpdaterWorld(counting()))
+    put(r.world, 0, "x", "y")
+    r.run(0)
+    r.step(4, ms=100)
+    r.world.openers.hang = True
+    r.rebalance()
+    r.rebalance()
+    assert r.world.member.joins[-1].positions == {A: 2}
+    release(r)
+    assert r.tasks.places() == {}
+
+
+def test_the_end_of_a_thread_waits_for_stores_that_are_being_opened_and_closes_them() -> None:
+    r = hanging()
+    r.loop.shut_down(leave_group=True)
+    r.world.openers.hang = False
+    r.loop.close()
+    assert (r.tasks.places(), r.world.state.held) == ({}, set())
+
+
+def test_the_end_of_a_thread_does_not_wait_for_ever_for_stores_that_are_being_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = hanging()
+    r.loop.shut_down(leave_group=True)
+    r.loop.close()
+    assert "ends without tasks 0_0" in caplog.text
+    r.world.openers.hang = False
+    r.world.openers.step()
+    assert r.world.state.held == set()
