@@ -156,10 +156,10 @@ def _void(_: object) -> NoReturn:
     raise TypeError("VOID has only absent keys or values (None)")
 
 
-def _write_json(value: Any) -> bytes:
-    data = orjson.dumps(value)
-    # orjson's word for a float that JSON doesn't have, too; `in` takes twice as long.
-    if data.find(b"null") >= 0 and not _is_finite(value):
+def _write_json(value: Any, dumps: Callable[[Any], bytes] = orjson.dumps) -> bytes:
+    data = dumps(value)
+    # orjson's word for a float that JSON doesn't have, too; `find` takes twice as long, `in` three times.
+    if data.partition(b"null")[1] and not _is_finite(value):
         where, number = next(_odd_numbers(value))
         raise ValueError(f"JSON has no {number}{f' (at {where})' if where else ''}: give None or a string for it")
     return data

@@ -109,7 +109,12 @@ class KeyValueStore:
         value = self._remembered.get(data, ABSENT)
         if value is ABSENT:
             value = self._read(data)
-        return value if self._immutable or value is None else self._decoded(value)
+        if self._immutable or value is None:
+            return value
+        try:
+            return self._decode_value(value)
+        except Exception as error:
+            self._unreadable(value, error)
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`; None deletes."""
@@ -268,9 +273,7 @@ class KeyValueStore:
         try:
             return self._decode_value(data)
         except Exception as error:
-            if isinstance(error, MilestonesError):
-                raise
-            raise unreadable(self._serdes[1], self._topic, data, error) from error
+            self._unreadable(data, error)
 
     def _check_open(self) -> None:
         if self._encode_key == self._not_open:
@@ -284,6 +287,11 @@ class KeyValueStore:
 
     def _no_key(self, call: str) -> SerializationError:
         return SerializationError(f"store {self.name} of task {self._task}: {call} with key None; a key can't be None")
+
+    def _unreadable(self, data: bytes, error: Exception) -> NoReturn:
+        if isinstance(error, MilestonesError):
+            raise error
+        raise unreadable(self._serdes[1], self._topic, data, error) from error
 
     def _refused(self, which: int, value: object, error: Exception) -> NoReturn:
         if isinstance(error, MilestonesError):
