@@ -24,6 +24,7 @@ from benchmarks.cluster import JVM_OPTIONS, running
 from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, peers, stages
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
+from benchmarks.idle.work import Idle
 from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
 from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
@@ -103,6 +104,10 @@ _blocking_options = _with(
     click.option("--work", default="call", show_default=True, type=click.Choice(["call", "native", "python"]),
                  help="What takes 10 ms: waiting for an answer, work in C, work in Python."),
 )  # fmt: skip
+_idle_options = _with(
+    click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)),
+    click.option("--seconds", default=20, show_default=True, type=click.IntRange(min=2), help="That are measured."),
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -125,6 +130,7 @@ WORKS = (
     _Measured(Count, Count.name, _data_options),
     _Measured(Restore, Restore.name, _restore_options),
     _Measured(Blocking, Blocking.name, _blocking_options, peers="", yardstick="milestones baseline"),
+    _Measured(Idle, Idle.name, _idle_options, peers="", yardstick="milestones baseline"),
 )
 
 
