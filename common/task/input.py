@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.task.buffers import InputBuffer, InputRecord
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from milestones.common.topology.compiled import CompiledSource
 
 
+def nobody_listens() -> None:
+    """Nobody has the task."""
+
+
 class TaskInput:
-    """*Owns*: a buffer for each partition."""
+    """*Owns*: a buffer for each partition. `on_arrival`: called by the thread that adds records, once they are in the
+    buffer; who has the task sets it."""
 
     def __init__(self, partitions: Iterable[TopicPartition], boundary: Boundary) -> None:
         self.buffers: Mapping[TopicPartition, InputBuffer] = {p: InputBuffer(p) for p in partitions}
+        self.on_arrival: Callable[[], object] = nobody_listens
         self._boundary = boundary
 
     def connect(self, sources: Mapping[str, CompiledSource]) -> None:
@@ -32,6 +38,7 @@ class TaskInput:
     def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
         """Records, as they came, in offset order, without errors."""
         self.buffers[partition].add(messages)
+        self.on_arrival()
 
     def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
         """Everything before `position` has been added, and Kafka has no more at present (KIP-695).

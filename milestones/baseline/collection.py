@@ -96,13 +96,14 @@ class DirectCollection:
         self._application, self._retry_policy = context.application, context.retry_policy
         self.dropped: Counter[TaskId] = Counter()
         self.held = False
+        self.unsent: Collection[Task] = ()
         self._full_since_ms: int | None = None
         self._letters = 0
         self._given_up: dict[_Mark, Sequence[Output]] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
         room_ms, held = self.room_ms, not self._send_letters(self.room_ms)
-        sent = held
+        sent, unsent = held, list(tasks) if held else []
         for task in () if held else tasks:
             outputs = self._take(task)
             if outputs:
@@ -111,7 +112,9 @@ class DirectCollection:
                 rest = self._hand_over(task, outputs, room_ms)
                 if rest:
                     task.put_back(rest)
+                    unsent.append(task)
                     held, room_ms = True, 0
+        self.unsent = unsent
         if sent:
             self._clients.producer.poll()
             self._settle()

@@ -1,7 +1,7 @@
 """Processing of the baseline: the stream thread calls the topology itself.
 
 *Guarantees*: each ready task gets its turn in every round; turns shrink until a round fits its time slice; nothing of
-a paused task is called.
+a paused task is called. A task without input costs nothing, until one of its punctuations is due.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from milestones.common.records import TaskId
+from milestones.common.task.alarms import PunctuationAlarms
+from milestones.common.task.input import nobody_listens
 from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
 if TYPE_CHECKING:
@@ -49,7 +53,8 @@ def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
 class InlineProcessing:
     """The tasks that are ready, processed in rounds.
 
-    *Owns*: the tasks between `add` and `remove`.
+    *Owns*: the tasks between `add` and `remove`; which of them may have input, which may be called (`_going`), which
+    have changed.
     """
 
     high_watermark = 0
@@ -59,7 +64,11 @@ class InlineProcessing:
         self._tasks: dict[TaskId, Task] = {}
         self._paused: frozenset[int] = frozenset()
         self._new: list[Task] = []
-        self._going: list[Task] = []
+        self._going: dict[TaskId, Task] = {}
+        self._fed: dict[TaskId, Task] = {}
+        self._changed: dict[Task, None] = {}
+        self._to_flush: dict[TaskId, Task] = {}
+        self._alarms = PunctuationAlarms(context.clock)
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
         self._held = False
         self._turn = 1
@@ -68,15 +77,26 @@ class InlineProcessing:
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
         self._new.append(task)
+        self._changed[task] = None
+        task.input.on_arrival = partial(self._fed.__setitem__, task.id, task)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         removed = self._tasks.pop(task)
+        removed.input.on_arrival = nobody_listens
         self._new = [new for new in self._new if new is not removed]
-        self._choose()
+        self._going.pop(task, None)
+        for kept in (self._fed, self._to_flush):
+            kept.pop(task, None)
+        self._alarms.forget(task)
+        self._changed[removed] = None
         self.retire(removed, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
         self._retiring.append((task, close_mode))
+
+    def take_changed(self) -> Collection[Task]:
+        changed, self._changed = self._changed, {}
+        return changed
 
     def hold(self, held: bool) -> None:
         """While this holds nothing is processed, nor punctuated."""
@@ -85,19 +105,31 @@ class InlineProcessing:
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only of these, alone (KIP-834)."""
         self._paused = subtopologies
-        self._choose()
+        self._going.clear()
+        for task in self._tasks.values():
+            self._alarms.forget(task.id)
+            if task.initialised:
+                self._let_go_on(task)
 
-    def _choose(self) -> None:
-        """A list of its own: a task may be taken away by what a round calls."""
-        self._going = [
-            task for task in self._tasks.values() if task.initialised and task.id.subtopology not in self._paused
-        ]
+    def _let_go_on(self, task: Task) -> None:
+        if task.id.subtopology not in self._paused:
+            self._going[task.id] = task
+            self._worked(task)
+
+    def _worked(self, task: Task) -> None:
+        """Something was called that may have scheduled a punctuation, changed the task, or put into its caches."""
+        self._changed[task] = None
+        self._to_flush[task.id] = task
+        self._alarms.set(task)
 
     def _initialise(self) -> None:
         while self._new:
-            self._new[0].initialise()
+            task = self._new[0]
+            task.initialise()
             self._new.pop(0)
-            self._choose()
+            self._fed[task.id] = task
+            self._changed[task] = None
+            self._let_go_on(task)
 
     def take_removed(self) -> list[RemovedTask]:
         """One at a time, after its fate: closing its stores takes time, which the caller may need for other tasks."""
@@ -119,16 +151,38 @@ class InlineProcessing:
             if ended_ms - now_ms >= SLICE_MS:
                 break
             begun_ms = ended_ms
-        wall_ms = self._clock.wall_ms()
-        punctuated = [task.punctuate(wall_ms) for task in self._going]
-        return self.processed > before or any(punctuated)
+        return self._punctuate() or self.processed > before
 
     def _round(self) -> int:
-        """One turn for each task; how many records it were. Slow records make the next turns shorter."""
+        """One turn for each task with input; how many records it were. Slow records make the next turns shorter.
+
+        A list of its own: a task may be taken away by what a round calls."""
         now_ms, before = self._clock.monotonic_ms(), self.processed
-        for task in self._going:
-            self.processed += task.process(self._turn, now_ms)
+        for id, task in list(self._fed.items()):
+            if id in self._going:
+                self._take_turn(task, now_ms)
         return self.processed - before
+
+    def _take_turn(self, task: Task, now_ms: int) -> None:
+        try:
+            done = task.process(self._turn, now_ms)
+        finally:
+            self._worked(task)
+        self.processed += done
+        if not done and not task.input.waiting():
+            self._fed.pop(task.id, None)
+
+    def _punctuate(self) -> bool:
+        """Call what the wall clock makes due; whether there was anything."""
+        called = False
+        for id in self._alarms.ring():
+            task = self._going.get(id)
+            if task is not None:
+                try:
+                    called |= task.punctuate(self._clock.wall_ms())
+                finally:
+                    self._worked(task)
+        return called
 
     def _adapt(self, took_ms: int) -> None:
         if took_ms > SLICE_MS:
@@ -140,8 +194,11 @@ class InlineProcessing:
         return True
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
-        for task in self._tasks.values():
+        while self._to_flush:
+            id, task = next(iter(self._to_flush.items()))
             task.flush()
+            self._worked(task)
+            del self._to_flush[id]
         return True
 
     def committed(self) -> None:
@@ -149,12 +206,10 @@ class InlineProcessing:
 
     def apply(self, task: Task) -> None:
         task.apply()
+        self._changed[task] = None
 
     def close(self, timeout_ms: int) -> None:
         """Nothing is in transit."""
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        if self._held:
-            return None
-        due = [at for task in self._going if (at := task.next_punctuation_ms()) is not None]
-        return max(0, min(due) - self._clock.wall_ms()) if due else None
+        return None if self._held else self._alarms.next_in_ms()

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milestones.m2_processing_threads.alarms import Alarms
+from milestones.common.task.alarms import Alarms
 from milestones.m2_processing_threads.quarantine import NEVER
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
 from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask

@@ -7,6 +7,7 @@ isn't waited for; another commit follows the call.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milestones.m2_processing_threads.scheduled_task import Place, ScheduledTask
@@ -31,11 +32,19 @@ class CommitPreparation:
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
         self._touched: dict[ScheduledTask, None] = {}
+        self._worked: dict[ScheduledTask, None] = {}
 
-    def flush(self, now_ms: int, *, final: bool) -> bool:
-        """As `Scheduler.flush`."""
+    def worked(self, scheduled: ScheduledTask) -> None:
+        """The task came, or a thread gives it back: something may wait in its caches."""
+        self._worked[scheduled] = None
+
+    def flush(self, now_ms: int, leased: Iterable[ScheduledTask], *, final: bool) -> bool:
+        """As `Scheduler.flush`. Only of tasks that threads have, or had since there was nothing in their caches,
+        something may wait there."""
         waiting = 0
-        for scheduled in self._agenda.entries.values():
+        scheduled_tasks = dict.fromkeys(self._agenda.entries.values() if final else leased)
+        self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
+        for scheduled in scheduled_tasks | self._worked | self._touched:
             if scheduled.place is Place.LOCKED:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
             elif scheduled.failure is None and self._lacks(scheduled, now_ms, final=final):
@@ -89,3 +98,4 @@ class CommitPreparation:
     def forget(self, scheduled: ScheduledTask) -> None:
         """The task is given back."""
         self._touched.pop(scheduled, None)
+        self._worked.pop(scheduled, None)

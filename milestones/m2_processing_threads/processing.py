@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
@@ -108,8 +108,7 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
-        del self._tasks[task]
-        self._arrivals.remove(task)
+        self._arrivals.remove(self._tasks.pop(task))
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
@@ -123,6 +122,9 @@ class ThreadedProcessing:
     def take_removed(self) -> list[RemovedTask]:
         late, self._late = self._late, []
         return late + self._scheduler.take_removed()
+
+    def take_changed(self) -> Collection[Task]:
+        return self._scheduler.take_changed()
 
     def hold(self, held: bool) -> None:
         if held != self._held:
@@ -185,10 +187,14 @@ class ThreadedProcessing:
 
     def _sated(self, enough: int) -> bool:
         """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
-        waiting = dict(self._arrivals.waiting())
-        if len(waiting) < min(self._scheduler.threads, len(self._tasks)):
-            return False
-        return sum(waiting.values()) >= enough or sum(task.input.bytes() for task in waiting) >= self._many_bytes()
+        wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
+        waiting: list[Task] = []
+        for task, count in self._arrivals.waiting():
+            waiting.append(task)
+            records += count
+            if records >= enough and len(waiting) >= wanted:
+                return True
+        return len(waiting) >= wanted and sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
         """Half of what this thread's input may take: with all of it partitions would have to be paused."""

@@ -76,6 +76,7 @@ class Scheduler:
         self._leased: dict[ScheduledTask, Lease] = {}
         self._failing: dict[TaskId, TaskFailure] = {}
         self._full: dict[ScheduledTask, None] = {}
+        self._changed: dict[Task, None] = {}
         self._retiring: list[ScheduledTask] = []
         self._in_transit = 0
         self._removed: list[RemovedTask] = []
@@ -92,6 +93,8 @@ class Scheduler:
         with self._lock:
             scheduled = ScheduledTask(task, self._weight(task.id))
             self._weights[scheduled.weight] += 1
+            self._changed[task] = None
+            self._preparation.worked(scheduled)
             self._agenda.add(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
@@ -105,6 +108,7 @@ class Scheduler:
             for kept in (self._leased, self._full):
                 kept.pop(scheduled, None)
             self._failing.pop(id, None)
+            self._changed[scheduled.task] = None
             scheduled.task.invalidate()
             self._begin_removal(scheduled, close_mode)
 
@@ -134,6 +138,14 @@ class Scheduler:
             removed, self._removed = self._removed, []
             return removed
 
+    def take_changed(self) -> Collection[Task]:
+        """Whatever a thread does to a task it does before it gives the task back: nothing is missed by who looks at
+        these now, and at those that are given back by the next call."""
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            changed.update((scheduled.task, None) for scheduled in self._leased)
+            return changed
+
     def apply(self, id: TaskId) -> None:
         """Something of the task was confirmed."""
         with self._lock:
@@ -161,7 +173,7 @@ class Scheduler:
         has been done since, or may yet be.
         """
         with self._lock:
-            prepared = self._preparation.flush(self._clock.monotonic_ms(), final=final)
+            prepared = self._preparation.flush(self._clock.monotonic_ms(), self._leased, final=final)
             self._call(self._takable())
             return prepared
 
@@ -307,6 +319,8 @@ class Scheduler:
             if scheduled.close_mode is not None:
                 self._note_removal(scheduled, removed, error)
             else:
+                self._changed[scheduled.task] = None
+                self._preparation.worked(scheduled)
                 if scheduled.full:
                     self._full[scheduled] = None
                 if error is not None:

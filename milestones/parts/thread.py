@@ -210,6 +210,11 @@ class Processing(Protocol):
 
     def take_removed(self) -> list[RemovedTask]: ...
 
+    def take_changed(self) -> Collection[Task]:
+        """The tasks that were added, removed or worked on since the last call, and those that are at work: only these
+        have made outputs, staged writes or asked for a commit. What is done later is told by a later call."""
+        ...
+
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
         ...
@@ -269,6 +274,11 @@ class OutputCollection(Protocol):
     @property
     def held(self) -> bool:
         """Whether outputs wait for room in the client, so that no others should be made."""
+        ...
+
+    @property
+    def unsent(self) -> Collection[Task]:
+        """The tasks of the last `collect` that have outputs for which there was no room."""
         ...
 
     def collect(self, tasks: Iterable[Task]) -> bool:

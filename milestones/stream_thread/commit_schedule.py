@@ -6,23 +6,25 @@ succeeded: what takes longer than a transaction may last is then alone in its ow
 tasks are frozen when it begins, and may go on when it is over. A commit that failed and may yet succeed is tried again
 after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile, nor beside one. Nothing is begun
 between our JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor
-when the transaction is that old; repartition topics are purged up to what was committed.
+when the transaction is that old; repartition topics are purged up to what was committed. A turn looks at the tasks that
+have changed, a commit at those that have since the last one.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.memory import Account
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import AT_ONCE_MS
 from milestones.common.task.commit_set import freeze
 from milestones.instance.admin_thread import Purge
+from milestones.stream_thread.uncommitted import Uncommitted
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -63,13 +65,21 @@ class CommitSchedule:
         self._pause_ms = FIRST_PAUSE_MS
         self._again_ms = self._tell_ms = self._began_ms = now_ms
         self._purgeable: dict[TopicPartition, int] = {}
-        self._frozen_bytes: dict[TaskId, int] = {}
+        self._uncommitted = Uncommitted(tasks)
+        self._committing: Collection[Task] = ()
+        self._over: list[Task] = []
+        self._frozen_bytes = 0
         self._roll_backs = 0
         self.commits = 0
+
+    def tell(self, changed: Iterable[Task]) -> None:
+        """Something has happened to these tasks: the next `run_once` looks at them."""
+        self._uncommitted.tell(changed)
 
     def run_once(self, now_ms: int, *, may_begin: bool = True) -> bool:
         """Go on with the commit that is under way; begin one if it is due and allowed; purge if that is due. Whether
         one was made."""
+        self._uncommitted.look()
         committed = self._step(now_ms, may_begin=may_begin)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:
             self._purge(now_ms)
@@ -77,10 +87,18 @@ class CommitSchedule:
 
     def _step(self, now_ms: int, *, may_begin: bool) -> bool:
         if not self.under_way:
-            due = may_begin and self._due(now_ms) and not self._held(now_ms) and self._processing.prepare_commit(now_ms)
+            due = may_begin and self._due(now_ms) and not self._held(now_ms) and self._prepared(now_ms)
             if not (due and self._begin(now_ms)):
                 return False
         return self._go_on_while_answered()
+
+    def _prepared(self, now_ms: int) -> bool:
+        return not self._uncommitted or self._processing.prepare_commit(now_ms)
+
+    def take_changed(self) -> list[Task]:
+        """The tasks of commits that are over since the last call, whatever became of them."""
+        over, self._over = self._over, []
+        return over
 
     @property
     def under_way(self) -> bool:
@@ -119,25 +137,22 @@ class CommitSchedule:
     def behind(self) -> bool:
         """Commits fail, and what isn't committed has reached its limit, or what has come since the one that is under
         way was begun: no more should be added to it."""
-        frozen = self._frozen_bytes if self.under_way else {}
-        return (self.failing or self.under_way) and self._is_full(
-            lambda task: task.uncommitted_bytes() + task.output_bytes() - frozen.get(task.id, 0)
-        )
+        if not (self.failing or self.under_way):
+            return False
+        frozen_bytes = self._frozen_bytes if self.under_way else 0
+        return self._uncommitted.bytes - frozen_bytes >= self._most_bytes()
 
-    def _is_full(self, bytes_of: Callable[[Task], int]) -> bool:
-        limit = self._context.memory.part(Account.UNCOMMITTED)
-        return sum(map(bytes_of, self._tasks.processing.values())) >= limit
+    def _most_bytes(self) -> int:
+        return self._context.memory.part(Account.UNCOMMITTED)
 
     def _due(self, now_ms: int) -> bool:
-        tasks = self._tasks.processing.values()
         if now_ms < self._again_ms:
             return False
-        if self.due_in_ms(now_ms) == 0 or any(task.commit_requested() for task in tasks):
+        if self.due_in_ms(now_ms) == 0 or self._uncommitted.requested:
             return True
         if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
             return True
-        # What is being applied needs no other commit.
-        return self._is_full(lambda task: 0 if task.applying else task.uncommitted_bytes())
+        return self._uncommitted.commit_bytes >= self._most_bytes()
 
     def _held(self, now_ms: int) -> bool:
         """The gate: a commit that races with a rebalance would be refused, so it waits for the new generation."""
@@ -159,6 +174,8 @@ class CommitSchedule:
         """Commit the tasks that have anything to commit, and are at a boundary that can be, all in one, at once; an
         earlier commit is brought to its end before."""
         self.finish()
+        self._uncommitted.tell(self._tasks.processing.values())
+        self._uncommitted.look()
         return self._begin(now_ms) and self.finish()
 
     def finish(self) -> bool:
@@ -179,12 +196,12 @@ class CommitSchedule:
         """Drop the one that is under way, wherever it is: its tasks come to an end."""
         if self.under_way:
             self._commit.abandon()
-            self._processing.committed()
+            self._is_over()
 
     def _begin(self, now_ms: int) -> bool:
         """Whether there was anything to commit."""
         self._last_commit = self._began_ms = now_ms
-        needed = [task for task in self._tasks.processing.values() if task.commit_needed()]
+        needed = self._uncommitted.needed()
         tasks = [task for task in needed if task.committable]
         if not needed:
             self._succeeded(now_ms)  # what failed has left with its tasks
@@ -192,12 +209,18 @@ class CommitSchedule:
         try:
             if tasks:
                 self._commit.begin(freeze(tasks))
-                begun = True
-                self._frozen_bytes = {task.id: task.uncommitted_bytes() for task in tasks}
+                begun, self._committing = True, tasks
+                self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
         finally:
             if not begun:
+                self._over += tasks
                 self._processing.committed()
         return begun
+
+    def _is_over(self) -> None:
+        self._over += self._committing
+        self._committing = ()
+        self._processing.committed()
 
     def _go_on_while_answered(self) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
@@ -218,7 +241,7 @@ class CommitSchedule:
             return False
         finally:
             if not self.under_way:
-                self._processing.committed()
+                self._is_over()
         if committed is None:
             return False
         self._succeeded(self._began_ms)

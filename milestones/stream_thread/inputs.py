@@ -4,14 +4,14 @@
 policy says: an end that it named is committed before the partition's first record is read, so that nothing is skipped
 when the task is begun again; buffers are bounded: twice `buffered_records_per_partition` records per partition, and
 this thread's share of `input_buffer_max_bytes`, each overshot by at most one fetch of a partition; and one record for
-each partition of a paused task.
+each partition of a paused task. A turn looks at the tasks that have changed, and at partitions that got records.
 *Assumes*: driven by the thread that owns the consumer and the tasks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,10 @@ class Inputs:
         self._started: list[Task] = []
         self._unfed: dict[TaskId, tuple[Task, Mapping[TopicPartition, int]]] = {}
         self._asked_ms = 0
+        self._changed: dict[Task, None] = {}
+        self._held_bytes: dict[Task, int] = {}
+        self._to_look_at: set[TopicPartition] = set()
+        self._most = 0
         self._paused: frozenset[int] = frozenset()
         self.polls = self.poll_ns = self.fetched = self.pauses = self.buffered_bytes = 0
 
@@ -76,9 +80,18 @@ class Inputs:
         started, self._started = self._started, []
         return started
 
+    def take_changed(self) -> dict[Task, None]:
+        """The tasks that may have something to commit since the last call: an end that was reached, a place to begin
+        at."""
+        changed, self._changed = self._changed, {}
+        return changed
+
     def stop(self, task: Task) -> None:
         """Feed the task no more."""
         self._consumer.unassign(task.partitions)
+        self._to_look_at.difference_update(task.partitions)
+        self._changed.pop(task, None)
+        self.buffered_bytes -= self._held_bytes.pop(task, 0)
         self._waiting.pop(task.id, None)
         self._failing_since.pop(task.id, None)
         self._again.pop(task.id, None)
@@ -109,7 +122,12 @@ class Inputs:
             self._ask(id, self._unknown(id))
         for partition in [partition for partition, due_ms in self._away.items() if now_ms >= due_ms]:
             del self._away[partition]
-            self._consumer.assign({partition: self._tasks[partition].input.next_fetch(partition)})
+            self._assign({partition: self._tasks[partition].input.next_fetch(partition)})
+
+    def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Fetch from there; the client pauses none of them any more."""
+        self._consumer.assign(positions)
+        self._to_look_at.update(positions)
 
     def _ask(self, task: TaskId, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
@@ -141,12 +159,14 @@ class Inputs:
         task.start(positions, {p: at.metadata for p, at in committed.items()}, initialise=False)
         self._tasks.update(dict.fromkeys(task.partitions, task))
         self._started.append(task)
+        self._held_bytes[task] = 0
+        self._changed[task] = None
         if any(self._policy(partition) == "latest" for partition in resets):
             task.commit_start()
         if task.start_pends:
             self._unfed[task.id] = task, positions
         else:
-            self._consumer.assign(positions)
+            self._assign(positions)
 
     def _feed_committed(self) -> None:
         """Feed the tasks whose beginning is committed by now; have that of the others committed."""
@@ -155,12 +175,13 @@ class Inputs:
         for id, (task, positions) in list(self._unfed.items()):
             if not task.start_pends:
                 del self._unfed[id]
-                self._consumer.assign(positions)
+                self._assign(positions)
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._asked_ms >= COMMIT_AGAIN_MS:
             self._asked_ms = now_ms
             for task, _ in self._unfed.values():
                 task.request_commit()
+                self._changed[task] = None
 
     def _policy(self, partition: TopicPartition) -> str:
         internal = partition.topic in self._application.repartition_topics
@@ -190,7 +211,8 @@ class Inputs:
         del self._lost[partition]
         self._tasks[partition].input.skip_to(partition, position)
         self._tasks[partition].request_commit()
-        self._consumer.assign({partition: position})
+        self._changed[self._tasks[partition]] = None
+        self._assign({partition: position})
 
     def fetch(self, timeout_ms: int) -> bool:
         """One fetch into the buffers; False when nothing came."""
@@ -201,9 +223,11 @@ class Inputs:
         now_ms = self._clock.monotonic_ms()
         for partition, messages in fetched.records.items():
             self._tasks[partition].input.add(partition, messages)
+            self._to_look_at.add(partition)
             self.fetched += len(messages)
         for partition, end in fetched.ends.items():
             self._tasks[partition].input.reached_end(partition, end, now_ms)
+            self._changed[self._tasks[partition]] = None
         self._mend(fetched)
         return bool(fetched.records)
 
@@ -218,41 +242,69 @@ class Inputs:
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
 
-    def throttle(self, high_watermark: int = 0) -> None:
+    def throttle(self, high_watermark: int = 0, changed: Iterable[Task] | None = None) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
         the two marks are far apart, and beyond the `high_watermark` that is kept of all of them. An empty one that
         keeps its task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one
-        record at most, which takes no room from the others."""
+        record at most, which takes no room from the others.
+
+        `changed`: the tasks that may have processed input since the last call, by default any."""
         most = max(high_watermark, self._config.buffered_records_per_partition)
         most_bytes = self._context.memory.part(Account.INPUT)
-        going = self._tasks
+        if most != self._most:
+            self._most = most
+            self._to_look_at.update(self._tasks)
+        looked_at, self._to_look_at = self._to_look_at, set()
         if self._paused:
-            going = {p: task for p, task in self._tasks.items() if task.id.subtopology not in self._paused}
-            resting = self._tasks.keys() - going.keys()
-            self._shed(resting)
-            self._consumer.pause(resting)
-        self.buffered_bytes = sum(task.input.bytes() for task in set(self._tasks.values()))
-        # What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as long.
-        total = sum(task.input.bytes() for task in set(going.values())) if self._paused else self.buffered_bytes
-        full = [p for p, task in going.items() if task.input.waiting_of(p) >= 2 * most]
+            self._rest([partition for partition in looked_at if self._rests(partition)])
+        self._count(self._held_bytes if changed is None else changed)
+        self._count([self._tasks[partition] for partition in looked_at if partition in self._tasks])
+        total = self._going_bytes()
+        full = [p for p in looked_at if p in self._tasks and self._tasks[p].input.waiting_of(p) >= 2 * most]
         if total >= most_bytes:
-            full = [p for p, task in going.items() if task.input.waiting_of(p)]
-        self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
-        self._consumer.pause(full)
+            holding = [task for task, held in self._held_bytes.items() if held]
+            full = [p for task in holding for p in task.partitions if task.input.waiting_of(p)]
+        self._stop([partition for partition in full if not self._rests(partition)])
         room = total < most_bytes // 2
-        stopped = self._consumer.paused & going.keys()
+        stopped = [p for p in self._consumer.paused if p in self._tasks and not self._rests(p)]
         self._consumer.resume([p for p in stopped if self._may_resume(p, most // 2 if room else -1)])
 
-    def _shed(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop what waits for paused tasks; it is fetched again when they go on."""
+    def _count(self, tasks: Iterable[Task]) -> None:
+        """What these tasks hold by now."""
+        for task in list(tasks):
+            before = self._held_bytes.get(task)
+            if before is not None:
+                held = self._held_bytes[task] = task.input.bytes()
+                self.buffered_bytes += held - before
+
+    def _going_bytes(self) -> int:
+        """What paused tasks keep doesn't go away: counted here, it could keep the others' partitions paused for as
+        long."""
+        if not self._paused:
+            return self.buffered_bytes
+        return sum(held for task, held in self._held_bytes.items() if task.id.subtopology not in self._paused)
+
+    def _stop(self, full: list[TopicPartition]) -> None:
+        if full:
+            self.pauses += len(self._consumer.assigned.intersection(full) - self._consumer.paused)
+            self._consumer.pause(full)
+
+    def _rests(self, partition: TopicPartition) -> bool:
+        """Its task is paused."""
+        return partition in self._tasks and self._tasks[partition].id.subtopology in self._paused
+
+    def _rest(self, partitions: list[TopicPartition]) -> None:
+        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again when they go on."""
         for partition in partitions:
             position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
             if position is not None:
                 self._consumer.assign({partition: position})
+        self._consumer.pause(partitions)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Fetch nothing for tasks of these sub-topologies, from the next `throttle` on; for all others again."""
         self._paused = subtopologies
+        self._to_look_at.update(self._tasks)
 
     def _may_resume(self, partition: TopicPartition, most: int) -> bool:
         task = self._tasks[partition]

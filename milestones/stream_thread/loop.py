@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
@@ -28,6 +30,9 @@ from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.metrics import Measured, ThreadMeasures, TimedCommit
 from milestones.stream_thread.rebalance import Rebalance
 from milestones.stream_thread.tasks import ThreadTasks
+
+if TYPE_CHECKING:
+    from milestones.common.task.task import Task
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +72,8 @@ class StreamLoop:
         self._paused = frozenset[int]()
         self._settled = True
         self._busy = False
+        self._changed: list[Task] = []
+        self._unsent: dict[Task, None] = {}
         self._turn_ms = context.clock.monotonic_ms()
         self._next_report_ms = 0
         self._measures = ThreadMeasures(
@@ -83,7 +90,7 @@ class StreamLoop:
         self._turn_ms = now_ms
         if (error := caught(lambda: self._turn(now_ms), KafkaException, MilestonesError)) is not None:
             self._recover(error)
-        self._measures.turn()
+        self._measures.turn(self._changed)
         self._report(now_ms)
         return self._busy
 
@@ -95,14 +102,28 @@ class StreamLoop:
         idle_ms = 0 if self._busy or restored or self._commits.under_way else self._idle_ms(now_ms)
         fetched = self._processing.should_fetch(idle_ms) and self._inputs.fetch(idle_ms)
         self.pause(self._context.thread_registry.paused)
-        self._inputs.throttle(self._processing.high_watermark)
+        self._inputs.throttle(self._processing.high_watermark, self._changed)
         self._processing.hold(self._collection.held or self._commits.behind)
         processed = self._processing.run_once(self._clock.monotonic_ms())
+        self._take_changed()
         if not self._commits.under_way:
-            self._collection.collect(self._tasks.processing.values())
+            self._collect()
         may_begin = not (self._rebalance.preparing or self._collection.held)
         committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=may_begin)
         self._busy = processed or fetched or committed
+
+    def _take_changed(self) -> None:
+        """Ask which tasks something has happened to since the last turn. No part looks at the others."""
+        told = (self._processing.take_changed(), self._inputs.take_changed(), self._commits.take_changed())
+        self._changed = list(dict.fromkeys(chain.from_iterable(told)))
+        self._unsent.update(dict.fromkeys(self._changed))
+        self._commits.tell(self._changed)
+
+    def _collect(self) -> None:
+        """Send what tasks have made that something has happened to since their outputs were taken last."""
+        processing = self._tasks.processing
+        self._collection.collect([task for task in self._unsent if processing.get(task.id) is task])
+        self._unsent = dict.fromkeys(self._collection.unsent)
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
@@ -195,7 +216,8 @@ class StreamLoop:
     def _commit(self) -> None:
         """At once."""
         self._commits.finish()
-        self._collection.collect(self._tasks.processing.values())
+        self._unsent = dict.fromkeys(self._tasks.processing.values())
+        self._collect()
         self._commits.commit_now(self._clock.monotonic_ms())
 
     def abandon(self, reason: str) -> None:
@@ -272,6 +294,7 @@ class StreamLoop:
             standby_lags=self._tasks.lags(),
         )
         # Metrics first: what the status says of a task has its metrics by then.
+        self._measures.follow()
         self._measures.publish(now_ms, report)
         self._context.notify(report)
         self._collection.let_go(self._tasks.open)

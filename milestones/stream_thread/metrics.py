@@ -1,13 +1,14 @@
 """What a stream thread measures: itself, its tasks, its group membership, its input partitions.
 
-*Guarantees*: nothing is measured per record: the parts count in ints, and each turn of the loop takes the differences.
+*Guarantees*: nothing is measured per record: the parts count in ints, and each turn of the loop takes the differences
+of the tasks that have changed.
 What is gone (a task, a partition, in the end the thread) takes its metrics along.
 *Assumes*: made and driven by the thread that owns the parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -176,6 +177,7 @@ class ThreadMeasures:
         self._rebalances, self._rebalance_ns = Growth(), Growth()
         self._blocked = tuple(Growth() for _ in range(4))
         self._next_publication_ms = 0
+        self._seen = 0, 0
         self._thread.thread_start_time.value = context.clock.wall_ms()
 
     def moved(self, state: ThreadState) -> None:
@@ -183,16 +185,17 @@ class ThreadMeasures:
         self._thread.thread_state.value = state.value
         self._thread.publish(self._clock.monotonic_ms())
 
-    def turn(self) -> None:
-        """Note what happened in a turn of the loop."""
+    def turn(self, changed: Iterable[Task]) -> None:
+        """Note what happened in a turn of the loop: only to these tasks, if they are followed, or are to be."""
         thread, parts = self._thread, self._measured
-        self._follow(parts.tasks.open, parts.tasks.standbys)
+        if (parts.tasks.created, parts.tasks.closed) != self._seen:
+            self.follow()
         thread.poll.add(self._poll_ns.to(parts.inputs.poll_ns), self._polls.to(parts.inputs.polls))
         fetched = self._fetched.to(parts.inputs.fetched)
         if fetched:
             thread.poll_records.add(fetched)
         records = record_ns = calls = call_ns = 0
-        for measures in self._tasks.values():
+        for measures in filter(None, map(self._measures_of, changed)):
             counters = measures.turn()
             records, record_ns = records + counters[0], record_ns + counters[1]
             calls, call_ns = calls + counters[2], call_ns + counters[3]
@@ -206,15 +209,35 @@ class ThreadMeasures:
         rebalance = parts.rebalance
         self._group.rebalance.add(self._rebalance_ns.to(rebalance.elapsed_ns), self._rebalances.to(rebalance.completed))
 
-    def _follow(self, tasks: Mapping[TaskId, Task], standbys: Mapping[TaskId, StandbyTask]) -> None:
+    def _measures_of(self, task: Task) -> TaskMeasures | None:
+        """None of a task that is about to go."""
+        measures = self._tasks.get(task.id)
+        if measures is not None and measures.task is task:
+            return measures
+        if self._measured.tasks.processing.get(task.id) is not task:
+            return None
+        if measures is not None:
+            measures.close()
+        return self._begin(task)
+
+    def _begin(self, task: Task) -> TaskMeasures:
+        dropped = self._measured.collection.dropped.get(task.id, 0)
+        measures = self._tasks[task.id] = TaskMeasures(task, self._metrics, self._name, dropped)
+        return measures
+
+    def follow(self) -> None:
         """Metrics for the tasks there are, and for no others; a task that was closed and is back begins anew."""
+        tasks = self._measured.tasks
+        self._seen = tasks.created, tasks.closed
+        self._follow(tasks.open, tasks.standbys)
+
+    def _follow(self, tasks: Mapping[TaskId, Task], standbys: Mapping[TaskId, StandbyTask]) -> None:
         for id in [id for id, measures in self._tasks.items() if tasks.get(id) is not measures.task]:
             self._tasks.pop(id).close()
         for id in [id for id, follower in self._standbys.items() if standbys.get(id) is not follower.task]:
             self._standbys.pop(id).close()
         for id in tasks.keys() - self._tasks.keys():
-            dropped = self._measured.collection.dropped.get(id, 0)
-            self._tasks[id] = TaskMeasures(tasks[id], self._metrics, self._name, dropped)
+            self._begin(tasks[id])
         for id in standbys.keys() - self._standbys.keys():
             self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
 

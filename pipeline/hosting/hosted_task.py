@@ -198,7 +198,7 @@ class HostedTask:
         """At least once: a commit without an answer is made again, with all that has come since."""
         until_ms = self._clock.monotonic_ms() + self._config.task_timeout_ms
         while True:
-            self._processing.prepare_commit(self._clock.monotonic_ms())  # what waits in caches belongs to the boundary
+            task.flush()  # what waits in caches belongs to the boundary
             try:
                 self._committer.begin(freeze([task]))
                 until_done(self._committer.run_once)

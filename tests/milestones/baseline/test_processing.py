@@ -19,6 +19,7 @@ class Work:
         self.initialised = False
         self.punctuated = 0
         self.waiting, self.turns = waiting, list[int]()
+        self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
         self._clock, self._record_ms = clock, record_ms
 
     def initialise(self) -> None:

@@ -6,6 +6,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from confluent_kafka import Message
+
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.boundary import Boundary
 from milestones.common.task.input import TaskInput
@@ -20,8 +22,11 @@ def task(id: TaskId, *topics: str) -> Any:
 
 
 def feed(task: Any, count: int = 1, topic: str = "in") -> None:
-    buffer = task.input.buffers[TopicPartition(topic, task.id.partition)]
-    buffer.messages.extend(object() for _ in range(count))
+    task.input.add(TopicPartition(topic, task.id.partition), [message() for _ in range(count)])
+
+
+def message() -> Message:
+    return Message(topic="in", partition=0, offset=0, key=None, value=b"", timestamp=(1, 0))
 
 
 def drain(task: Any) -> None:
@@ -57,12 +62,11 @@ def test_as_many_as_were_taken_are_seen_too() -> None:
 
 def test_a_record_that_comes_again_after_the_partition_was_empty_is_seen() -> None:
     one = task(A)
-    arrivals, queue = of(one), one.input.buffers[TopicPartition("in", 0)].messages
-    record = object()
+    arrivals, record = of(one), message()
     for _ in range(2):
-        queue.append(record)
+        one.input.add(TopicPartition("in", 0), [record])
         assert arrivals.look() == {A}
-        queue.clear()
+        drain(one)
         assert arrivals.look() == set()
 
 
@@ -90,7 +94,7 @@ def test_a_task_that_left_is_seen_no_more_and_may_come_back() -> None:
     arrivals = of(one, other)
     feed(one)
     feed(other)
-    arrivals.remove(A)
+    arrivals.remove(one)
     assert arrivals.look() == {B}
     arrivals.add(one)
     assert arrivals.look() == {A}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -439,3 +440,45 @@ def test_the_end_doesnt_wait_for_ever_and_what_comes_later_is_closed_where_it_is
     shop.work()
     assert (shop.task.state, shop.task.done[-1]) == (State.CLOSED, "stores closed")
     assert shop.workers[0].over
+
+
+# -- what has changed
+
+
+def test_a_task_is_told_of_as_long_as_a_thread_has_it_and_once_more_when_it_is_given_back() -> None:
+    shop = Shop(*({"waiting": 1} for _ in range(50)))
+    shop.scheduler.take_changed()
+    lease = shop.take()
+    assert set(shop.scheduler.take_changed()) == {lease.task}
+    assert set(shop.scheduler.take_changed()) == {lease.task}
+    shop.scheduler.give_back(lease)
+    assert set(shop.scheduler.take_changed()) == {lease.task}
+    assert set(shop.scheduler.take_changed()) == set()
+
+
+def test_tasks_that_come_and_go_are_told_of_too() -> None:
+    shop = Shop({}, {})
+    assert set(shop.scheduler.take_changed()) == set(shop.tasks)
+    shop.scheduler.remove(shop.tasks[1].id, CloseMode.SUSPEND)
+    assert set(shop.scheduler.take_changed()) == {shop.tasks[1]}
+
+
+def test_what_threads_do_while_others_ask_is_never_missed() -> None:
+    """Whoever asks counts what it has seen of each task it is told of: in the end that is all that was done."""
+    shop = Shop(*({"waiting": 40, "record_ms": 0} for _ in range(50)), threads=2)
+    for worker in shop.workers:
+        worker.run_once()
+    threads = [threading.Thread(target=lambda worker=worker: [worker.run_once() for _ in range(200)])
+               for worker in shop.workers]  # fmt: skip
+    seen: dict[TaskId, int] = {}
+
+    def look() -> None:
+        for task in shop.scheduler.take_changed():
+            seen[task.id] = task.counters.processed
+
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        look()
+    look()
+    assert seen == {task.id: 40 for task in shop.tasks}

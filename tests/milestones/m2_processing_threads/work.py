@@ -28,7 +28,7 @@ class Work:
         self.epoch = self.bytes = self.limit = 0
         self.done: list[str] = []
         self.limits: list[int] = []
-        self.input = SimpleNamespace(waiting=lambda: self.waiting)
+        self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
 
     @property
     def state(self) -> State:

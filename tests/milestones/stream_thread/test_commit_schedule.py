@@ -21,9 +21,8 @@ IN = TopicPartition("in", 0)
 
 
 class FakeTask:
-    id = A
-
-    def __init__(self) -> None:
+    def __init__(self, id: TaskId = A) -> None:
+        self.id = id
         self.needed, self.requested, self.bytes = True, False, 0
         self.committable, self.applying = True, False
 
@@ -38,6 +37,9 @@ class FakeTask:
 
     def uncommitted_bytes(self) -> int:
         return self.bytes
+
+    def output_bytes(self) -> int:
+        return 0
 
 
 class Scheduled:
@@ -76,6 +78,7 @@ class Scheduled:
     def after(self, ms: int) -> int:
         """Commits so far, `ms` later."""
         self.world.clock.advance(ms)
+        self.schedule.tell(self.processing.values())  # type: ignore[arg-type]
         self.schedule.run_once(self.world.clock.monotonic_ms())
         return len(self.commits)
 
@@ -165,7 +168,7 @@ def test_the_limit_of_uncommitted_bytes_is_shared_by_the_threads() -> None:
 
 def test_fifty_tasks_of_each_thread_ask_for_a_commit_before_the_instance_has_more_than_its_limit() -> None:
     s = Scheduled(statestore_uncommitted_max_bytes=100_000, commit_interval_ms=10_000)
-    s.processing.update({TaskId(0, number): FakeTask() for number in range(50)})
+    s.processing.update({id: FakeTask(id) for id in (TaskId(0, number) for number in range(50))})
     others = [s.world.budget.join() for _ in range(3)]
     grown = 0
     while s.after(1) == 0:

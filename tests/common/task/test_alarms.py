@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from milestones.common.records import TaskId
-from milestones.m2_processing_threads.alarms import Alarms
+from milestones.common.task.alarms import Alarms, PunctuationAlarms
+from milestones.common.testing.clock import StepClock
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 
@@ -38,3 +42,26 @@ def test_a_task_that_is_forgotten_rings_no_more() -> None:
     alarms.forget(A)
     alarms.forget(B)
     assert (alarms.next_ms(), alarms.ring(1_000)) == (None, [])
+
+
+def punctuated(id: TaskId, due_ms: int | None) -> Any:
+    return SimpleNamespace(id=id, next_punctuation_ms=lambda: due_ms)
+
+
+def test_a_task_is_rung_when_its_punctuation_is_due_and_one_without_any_never() -> None:
+    clock = StepClock()
+    alarms = PunctuationAlarms(clock)
+    alarms.set(punctuated(A, clock.wall_ms() + 100))
+    alarms.set(punctuated(B, None))
+    assert (alarms.ring(), alarms.next_in_ms()) == ([], 100)
+    clock.advance(250)
+    assert (alarms.next_in_ms(), alarms.ring(), alarms.next_in_ms()) == (0, [A], None)
+
+
+def test_a_clock_that_is_put_back_rings_every_task_with_a_punctuation() -> None:
+    clock = StepClock()
+    alarms = PunctuationAlarms(clock)
+    for id in (A, B):
+        alarms.set(punctuated(id, clock.wall_ms() + 100))
+    clock.set_wall_ms(clock.wall_ms() - 1_000)
+    assert (alarms.ring(), alarms.ring()) == ([A, B], [])

@@ -11,7 +11,9 @@ import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from milestones.common.clock import Clock
     from milestones.common.records import TaskId
+    from milestones.common.task.task import Task
 
 
 class Alarms:
@@ -45,3 +47,40 @@ class Alarms:
         while self._heap and self._set.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    def ring_all(self) -> list[TaskId]:
+        """All tasks that have an alarm: the clock was put back."""
+        due = list(self._set)
+        self._set.clear()
+        self._heap.clear()
+        return due
+
+
+class PunctuationAlarms:
+    """When the wall clock makes punctuations of tasks due.
+
+    *Owns*: an alarm for each task that has a punctuation; when the clock was looked at last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._alarms = clock, Alarms()
+        self._wall_ms = clock.wall_ms()
+
+    def set(self, task: Task) -> None:
+        """Ring when the task's next punctuation is due."""
+        due_ms = task.next_punctuation_ms()
+        if due_ms is not None:
+            self._alarms.set(task.id, due_ms)
+
+    def forget(self, id: TaskId) -> None:
+        self._alarms.forget(id)
+
+    def ring(self) -> list[TaskId]:
+        """The tasks that may have a punctuation that is due; all of them when the clock was put back, since their
+        punctuations have to follow it."""
+        before_ms, self._wall_ms = self._wall_ms, self._clock.wall_ms()
+        return self._alarms.ring_all() if self._wall_ms < before_ms else self._alarms.ring(self._wall_ms)
+
+    def next_in_ms(self) -> int | None:
+        """Until the next one rings, None without any."""
+        next_ms = self._alarms.next_ms()
+        return None if next_ms is None else max(0, next_ms - self._clock.wall_ms())
