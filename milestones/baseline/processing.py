@@ -98,6 +98,9 @@ class InlineProcessing:
         changed, self._changed = self._changed, {}
         return changed
 
+    def places(self) -> dict[TaskId, str]:
+        return {}
+
     def hold(self, held: bool) -> None:
         """While this holds nothing is processed, nor punctuated."""
         self._held = held

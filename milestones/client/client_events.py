@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milestones.common.errors import CloseTimeoutError
 from milestones.common.metrics.scopes import QuarantineMetrics
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.thread_stacks import frames, in_user_code, place
 from milestones.instance.admin_thread import NewSources
-from milestones.instance.context import ThreadEvent
+from milestones.instance.context import ThreadEvent, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Ending:
 class Status:
     """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go.
     `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: by task in quarantine, the
-    error of its last try."""
+    error of its last try; `places`: by task, where it is on its way from its assignment to its close: "waiting",
+    "waiting for its lock", "opening", "positioning", "restoring", "starting", "processing", "locked for commit",
+    "quarantined", "returning" for a roll-back, "standby", "leaving"."""
 
     state: StreamsState
     stage: str
@@ -93,6 +95,15 @@ class Status:
     generation: int
     error: BaseException | None = None
     failing: Mapping[TaskId, str] = field(default_factory=dict)
+    places: Mapping[TaskId, str] = field(default_factory=dict)
+
+
+def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
+    """The fields of `Status` that have an entry for each task or partition, of all threads."""
+    return {
+        name: {key: value for report in reports for key, value in getattr(report, name).items()}
+        for name in ("tasks", "lags", "restoring", "places")
+    }
 
 
 def failing_tasks(metrics: Metrics) -> dict[TaskId, str]:

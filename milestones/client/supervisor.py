@@ -30,6 +30,7 @@ from milestones.client.client_events import (
     client_state,
     failing_tasks,
     join,
+    merged,
 )
 from milestones.client.health import ClientHealth
 from milestones.client.metrics import ClientPublisher
@@ -67,7 +68,7 @@ class _Member:
         """The thread has ended, and nothing it tells is taken any more: it has no tasks, only what it processed."""
         self.state = ThreadState.DEAD
         if self.report is not None:
-            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={})
+            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={})
 
 
 class Supervisor:
@@ -229,13 +230,11 @@ class Supervisor:
             state=self.state,
             stage=self.stage,
             threads={member.thread.name: member.state for member in members},
-            tasks={task: place for report in reports for task, place in report.tasks.items()},
-            lags={partition: lag for report in reports for partition, lag in report.lags.items()},
-            restoring={task: left for report in reports for task, left in report.restoring.items()},
             records=self._records_before + sum(report.records for report in reports),
             generation=max((report.generation for report in reports), default=-1),
             error=self.error,
             failing=failing_tasks(self.metrics),
+            **merged(reports),
         )
 
     def _tell(self, event: Event) -> None:

@@ -94,6 +94,7 @@ class ThreadReport:
     records: int
     generation: int
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
+    places: Mapping[TaskId, str] = field(default_factory=dict)
 
 
 ThreadEvent = ThreadMoved | ThreadFailed | ThreadReport

@@ -19,6 +19,7 @@ from milestones.instance.capacity import processing_threads
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
+from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
@@ -36,6 +37,9 @@ FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
 ENOUGH, FEW = 3, 1
 """Times `buffered_records_per_partition`: records in the input buffers from which on no more is fetched, while every
 thread has a task; and until when."""
+
+KEPT = (Place.LOCKED, Place.QUARANTINED)
+"""Where a task is that can't be worked on."""
 
 LONGEST_REST_MS = 50
 """However much waits: tasks whose records weren't fetched yet must get theirs."""
@@ -125,6 +129,9 @@ class ThreadedProcessing:
 
     def take_changed(self) -> Collection[Task]:
         return self._scheduler.take_changed()
+
+    def places(self) -> dict[TaskId, str]:
+        return {id: place.value for id, place in self._scheduler.places().items() if place in KEPT}
 
     def hold(self, held: bool) -> None:
         if held != self._held:

@@ -210,6 +210,10 @@ class Processing(Protocol):
 
     def take_removed(self) -> list[RemovedTask]: ...
 
+    def places(self) -> Mapping[TaskId, str]:
+        """By task that doesn't simply process: what keeps it from that."""
+        ...
+
     def take_changed(self) -> Collection[Task]:
         """The tasks that were added, removed or worked on since the last call, and those that are at work: only these
         have made outputs, staged writes or asked for a commit. What is done later is told by a later call."""

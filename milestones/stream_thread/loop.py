@@ -292,6 +292,7 @@ class StreamLoop:
             records=self._processing.processed,
             generation=self._rebalance.generation,
             standby_lags=self._tasks.lags(),
+            places=self._tasks.told_places(),
         )
         # Metrics first: what the status says of a task has its metrics by then.
         self._measures.follow()

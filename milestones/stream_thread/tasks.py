@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 MAKE_MS = 100
 """How long a turn makes tasks of open stores, and takes back what is closed; the last one may take longer."""
 
+WAITS_FOR_LOCK = "waiting for its lock"
+
 Errors = list[BaseException]
 
 
@@ -83,6 +85,11 @@ class ThreadTasks:
         """Where each task of this thread is."""
         return self._registry.places()
 
+    def told_places(self) -> dict[TaskId, str]:
+        """The same in words, with what processing has to say of those that process."""
+        told = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
+        return told | dict(self._processing.places())
+
     @property
     def owned(self) -> frozenset[TaskId]:
         """All tasks that are to be active, in whichever phase."""
@@ -100,7 +107,7 @@ class ThreadTasks:
 
     @property
     def everything(self) -> frozenset[TaskId]:
-        """All tasks of this thread that are to be anything."""
+        """All tasks of this thread that have a role."""
         return frozenset(entry.id for entry in self._registry if entry.role is not None)
 
     @property
@@ -426,8 +433,7 @@ class ThreadTasks:
             entry.locked_out = True
         elif answer.error is not None:
             errors.append(answer.error)
-            entry.role = None
-            self._closed(entry)
+            self._registry.move(entry, Phase.GONE)
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
         """The task is to be made of these stores."""

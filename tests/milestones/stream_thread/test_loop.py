@@ -172,4 +172,5 @@ def test_the_client_is_told_twice_a_second_what_the_thread_has() -> None:
     reports = [event for event in world.events if isinstance(event, ThreadReport)]
     assert 2 <= len(reports) <= 4
     assert reports[-1].tasks == {A: "running", TaskId(0, 1): "restoring"}
+    assert reports[-1].places == {A: "processing", TaskId(0, 1): "waiting for its lock"}
     assert (reports[-1].records, reports[-1].generation, reports[-1].lags) == (1, 1, {IN: 0})
