@@ -31,9 +31,6 @@ rows of stores, so that a store's rows are those of its changelog; no two timest
 
 LAST_TIMESTAMP: Final = (1 << 63) - 1
 
-TIME_OF_SENDING: Final = 0
-"""A timestamp that librdkafka replaces with its own time; of -1 a reader would see -1."""
-
 
 @cache
 def first_timestamp() -> int:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.job import Job
 from benchmarks.spark import RESULT, STORE
-from benchmarks.spark.structured import QUERIES, STATE, count
+from benchmarks.spark.structured import CONNECTOR, QUERIES, STATE, count
 from milestones import StreamsBuilder, StreamsConfig, Topology, serdes
 from milestones.pipeline import run_on_spark, spark_session
 
@@ -72,7 +72,8 @@ CONTENDERS = {**OURS, **{query: structured(query) for query in QUERIES}}
 def main() -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     name, job = sys.argv[1], Job.parse(sys.argv[2:])
-    with spark_session("benchmark", master=MASTER, settings={**STATE, "spark.driver.memory": MEMORY}) as spark:
+    settings = {**STATE, **(CONNECTOR if name in QUERIES else {}), "spark.driver.memory": MEMORY}
+    with spark_session("benchmark", master=MASTER, settings=settings) as spark:
         spark.sparkContext.parallelize(range(4), 4).map(lambda number: number + 1).collect()
         spark.range(1000).groupBy("id").count().collect()
         began, used = time.perf_counter(), cpu_s()

@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from milestones.pipeline.source import FORMAT, register_kafka
-
 PER_BATCH = 250_000
+CONNECTOR = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"}
+"""Spark's own source; Spark downloads it at its start, once."""
 STATE = {
     "spark.sql.streaming.stateStore.providerClass":
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -87,12 +87,11 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 def count(spark: SparkSession, servers: str, topic: str, query: str, folder: Path) -> int:
     """Run the query over all there is; how many records it had."""
-    register_kafka(spark)
     options = {
         "kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(PER_BATCH),
     }  # fmt: skip
-    counted = QUERIES[query](spark.readStream.format(FORMAT).options(**options).load())
+    counted = QUERIES[query](spark.readStream.format("kafka").options(**options).load())
     running = (
         counted.writeStream.format("noop")
         .outputMode("update")

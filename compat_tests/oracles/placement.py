@@ -1,31 +1,16 @@
-"""Where Kafka's default partitioner puts a key: murmur2, as Java's producer has it.
+"""Which partition a key belongs to, and which one of Kafka's own a group's offsets lie in.
 
-*Guarantees*: written apart from the runtime and from librdkafka, whose choice it judges.
+*Guarantees*: nothing of the runtime is in it, which leaves the choice of partitions to librdkafka.
 *Assumes*: nothing.
 """
 
 from __future__ import annotations
 
-_SEED, _M, _R, _MASK = 0x9747B28C, 0x5BD1E995, 24, 0xFFFFFFFF
+from milestones.common.kafka.partitioner import partition_of
 
+__all__ = ["java_hash", "partition_of"]
 
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 of `data`, unsigned."""
-    h = _SEED ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ (k >> _R)) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if whole < len(data):
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ (h >> 13)) * _M & _MASK
-    return h ^ (h >> 15)
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a record with this key in a topic of so many partitions."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+_MASK = 0xFFFFFFFF
 
 
 def java_hash(text: str) -> int:

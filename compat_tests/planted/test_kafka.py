@@ -20,7 +20,7 @@ from compat_tests.oracles.group import (
 )
 from compat_tests.oracles.leftovers import Census, keeps_memory, nothing_left
 from compat_tests.oracles.offsets import at_the_end, exactly_the_end, never_back
-from compat_tests.oracles.placement import java_hash, murmur2, partition_of
+from compat_tests.oracles.placement import java_hash
 from compat_tests.oracles.rows import Place, Row
 from compat_tests.planted.samples import inputs
 
@@ -191,12 +191,6 @@ def test_a_census_counts_what_a_client_is_made_of_and_nothing_that_belongs_to_th
     assert all(map(keeps_memory, ours))
     of_others = ["builtins.dict", "cimpl.Uuid", "compat_tests.apps.Words", "confluent_kafka.cimpl.KafkaError"]
     assert not any(map(keeps_memory, of_others))
-
-
-def test_murmur2_gives_the_values_of_kafkas_own_test() -> None:
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {key: murmur2(key) - (1 << 32) for key in known} == known
-    assert partition_of(b"21", 3) == (-973932308 & 0x7FFFFFFF) % 3
 
 
 def test_javas_hash_gives_the_values_that_java_prints() -> None:

@@ -24,13 +24,12 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import AT_ONCE_MS
 from milestones.common.task.commit_set import freeze
 from milestones.instance.admin_thread import Purge
-from milestones.stream_thread.uncommitted import Uncommitted
+from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients, Commit, Processing
-    from milestones.stream_thread.tasks import ThreadTasks
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class CommitSchedule:
     """
 
     def __init__(
-        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: ThreadTasks, processing: Processing
+        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: CommittedTasks, processing: Processing
     ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
         self._processing = processing

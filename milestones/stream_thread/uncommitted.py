@@ -7,13 +7,23 @@ yet; byte counts are those of each task's last look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
-    from milestones.stream_thread.tasks import ThreadTasks
+    from milestones.stream_thread.rollback_metrics import RollBacks
+
+
+class CommittedTasks(Protocol):
+    """The tasks that a schedule commits, and how often they were rolled back."""
+
+    @property
+    def processing(self) -> Mapping[TaskId, Task]: ...
+
+    @property
+    def roll_backs(self) -> RollBacks: ...
 
 
 class Uncommitted:
@@ -22,7 +32,7 @@ class Uncommitted:
     `bytes`: memory of what isn't committed, its outputs too; `commit_bytes`: of what a commit would take, without what
     is being applied already."""
 
-    def __init__(self, tasks: ThreadTasks) -> None:
+    def __init__(self, tasks: CommittedTasks) -> None:
         self._thread_tasks = tasks
         self._told: dict[Task, None] = {}
         self._tasks: dict[TaskId, Task] = {}

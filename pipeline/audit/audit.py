@@ -21,8 +21,10 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
@@ -36,7 +38,7 @@ from milestones.pipeline.audit.folding import fold
 from milestones.pipeline.audit.plan import AuditPlan
 from milestones.pipeline.audit.planning import plan_audit
 from milestones.pipeline.audit.report import Audited, AuditReport
-from milestones.pipeline.audit.rows import ACTUAL_SQL, FOLDED_SQL, Problem, RowKind
+from milestones.pipeline.audit.rows import ACTUAL, FOLDED, Problem, RowKind
 from milestones.pipeline.audit.texts import Texts
 from milestones.pipeline.hosting.payload import Payload, pack
 from milestones.pipeline.spark_jobs import SparkJobError, context_of, reason_in
@@ -122,15 +124,16 @@ class _Run:
         frames = []
         computed = self._plan.computed
         for jobs in self._plan.levels:
-            frame = self._kept(partial(fold, self._payload, jobs), len(jobs), FOLDED_SQL)
+            frame = self._kept(partial(fold, self._payload, jobs), len(jobs), FOLDED)
             frames.append(frame)
             if computed:
                 write_computed(frame, sorted(computed), self._folder, self._partitions)
-        return reduce(DataFrame.unionByName, frames, self._spark.createDataFrame([], FOLDED_SQL))
+        return reduce(DataFrame.unionByName, frames, self._spark.createDataFrame([], from_arrow_schema(FOLDED)))
 
-    def _kept(self, function: Callable[[Any], Iterator[Any]], count: int, schema: str) -> DataFrame:
+    def _kept(self, function: Callable[[Any], Iterator[Any]], count: int, schema: pa.Schema) -> DataFrame:
         """The rows of `count` Spark tasks, kept on disk."""
-        frame = self._spark.range(0, count, 1, count).mapInArrow(function, schema).persist(StorageLevel.DISK_ONLY)
+        rows = self._spark.range(0, count, 1, count).mapInArrow(function, from_arrow_schema(schema))
+        frame = rows.persist(StorageLevel.DISK_ONLY)
         self._closing.callback(frame.unpersist)
         frame.count()
         return frame
@@ -141,7 +144,7 @@ class _Run:
         outputs = self._plan.outputs
         if not outputs:
             return
-        found = self._kept(partial(actual, outputs), len(outputs), ACTUAL_SQL)
+        found = self._kept(partial(actual, outputs), len(outputs), ACTUAL)
         topics = sorted({part.partition.topic for part in outputs})
         wanted = folded.where(folded["topic"].isin(topics) & (folded["kind"] == RowKind.OUTPUT.value))
         comparison = Comparison(wanted, found, self._plan.untimed, self._partitions)

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from milestones.common.clock import SystemClock
+from milestones.common.kafka.partitioner import partition_of
 from milestones.common.records import Emitted, TopicPartition
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
@@ -25,7 +26,6 @@ from milestones.common.state.storage import TaskStorage
 from milestones.common.task.task import Task, TaskSettings
 from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
-from milestones.pipeline.audit.placement import partition_of
 from milestones.pipeline.audit.rows import FOLDED, Problem, RowKind, batches, headers_as_bytes
 from milestones.pipeline.hosting.payload import Payload, unpack
 from milestones.pipeline.reading import read

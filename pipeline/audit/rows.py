@@ -54,16 +54,10 @@ FOLDED = pa.schema([
     ("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary()), ("time", pa.int64()),
     ("headers", pa.binary()), ("other", pa.binary()), ("what", pa.string()),
 ])  # fmt: skip
-FOLDED_SQL = (
-    "kind string, sub int, task int, seq long, sure boolean, source string, source_partition int, source_offset long, "
-    "topic string, partition int, key binary, value binary, time long, headers binary, other binary, what string"
-)
-
 ACTUAL = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("key", pa.binary()),
     ("value", pa.binary()), ("time", pa.int64()), ("headers", pa.binary()),
 ])  # fmt: skip
-ACTUAL_SQL = "topic string, partition int, offset long, key binary, value binary, time long, headers binary"
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,8 +2,8 @@
 
     committed offsets ---> restored ---> started ---> fetch, process, send, commit ... ---> all committed
 
-It is the runtime's task, with the runtime's parts around it: restoration, inputs, collection and committer are those of
-the baseline. What is left for here is their order.
+It is the runtime's task, with the runtime's parts around it: those of the baseline, and the stream thread's inputs and
+schedule of commits. What is left for here is their order.
 
 *Guarantees*: those of the runtime: what is committed is a boundary, its outputs, changelogs and offsets in one
 transaction under exactly once. After `run` nothing is uncommitted; when it raises, what wasn't committed never was. It
@@ -13,29 +13,21 @@ ends soon after its generation, whatever it is doing but the user's code.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
-from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, Transaction
-from milestones.baseline.processing import InlineProcessing
-from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.state import TaskOwnedState, asked_of_consumer
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
-from milestones.common.kafka.membership import CommitRetriableError
-from milestones.common.kafka.producer import can_start_another_transaction
-from milestones.common.memory import Account
-from milestones.common.records import OffsetAndMetadata, TopicPartition
-from milestones.common.steps import until_done
-from milestones.common.task.commit_set import freeze
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
+from milestones.parts import Clients, Processing
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 from milestones.restoration.store_requests import open_stores
+from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.inputs import Inputs
-
-log = logging.getLogger(__name__)
+from milestones.stream_thread.rollback_metrics import RollBacks
+from milestones.wiring import BASELINE
 
 TURN = 500
 """Records between two looks at the clock."""
@@ -46,6 +38,9 @@ fills up is paused, which throws away what the client has prefetched."""
 
 FETCH_MS = 50
 """How long a fetch waits for the first record."""
+
+RETRY_MS = 20
+"""Between two looks at a last commit that is to be tried again."""
 
 LAST_CLOSE_MS = 10_000
 
@@ -62,29 +57,52 @@ class Done:
     due_ms: int | None = None
 
 
+@dataclass
+class HostedTasks:
+    """The one task, once it processes, as a schedule of commits sees it; it is never rolled back, the attempt ends
+    instead."""
+
+    processing: dict[TaskId, Task]
+    roll_backs: RollBacks
+
+    def prepare_commit(self, now_ms: int) -> bool:
+        """What waits in caches belongs to the boundary."""
+        for task in self.processing.values():
+            task.flush()
+        return True
+
+    def committed(self) -> None:
+        """It goes on anyway."""
+
+    def apply(self, task: Task) -> None:
+        task.apply()
+
+
 class HostedTask:
-    """*Owns*: the task, the parts around it. `records`: processed so far. `_spent`: its producer makes no further
-    transaction."""
+    """*Owns*: the task, the parts around it. `records`: processed so far."""
 
     def __init__(self, clients: HostedClients, work: TaskRange) -> None:
         self._clients, self._work = clients, work
         self._context = context = clients.context
         self._clock, self._config = context.clock, context.config
+        # The member is borrowed, so it can do less than a thread's: nobody here joins, leaves, or is asked to.
+        self._all_clients = every = cast("Clients", clients)
         self._inputs = Inputs(context, clients)
-        self._collection = DirectCollection(context, clients)
-        confirmation = (Transaction if self._config.exactly_once else OffsetCommit)(context, clients)
-        self._processing = InlineProcessing(context)
-        self._committer = Committer(clients, self._collection, confirmation, self._processing)
-        self.records = self._commits = 0
-        self._spent = False
-        self._committed_ms = self._moved_ms = self._clock.monotonic_ms()
+        self._parts = parts = BASELINE.thread
+        self._collection = parts.collection(context, every)
+        self._tasks = HostedTasks({}, RollBacks(context.clock))
+        gate = cast("Processing", self._tasks)
+        commit = parts.commit(every, self._collection, parts.confirmation(context, every), gate)
+        self._commits = CommitSchedule(context, every, commit, self._tasks, gate)
+        self.records = 0
+        self._moved_ms = self._clock.monotonic_ms()
 
     def run(self) -> Done:
         """Do all of the range that isn't committed yet. Errors are the runtime's own."""
         committed = self._clients.offsets.stable(self._work.ends)
         if not (self._work.anyway or self._left(committed)):
             return Done()
-        state = TaskOwnedState(self._context, asked_of_consumer(self._context, self._clients))
+        state = self._parts.state(self._context, self._parts.partition_counts(self._context, self._all_clients))
         task = state.create(
             self._work.task, frozenset(self._work.ends), open_stores(self._context, self._work.task)
         )
@@ -103,8 +121,8 @@ class HostedTask:
 
     def _done(self, task: Task) -> Done:
         dropped = task.dropped_records + self._collection.dropped[task.id]
-        punctuations = task.counters.punctuated
-        return Done(self.records, self._commits, dropped, punctuations, task.rhythm(), task.next_punctuation_ms())
+        commits, punctuations = self._commits.commits, task.counters.punctuated
+        return Done(self.records, commits, dropped, punctuations, task.rhythm(), task.next_punctuation_ms())
 
     def _left(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether there is anything to read, or a partition that nothing was ever committed of."""
@@ -113,7 +131,7 @@ class HostedTask:
     def _restore(self, task: Task, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if not task.needs_restoration:
             return
-        restoration = InlineRestoration(self._context, self._clients)
+        restoration = self._parts.restoration(self._context, self._all_clients)
         try:
             restoration.add(task, {partition: at.offset for partition, at in committed.items()})
             while not restoration.take_restored():
@@ -129,12 +147,13 @@ class HostedTask:
             self._clients.member.check()
             self._inputs.run_once()
         task.initialise()
-        self._processing.add(task)
+        self._tasks.processing[task.id] = task
         if self._work.rhythm is not None:
             task.go_on(self._work.rhythm)
         if not self._work.ends.keys() <= committed.keys():
             # Where the reset policy said to begin is settled now, for the next range too.
-            self._commit(task)
+            task.commit_start()
+            self._commits.commit_now(self._clock.monotonic_ms())
 
     def _work_off(self, task: Task) -> None:
         """While the generation lasts: 1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until
@@ -145,20 +164,28 @@ class HostedTask:
             self._inputs.run_once()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
-            processed = not self._collection.held and self._process(task)
-            self._collection.collect([task])
-            self._commit_if_due(task)
+            processed = not (self._collection.held or self._commits.behind) and self._process(task)
+            self._send_and_commit(task)
             busy = self._note(fetched or processed)
-        if self._spent:
+        if self._clients.spent:
             return
         task.punctuate(self._clock.wall_ms())
+        while task.commit_needed() and not self._clients.spent:
+            self._clients.member.check()
+            self._commits.hasten()
+            if not self._send_and_commit(task):
+                self._clock.sleep_ms(RETRY_MS)
+
+    def _send_and_commit(self, task: Task) -> bool:
+        """Send, and commit when it is due; whether a commit was made."""
         self._collection.collect([task])
-        while task.commit_needed() and not self._spent:
-            self._commit(task)
+        self._commits.tell([task])
+        self._commits.take_changed()  # it is told of every time
+        return self._commits.run_once(self._clock.monotonic_ms(), may_begin=not self._collection.held)
 
     def _finished(self, task: Task) -> bool:
         limit = self._work.limit
-        if self._spent or (limit is not None and self.records >= limit):
+        if self._clients.spent or (limit is not None and self.records >= limit):
             return True
         return self._clients.consumer.complete and task.input.waiting() == 0
 
@@ -187,35 +214,3 @@ class HostedTask:
                 "open there, or their brokers are away"
             )
         return moved
-
-    def _commit_if_due(self, task: Task) -> None:
-        elapsed_ms = self._clock.monotonic_ms() - self._committed_ms
-        full = task.uncommitted_bytes() >= self._context.memory.part(Account.UNCOMMITTED)
-        if (elapsed_ms >= self._config.commit_interval_ms or full or task.commit_requested()) and task.commit_needed():
-            self._commit(task)
-
-    def _commit(self, task: Task) -> None:
-        """At least once: a commit without an answer is made again, with all that has come since."""
-        until_ms = self._clock.monotonic_ms() + self._config.task_timeout_ms
-        while True:
-            task.flush()  # what waits in caches belongs to the boundary
-            try:
-                self._committer.begin(freeze([task]))
-                until_done(self._committer.run_once)
-                break
-            except CommitRetriableError as error:
-                if self._clock.monotonic_ms() >= until_ms:
-                    raise TimeoutExceededError(
-                        f"task {task.id}: offsets couldn't be committed within task_timeout_ms: {error}"
-                    ) from error
-        self._commits += 1
-        self._spent = self._config.exactly_once and not self._goes_on()
-        self._committed_ms = self._clock.monotonic_ms()
-
-    def _goes_on(self) -> bool:
-        """A new producer here might fence a later attempt that has committed meanwhile, so where this one can't go on
-        the range ends: the next one begins with what is committed."""
-        if can_start_another_transaction(self._clients.producer):
-            return True
-        log.info("task %s: a connection was lost; the rest of its range is for a new producer", self._work.task)
-        return False

@@ -40,7 +40,7 @@ from milestones.common.state.spark_folders import spark_attempts_folder, spark_t
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.topology import SubTopology
-from milestones.instance.admin_thread import AskBounds, Purge, Request, bounds_of
+from milestones.instance.admin_thread import AskBounds, Request, bounds_of
 from milestones.instance.application import Application
 from milestones.instance.context import Exceptions, ThreadContext
 from milestones.instance.instance import rocks_settings
@@ -56,7 +56,12 @@ LOCK_PATIENCE_MS = 2_000
 
 
 class HostedClients:
-    """The clients of one attempt, those that `parts.Sending` and `parts.Reading` name, its context, its state."""
+    """The clients of one attempt, those that the parts of a thread ask for, its context, its state.
+
+    `spent`: the producer makes no further transaction.
+    """
+
+    spent = False
 
     def __init__(
         self,
@@ -121,6 +126,19 @@ class HostedClients:
     def new_restore_consumer(self) -> AssignedConsumer:
         return AssignedConsumer(self._config.restore_consumer_settings(self._name))
 
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+        """Without transactions: put a new producer in place of the old one. With them a new producer might fence a
+        later attempt that has committed meanwhile, so the range ends, and the next one begins with a new producer."""
+        if self.producer.transactional:
+            self.spent = True
+            return
+        old, self.producer = self.producer, OutputProducer(
+            self._config.producer_settings(self._name, None), self.context.clock,
+            one_record_per_batch=one_record_per_batch,
+        )  # fmt: skip
+        self._closing.callback(self.producer.close)
+        old.close()
+
     def close(self) -> None:
         """Let all go; an open transaction is aborted."""
         self._closing.close()
@@ -135,7 +153,8 @@ def _consumer(settings: Mapping[str, Any], work: TaskRange, history: str | None)
 
 
 class AnsweringHousekeeper(Mailbox[Request]):
-    """Answers at once, in the thread that asks. *Owns*: an admin client, made when it is first asked."""
+    """Answers at once, in the thread that asks; purges are the driver's. *Owns*: an admin client, made when it is first
+    asked."""
 
     def __init__(self, config: StreamsConfig, name: str) -> None:
         super().__init__(1, f"{name} requests")
@@ -145,11 +164,11 @@ class AnsweringHousekeeper(Mailbox[Request]):
     def put(self, item: Request, timeout_ms: int) -> None:
         if self._cluster is None:
             self._cluster = Cluster(self._config.admin_settings(self._client))
-        match item:
-            case AskBounds():
-                item.reply_to.try_put(bounds_of(self._cluster, item))
-            case Purge(offsets):
-                self._cluster.purge(offsets)
+        if isinstance(item, AskBounds):
+            item.reply_to.try_put(bounds_of(self._cluster, item))
+
+    def try_put(self, item: Request) -> bool:
+        return False
 
 
 class RestoreCounter(StateRestoreListener):

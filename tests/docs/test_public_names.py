@@ -33,7 +33,7 @@ from milestones.testing import TopologyTestDriver
 
 ROOT = Path(__file__).parents[2]
 
-SPARK = tuple(f"milestones.pipeline{name}" for name in ("", ".audit", ".backfill", ".snapshots", ".source"))
+SPARK = tuple(f"milestones.pipeline{name}" for name in ("", ".audit", ".backfill", ".snapshots"))
 """What `docs/spark.md` describes; it can't be imported without PySpark."""
 
 PROGRAMS = (

@@ -10,8 +10,9 @@ from milestones.common.errors import StateLockedError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_attempts_folder, spark_directories
+from milestones.pipeline.hosting.hosted_task import HostedTask
 from milestones.pipeline.hosting.ranges import RangeEnd
-from milestones.pipeline.hosting.surroundings import state_folder
+from milestones.pipeline.hosting.surroundings import HostedClients, state_folder
 from tests.pipeline.attempts_bench import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -128,16 +129,32 @@ def test_where_latest_begins_is_settled_by_the_first_range(bench: Make) -> None:
 def test_a_commit_that_the_client_cannot_vouch_for_is_made_again(
     bench: Make, guarantee: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush, doubts = OutputProducer.flush, iter([True])
+    begin_flush, doubts = OutputProducer.begin_flush, iter([True])
 
     def doubtful(self: OutputProducer, timeout_ms: int) -> None:
         self._watch.assumed = next(doubts, False)
-        flush(self, timeout_ms)
+        begin_flush(self, timeout_ms)
 
-    monkeypatch.setattr(OutputProducer, "flush", doubtful)
+    monkeypatch.setattr(OutputProducer, "begin_flush", doubtful)
     b = bench(guarantee)
     done = b.attempt(b.range(b.send(*"abc")))
     assert (done.end, done.records, b.committed()) == (RangeEnd.DONE, 3, 3)
     assert next(doubts, None) is None
     if guarantee == EXACTLY_ONCE:
         assert b.counts() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_outputs_are_sent_one_by_one_until_the_next_commit_only(bench: Make, guarantee: str) -> None:
+    b = bench(guarantee, commit_interval_ms=1)
+    b.attempt(b.range(b.send("a")))
+    end = b.send(*["x"] * 5_000)
+    work = b.range(end)
+    clients = HostedClients(b.config, b.application, work, b.clock, one_record_per_batch=True)
+    done = HostedTask(clients, work).run()
+    clients.close()
+    if guarantee == AT_LEAST_ONCE:
+        assert (done.records, clients.producer.one_record_per_batch, b.committed()) == (5_000, False, end)
+    else:
+        # Another producer might fence a later attempt: the rest is for the next range, and its producer.
+        assert (0 < done.records < 5_000, done.commits, b.committed()) == (True, 1, 1 + done.records)

@@ -90,6 +90,10 @@ class BorrowedMembership:
         """It is, or `begin_commit` has raised."""
         return True
 
+    def joining(self) -> bool:
+        """Whether a commit should wait for the next generation: never, the loan ends with its own."""
+        return False
+
     def confirm(self) -> None:
         """See that the loan holds, before anything is done under it. `StaleGenerationError`: it doesn't, or nobody said
         so for a session."""

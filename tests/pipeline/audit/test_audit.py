@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from milestones import Streams, StreamsBuilder, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
+from milestones.common.kafka.partitioner import partition_of
 from milestones.common.records import TopicPartition as Partition
-from milestones.pipeline.audit.placement import partition_of
 from tests.topics import commit
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from milestones import Processor, Record, StreamsBuilder, StreamsConfig, Topology, serdes
+from milestones.common.kafka.partitioner import partition_of
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.application import Application
 from milestones.pipeline.audit.folding import Fold, fold
-from milestones.pipeline.audit.placement import partition_of
 from milestones.pipeline.audit.plan import AuditedPartition, FoldJob
 from milestones.pipeline.audit.rows import FOLDED, RowKind
 from milestones.pipeline.hosting.payload import pack

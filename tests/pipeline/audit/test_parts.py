@@ -16,26 +16,9 @@ from milestones.instance.application import Application
 from milestones.pipeline.audit.computed import computed_records
 from milestones.pipeline.audit.folding import beside, difference
 from milestones.pipeline.audit.page import page
-from milestones.pipeline.audit.placement import murmur2, partition_of
 from milestones.pipeline.audit.report import Audited, AuditReport, Finding
 from milestones.pipeline.audit.rows import ACTUAL, Problem, batches
 from milestones.pipeline.audit.texts import LONGEST, Texts, text
-
-# From the unit tests of Kafka's own Utils.murmur2, as signed numbers.
-KNOWN = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-@pytest.mark.parametrize("key", KNOWN)
-def test_keys_are_placed_as_kafka_places_them(key: bytes) -> None:
-    assert murmur2(key) == KNOWN[key] % (1 << 32)
-    assert partition_of(key, 7) == (KNOWN[key] & 0x7FFFFFFF) % 7
 
 
 def test_two_sorted_stores_are_walked_side_by_side() -> None:
