@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-import milestones.m3_fencing_tolerance
 from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, ProducerReaction, mark_of, reaction_to
 from tests.milestones.fakes import kafka_error
 
-README = Path(str(milestones.m3_fencing_tolerance.__file__)).parent / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "fencing.md"
 CODES = sorted(
     {value for name, value in vars(KafkaError).items() if name.strip("_").isupper() and isinstance(value, int)}
 )
@@ -73,10 +72,10 @@ def test_marks_are_the_clients_own_but_for_brokers_that_are_away() -> None:
     assert mark_of(KafkaError(KafkaError._ALL_BROKERS_DOWN)).value == "retriable"
 
 
-def test_the_readme_shows_the_table() -> None:
+def test_the_page_about_fencing_shows_the_table() -> None:
     shown = [
         [cell.strip().replace("`", "") for cell in row.strip("|").split("|")]
-        for row in re.findall(r"(?m)^\| .*\|$", README.read_text(encoding="utf-8"))
+        for row in re.findall(r"(?m)^\| .*\|$", PAGE.read_text(encoding="utf-8"))
     ]
     for line in TABLE:
         calls = "all" if line.calls == CALLS else ", ".join(line.calls)

@@ -1,0 +1,62 @@
+"""Each package folder of `common/` and `milestones/` has a README of half a page; the files that READMEs name exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+MOST_LINES = 40
+"""Half a page, tables included."""
+
+
+def packages() -> list[Path]:
+    """Every folder with an `__init__.py` below `common/` and `milestones/`, links left out."""
+    tops = (ROOT / "common", ROOT / "milestones")
+    folders = sorted(path.parent.relative_to(ROOT) for top in tops for path in top.rglob("__init__.py"))
+    return [ROOT / folder for folder in folders if not linked(folder)]
+
+
+def linked(folder: Path) -> bool:
+    return any((ROOT / part).is_symlink() for part in (folder, *folder.parents))
+
+
+def named_files(text: str) -> list[str]:
+    """What a README names in backticks that looks like a file, or like a folder with its slash."""
+    return re.findall(r"`([\w./]+(?:\.(?:py|md|toml)|/))`", text)
+
+
+def there(name: str, folder: Path) -> bool:
+    return any((base / name).exists() for base in (folder, ROOT, ROOT / "milestones", ROOT / "common"))
+
+
+PACKAGES = packages()
+IDS = [str(folder.relative_to(ROOT)) for folder in PACKAGES]
+
+
+def test_packages_are_found_and_links_are_not_followed() -> None:
+    assert {"common", "common/kafka/membership", "milestones", "milestones/m1_state_updater"} <= set(IDS)
+    assert "milestones/common" not in IDS
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=IDS)
+def test_a_package_has_a_readme_of_half_a_page_that_says_who_owns_what_and_where_to_begin(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    assert text.startswith("# ")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert re.search(r"\bowns?\b", text)
+    assert "**Where to begin.**" in text
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=IDS)
+def test_a_file_that_a_readme_names_exists(folder: Path) -> None:
+    names = named_files((folder / "README.md").read_text())
+    assert names, "a README says which files there are"
+    assert [name for name in names if not there(name, folder)] == []
+
+
+def test_names_of_files_and_folders_are_told_from_others() -> None:
+    assert named_files("`a.py`, `b/c.md` and `d/`, but neither `Task` nor `a.b`") == ["a.py", "b/c.md", "d/"]
