@@ -1,6 +1,6 @@
-"""The seams of an instance: which threads there are, who makes their clients, what keeps state, what looks on.
+"""The seams of an instance: its threads, the factory of their clients, the state manager, the observers.
 
-*Guarantees*: the supervisor knows only these; `wiring.py` alone knows which class stands behind which.
+*Guarantees*: the supervisor knows only these Protocols; `wiring.py` alone knows the classes behind them.
 *Assumes*: each factory is called once per client, by the supervisor or on its behalf.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class InstanceThread(Protocol):
-    """A thread of an instance as its supervisor sees it; it tells its state, its reports and its failure by
+    """A thread of an instance as its supervisor sees it. The thread sends its state, its reports and its failure as
     `ThreadEvent`s."""
 
     @property
@@ -45,7 +45,7 @@ class InstanceThread(Protocol):
         ...
 
     def rejoin(self, reason: str) -> None:
-        """Have the group assign anew."""
+        """Ask the thread's group member for a rebalance."""
         ...
 
     def join(self, timeout: float | None = None) -> None: ...
@@ -54,7 +54,7 @@ class InstanceThread(Protocol):
 
 
 class Workforce(Protocol):
-    """Which threads work for an instance, by number from 1, and what their names are.
+    """The threads of an instance, by number from 1, and their names.
 
     `name`, `numbers`, `add`, `remove` are called by any thread; the others by the supervisor.
     """
@@ -64,28 +64,28 @@ class Workforce(Protocol):
         ...
 
     def name(self, number: int) -> str:
-        """What the thread is called: in logs, metrics and `Streams.status()`."""
+        """The thread's name in logs, metrics and `Streams.status()`."""
         ...
 
     def numbers(self) -> Sequence[int]:
-        """The threads that are there, those that leave not counted."""
+        """The numbers of the threads, without those that leave."""
         ...
 
     def add(self) -> int:
-        """The number of one more, which the supervisor then starts."""
+        """The number of a further thread, which the supervisor starts next."""
         ...
 
     def remove(self, number: int | None, *, own: int | None) -> int:
-        """Choose who leaves: `number`, else one that isn't the caller's `own`, unless that is the last one.
-        `MilestonesError`: there is none."""
+        """The number of the thread that is to leave: `number`, else the workforce's choice, which is the caller's `own`
+        only when no other thread is left. `MilestonesError` when there is no such thread."""
         ...
 
     def make(self, context: ThreadContext) -> InstanceThread:
-        """A thread, not started: one of the first, one that was added, or the successor of one that died."""
+        """A thread, not started: one of the first, an added one, or the successor of one that died."""
         ...
 
     def gone(self, number: int) -> None:
-        """The thread that was removed has ended, and everything of it is closed: its number is free."""
+        """Free the number of a removed thread, which has ended with everything closed."""
         ...
 
 
@@ -97,21 +97,22 @@ class ClientFactory(Protocol):
     def restore_consumer(self) -> AssignedConsumer: ...
 
     def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
-        """A producer, not initialised. `one_record_per_batch`: one that says which output a batch or a transaction
-        fails of."""
+        """A producer, not initialised. `one_record_per_batch`: when Kafka refuses a batch, the refused output is
+        known."""
         ...
 
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
-        """A group member, not started. `tell(now_ms, silent_ms)`: for how long its coordinator has been silent."""
+        """A group member, not started. The member calls `tell(now_ms, silent_ms)` with the time for which its
+        coordinator has been silent."""
         ...
 
 
 class Observer(threading.Thread, ABC):
-    """A thread of its own that only looks."""
+    """A thread of the instance that reads and reports, and changes nothing."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ask it to end: a client that closes waits for that."""
+        """Ask the observer to end; a client that closes joins the thread."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +122,20 @@ class InstanceParts:
     workforce: Callable[
         [StreamsConfig, str, ThreadRegistry, ThreadParts, Callable[[ThreadContext], ClientFactory]], Workforce
     ]
-    """Gets the config, the client id, the registry of threads, what a thread is made of, and the next part."""
+    """Makes the workforce of the config, the client id, the registry of threads, the parts of a thread, and
+    `client_factory`."""
     client_factory: Callable[[ThreadContext], ClientFactory]
     """Called once per thread that owns clients, in that thread."""
     state_manager: Callable[[StateDirectory, Engines, str, str | None], StateManager]
-    """Gets the locked state directory, the engines, the stage and the static id (`group_instance_id`)."""
+    """Makes the state manager of the locked state directory, the engines, the stage and the static id
+    (`group_instance_id`)."""
     observers: tuple[Callable[[str, StateManager, Metrics, Clock], Observer], ...]
-    """What watches the instance's state: the supervisor starts and closes each. Flags add to them."""
+    """Make the observers, which the supervisor starts and closes. Flags add to them."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a set of flags chooses."""
+    """The parts that a set of flags chooses."""
 
     instance: InstanceParts
     thread: ThreadParts

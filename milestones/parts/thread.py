@@ -1,6 +1,6 @@
 """The seams of a thread that polls: one Protocol per part, and `ThreadParts`, one factory of each.
 
-*Guarantees*: the stream thread knows only these; `wiring.py` alone knows which class stands behind which.
+*Guarantees*: the stream thread knows only these Protocols; `wiring.py` alone knows the classes behind them.
 *Assumes*: every part is made in the thread that drives it, and driven by `run_once(now_ms) -> did_something`, where
 `now_ms` is monotonic time.
 """
@@ -29,27 +29,28 @@ if TYPE_CHECKING:
 
 
 class Committing(Protocol):
-    """What a commit needs of a membership: proof that the tasks are ours."""
+    """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
 
     def metadata(self) -> bytes:
-        """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
+        """The group metadata for `send_offsets_to_transaction`; `StaleGenerationError` without a generation."""
         ...
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """An OffsetCommit under the generation; `commit_returned` tells when it is made."""
+        """Begin an OffsetCommit under the generation; `commit_returned` says when Kafka has answered."""
         ...
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """Whether it is made, waiting at most so long. Errors as of `GroupMember.commit_returned`."""
+        """Whether the begun commit is made, after a wait of at most `wait_ms`. Errors as of
+        `GroupMember.commit_returned`."""
         ...
 
     def session_over(self) -> bool:
-        """Whether the group may have given the tasks to others by now."""
+        """Whether the group may have given the tasks to other members by now."""
         ...
 
 
 class Sending(Protocol):
-    """The clients that collection and commit work with."""
+    """The clients that collection and commit use."""
 
     @property
     def producer(self) -> OutputProducer: ...
@@ -59,7 +60,7 @@ class Sending(Protocol):
 
 
 class ReadClients(Protocol):
-    """The clients that inputs, tasks and restoration work with."""
+    """The clients that inputs, tasks and restoration use."""
 
     @property
     def consumer(self) -> AssignedConsumer: ...
@@ -70,7 +71,7 @@ class ReadClients(Protocol):
 
 
 class Clients(Protocol):
-    """Client ownership: the Kafka clients that one thread works with."""
+    """Client ownership: the Kafka clients of one thread."""
 
     consumer: AssignedConsumer
     producer: OutputProducer
@@ -81,22 +82,22 @@ class Clients(Protocol):
         ...
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
-        """Put a new producer of the same transactional id in place of the old one, initialised: it fences the old one.
-        `one_record_per_batch`: one that says which output a batch or a transaction fails of.
+        """Replace the producer by an initialised one of the same transactional id, which fences the old one.
+        `one_record_per_batch`: as in `ClientFactory.producer`.
 
-        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new one is
-        in place then and can't send, as its first transaction will say."""
+        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
+        is in place then, and its first transaction fails."""
         ...
 
     def close(self, *, leave_group: bool) -> None:
-        """Let all clients go; every one is tried."""
+        """Close all clients, also when one of them fails to close."""
         ...
 
 
 @dataclass(frozen=True)
 class FailedTask:
-    """A task whose restoration ended with an error. `again`: it may be opened and restored anew; else the thread ends
-    with the error."""
+    """A task whose restoration ended with an error. `again`: the task may be opened and restored anew; otherwise the
+    thread ends with the error."""
 
     task: Task | StandbyTask
     error: BaseException
@@ -106,38 +107,39 @@ class FailedTask:
 class Restoration(Protocol):
     """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
 
-    A task that was removed is *in transit* until `take_removed` gives it back: at once, or any time later. Nothing but
-    `close` waits for it.
+    A removed task is *in transit* until `take_removed` gives it back, at once or any time later. Only `close` waits for
+    tasks in transit.
     """
 
     @property
     def blocked_ns(self) -> int:
-        """How long the stream thread has waited for Kafka in here."""
+        """How long this part has made the stream thread wait for Kafka so far."""
         ...
 
     @property
     def poll_interval_ms(self) -> int:
-        """How long the stream thread may wait for input while a task isn't running yet."""
+        """The longest time that the stream thread may wait for input while a task isn't running yet."""
         ...
 
     def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
-        """Take the task. `committed`: its inputs' committed offsets, which have been read stable before."""
+        """Take the task over. `committed`: its inputs' committed offsets, read stable before."""
         ...
 
     def add_standby(self, task: StandbyTask) -> None:
-        """Take the standby; it never completes."""
+        """Take the standby over; a standby never completes."""
         ...
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
-        """Give the task back, by `take_removed`; what is restored stays restored. `recycled`: it changes its role."""
+        """Give the task back by `take_removed`, as far restored as it is. `recycled`: the task changes its role."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Restore nothing for tasks of these sub-topologies, of all others again."""
+        """Restore no task of these sub-topologies, and all others."""
         ...
 
     def limit(self, committed: Mapping[TopicPartition, int]) -> None:
-        """What the group has committed of source topics that serve as changelogs: standbys may read as far."""
+        """Let standbys read source topics that serve as changelogs up to these offsets, which the group has
+        committed."""
         ...
 
     def run_once(self, now_ms: int) -> bool: ...
@@ -147,38 +149,38 @@ class Restoration(Protocol):
     def take_removed(self) -> list[Task | StandbyTask]: ...
 
     def take_failed(self) -> list[FailedTask]:
-        """Tasks that weren't removed and can't be restored."""
+        """The tasks that can't be restored, without removed ones."""
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """The end, once every task was removed: let the restore consumer go, and wait at most so long for what is in
-        transit. What comes back later than that is closed where it is."""
+        """Close the restore consumer, once every task was removed, and wait at most `timeout_ms` for tasks in transit.
+        A task that comes back later is closed by its holder."""
         ...
 
     def remaining(self) -> Mapping[TaskId, int]:
-        """Changelog records still to restore, by active task in restoration."""
+        """The number of changelog records still to restore, by active task in restoration."""
         ...
 
     def lags(self) -> Mapping[TaskId, int]:
-        """Changelog records that a standby is behind, by task; without those that haven't seen the ends yet."""
+        """The number of changelog records that a standby is behind, by task, once the changelogs' ends are known."""
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The sum of its changelogs' offsets, by task that is here or in transit."""
+        """The sums of changelog offsets, by task in restoration or in transit."""
         ...
 
 
 class CloseMode(enum.Enum):
-    """What becomes of an active task before it is given back."""
+    """How an active task is closed before it is given back."""
 
-    SUSPEND = "nothing: it goes on later"
+    SUSPEND = "not at all: it is processed again later"
     CLOSE = "its processors are closed"
 
 
 @dataclass(frozen=True)
 class RemovedTask:
-    """An active task that was given back. `stores`: those of a closed one, open; None if they had to be closed too.
-    `error`: it didn't close cleanly, but it is closed."""
+    """An active task that was given back. `stores`: those of a closed task, open; None if they had to be closed, too.
+    `error`: what the close raised; the task is closed all the same."""
 
     task: Task
     stores: TaskStorage | None = None
@@ -186,26 +188,26 @@ class RemovedTask:
 
 
 PREPARE_MS = 1_000
-"""How long a commit waits for caches that are to be flushed."""
+"""The longest wait of a commit for caches to be flushed."""
 
 
 class Processing(Protocol):
-    """Processing: who calls user code, and in which order of tasks.
+    """Processing: calls the user code of the tasks, in an order of its own.
 
-    A task that was removed is *in transit* until `take_removed` gives it back: at once, or any time later. What it does
-    meanwhile is void. Nothing but `close` waits for it.
+    A removed task is *in transit* until `take_removed` gives it back, at once or any time later. What user code does in
+    a task in transit is void. Only `close` waits for tasks in transit.
     """
 
     def add(self, task: Task) -> None:
-        """Take the task; its processors are initialised first, unless they are."""
+        """Take the task over; its processors are initialised before its first record."""
         ...
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
-        """Give the task back, by `take_removed`, at a record's boundary, after this fate."""
+        """Give the task back by `take_removed`, at a record's boundary, closed as `close_mode` says."""
         ...
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """The same for a task that it doesn't have."""
+        """As `remove`, for a task that was never added."""
         ...
 
     def take_removed(self) -> list[RemovedTask]: ...
@@ -220,50 +222,51 @@ class Processing(Protocol):
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Call nothing of the tasks of these sub-topologies, and only of these (KIP-834)."""
+        """Call no user code of the tasks of these sub-topologies, and that of all others (KIP-834)."""
         ...
 
     def hold(self, held: bool) -> None:
-        """While this holds nothing is processed, nor punctuated: what it made couldn't be sent, or committed."""
+        """Process and punctuate nothing while `held`: outputs wait for room in the client, or a commit is behind."""
         ...
 
     def run_once(self, now_ms: int) -> bool:
-        """Process for a while. Raises what a task's user code raised, once its handler chose to fail."""
+        """Process for a while; True when anything was done. Raises an error of user code whose handler chose to
+        fail."""
         ...
 
     high_watermark: int
-    """Records that may wait in the buffers of all tasks before `should_fetch` says no."""
+    """The number of records that may wait in all tasks' buffers before `should_fetch` is False."""
 
     def should_fetch(self, timeout_ms: int) -> bool:
-        """Whether processing needs more input; waits up to `timeout_ms` for it to need some."""
+        """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need."""
         ...
 
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
-        """Bring the tasks to where they can be committed: their caches are flushed. False: ask again soon, for
-        `patience_ms` at most. One that isn't there in time isn't `committable`; it is left out. `final`: it is the
-        last commit of some of them."""
+        """Have the tasks' caches flushed, so that they can be committed. False: ask again soon, for `patience_ms` at
+        most. A task that isn't flushed in time isn't `committable`, and the commit leaves it out. `final`: this is the
+        last commit of some tasks."""
         ...
 
     def committed(self) -> None:
-        """What was prepared has been committed, or won't be: all may go on."""
+        """Process all tasks again: the prepared commit was made, or won't be."""
         ...
 
     def apply(self, task: Task) -> None:
-        """Have what was confirmed of the task written to its engines. `StateError`, or `run_once` raises it later."""
+        """Have the task's confirmed commit written to its engines. Raises `StateError`, or `run_once` does later."""
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """The end, once every task was removed: wait at most so long for what is in transit. What comes back later
-        than that is closed where it is."""
+        """End, once every task was removed, and wait at most `timeout_ms` for tasks in transit. A task that comes back
+        later is closed by its holder."""
         ...
 
     @property
     def processed(self) -> int:
-        """Records processed so far."""
+        """The number of records processed so far."""
         ...
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """Milliseconds until the stream thread must be back, None if nothing here needs it."""
+        """Milliseconds until processing needs the stream thread; None when it doesn't."""
         ...
 
 
@@ -272,12 +275,12 @@ class OutputCollection(Protocol):
 
     @property
     def dropped(self) -> Mapping[TaskId, int]:
-        """By task, how many outputs were refused that it goes on without."""
+        """The number of refused outputs that a handler has dropped, by task."""
         ...
 
     @property
     def held(self) -> bool:
-        """Whether outputs wait for room in the client, so that no others should be made."""
+        """Whether outputs wait for room in the client, so that no task should make others."""
         ...
 
     @property
@@ -286,18 +289,18 @@ class OutputCollection(Protocol):
         ...
 
     def collect(self, tasks: Iterable[Task]) -> bool:
-        """Send what the tasks have finished, and there is room for; True when there was anything.
-        `TimeoutExceededError` when there has been none for `task_timeout_ms`."""
+        """Send the tasks' finished outputs as far as the client has room; True when there were any.
+        `TimeoutExceededError` when the client has had no room for `task_timeout_ms`."""
         ...
 
     def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
-        """Send what frozen boundaries still have. False when there was no room for any within `within_ms`: what is left
-        is its task's again."""
+        """Send the outputs of frozen boundaries. False when the client had no room for any output within `within_ms`:
+        the rest goes back to the tasks."""
         ...
 
     def flush(self) -> Steps[None]:
-        """Until Kafka has acknowledged everything. `ProductionError` when a handler chose to fail; without a
-        transaction `CommitRetriableError` when it takes too long."""
+        """Wait, in steps, until Kafka has acknowledged every output. `ProductionError` when a handler chose to fail;
+        without a transaction `CommitRetriableError` when the acknowledgements take too long."""
         ...
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
@@ -305,52 +308,53 @@ class OutputCollection(Protocol):
         ...
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:
-        """By store, the offset after the last acknowledged changelog record since the previous call."""
+        """The offset after the last changelog record that was acknowledged since the previous call, by store."""
         ...
 
 
 class Confirmation(Protocol):
-    """Confirmation: how Kafka is made to commit. The processing guarantee decides, and how a producer is recovered.
+    """Confirmation: makes Kafka commit, by the processing guarantee's way.
 
-    1. The offsets are handed over. 2. The end is asked for: from then on it isn't known whether Kafka has committed.
+    1. `hand_over` hands the offsets over. 2. `end` asks for the end: from then on, until the answer, Kafka may have
+    committed or not.
     """
 
     generation_counts: bool
-    """Whether the end asks for the member's generation: then the member mustn't join beside it."""
+    """Whether `end` needs the member's generation, so that the member mustn't join beside it."""
 
     @property
     def room_ms(self) -> int:
-        """How long the outputs of a commit may wait for room in the client while none of them leaves."""
+        """The longest time that a commit's outputs may wait for room in the client while none of them leaves."""
         ...
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
-        """What follows when that was too long."""
+        """The error that ends a commit whose outputs have waited for `room_ms`."""
         ...
 
     def hand_over(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
-        """Put the offsets where the end will commit them."""
+        """Put the offsets, in steps, where `end` commits them."""
         ...
 
     def end(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
-        """Make Kafka commit; over once it has."""
+        """Make Kafka commit, in steps; returns once Kafka has."""
         ...
 
     def failed(self, commit_set: CommitSet) -> None:
-        """The commit failed: keep or drop what the tasks staged for it."""
+        """Keep or drop what the tasks staged for a commit that failed."""
         ...
 
 
 class CommitStep(enum.Enum):
     """How far a commit is."""
 
-    SENDING = "what is left of its outputs is handed to the client"
-    FLUSHING = "Kafka hasn't acknowledged all of them yet"
+    SENDING = "the rest of its outputs is handed to the client"
+    FLUSHING = "Kafka hasn't acknowledged all of its outputs yet"
     OFFSETS = "its offsets are handed over"
-    ENDING = "Kafka was asked to commit: whether it has isn't known"
+    ENDING = "Kafka was asked to commit, and hasn't answered"
 
     @property
     def may_be_abandoned(self) -> bool:
-        """Nothing of the producer's is under way but a flush, and nothing can be committed yet."""
+        """Whether the producer is at most in a flush, and Kafka can't have committed yet."""
         return self in (CommitStep.SENDING, CommitStep.FLUSHING)
 
 
@@ -359,22 +363,23 @@ class Commit(Protocol):
 
     @property
     def step(self) -> CommitStep | None:
-        """How far the commit is that is under way; None when there is none."""
+        """The step of the commit under way; None when there is none."""
         ...
 
     @property
     def joins_beside(self) -> bool:
-        """Whether the member may join a new generation now: none is under way, or it doesn't ask for it any more."""
+        """Whether the member may join a new generation now: no commit is under way, or the one that is doesn't need the
+        generation any more."""
         ...
 
     def begin(self, commit_set: CommitSet) -> None:
-        """From now on `run_once` commits these boundaries, all or none. The producer belongs to the commit until it is
-        over."""
+        """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
+        commit until the commit is over."""
         ...
 
     def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
-        """What was committed, and is applied to the engines; None while it is under way. Waits for Kafka about
-        `wait_ms`, if the part doesn't take all steps at once.
+        """The offsets that were committed, with the tasks' writes applied to the engines; None while the commit is
+        under way. Waits for Kafka about `wait_ms`, unless the part takes all steps at once.
 
         An error ends the commit: `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its
         tasks), `CommitRetriableError` (all is kept), those of the producer.
@@ -382,16 +387,16 @@ class Commit(Protocol):
         ...
 
     def abandon(self) -> None:
-        """End the one that is under way as if it had failed, without an answer to what was asked last. A roll-back or
-        the end of its tasks is to follow. Harmless when there is none."""
+        """End the commit under way as if it had failed, without waiting for Kafka's answer. A roll-back or the end of
+        its tasks is to follow. Does nothing when no commit is under way."""
         ...
 
 
 class Recovery(Protocol):
-    """Transaction recovery: what follows when the producer or a commit failed.
+    """Transaction recovery: answers a failure of the producer or of a commit.
 
-    For metrics: how often the producer was fenced, how often a dead one was replaced and the tasks went on
-    (`recovered`), how often they were lost.
+    For metrics: how often the producer was `fenced`, how often a dead producer was replaced without a loss of tasks
+    (`recovered`), how often the tasks were `lost`.
     """
 
     fenced: int
@@ -399,8 +404,8 @@ class Recovery(Protocol):
     lost: int
 
     def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
-        """True: the tasks were rolled back and go on in place. False: they are lost, drop them and rejoin.
-        An error that isn't about transactions is raised again."""
+        """True: the tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin. An error
+        that isn't about transactions is raised again."""
         ...
 
 
@@ -414,7 +419,7 @@ class ThreadParts:
     restoration: Callable[[ThreadContext, Clients], Restoration]
     recovery: Callable[[ThreadContext, Clients], Recovery]
     partition_counts: Callable[[ThreadContext, Clients], Callable[[str], int]]
-    """Gives a function that says how many partitions a topic has; whoever runs user code may call that."""
+    """Gives a function that returns a topic's partition count; any thread that runs user code may call it."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
     confirmation: Callable[[ThreadContext, Clients], Confirmation]
