@@ -1,4 +1,4 @@
-"""What the supervisor is told, what it shows, and what follows from the states of its threads.
+"""The supervisor's messages, the `Status` of a client, and the client's state as its threads' states make it.
 
 *Guarantees*: messages are immutable.
 *Assumes*: nothing.
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How often a thread that waits for the end of a client looks whether its state listener comes back."""
+"""How often a thread that waits for the end of a client checks whether the client's state listener has returned."""
 
 SAY_S = 5
-"""Seconds between two words about a thread that is awaited."""
+"""Seconds between two lines of the log about a thread that is awaited."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AddThread:
 
 @dataclass(frozen=True)
 class RemoveThread:
-    """`done` is set once the thread has ended, or the client has."""
+    """Remove a thread. `done` is set once the thread or the client has ended."""
 
     number: int
     done: threading.Event = field(default_factory=threading.Event)
@@ -61,7 +61,7 @@ class RemoveThread:
 
 @dataclass(frozen=True)
 class ThreadGone:
-    """A removed thread was joined: what it told before its end has been taken."""
+    """A removed thread was joined, and all its messages have been taken."""
 
     name: str
 
@@ -71,7 +71,7 @@ Event = ThreadEvent | CloseClient | ClientFailed | NewSources | AddThread | Remo
 
 @dataclass(frozen=True)
 class Ending:
-    """How a client ends: by itself, or of an error."""
+    """How a client ends: at a request, or by an error."""
 
     leave_group: bool
     error: BaseException | None
@@ -80,8 +80,8 @@ class Ending:
 @dataclass(frozen=True)
 class Status:
     """One instance at a glance. Lags count records not yet processed; `restoring` counts changelog records to go.
-    `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: by task in quarantine, the
-    error of its last try; `places`: by task, where it is on its way from its assignment to its close: "waiting",
+    `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: the error of the last try, by
+    task in quarantine; `places`: the task's place on its way from its assignment to its close, by task: "waiting",
     "waiting for its lock", "opening", "positioning", "restoring", "starting", "processing", "locked for commit",
     "quarantined", "returning" for a roll-back, "standby", "leaving"."""
 
@@ -107,14 +107,14 @@ def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
 
 
 def failing_tasks(metrics: Metrics) -> dict[TaskId, str]:
-    """By task in quarantine, the error of its last try as last published: what `milestones status` shows, too."""
+    """The error of the last try, by task in quarantine, as last published. `milestones status` shows it, too."""
     scopes = [scope for scope in metrics.scopes() if isinstance(scope, QuarantineMetrics) and scope.published.values]
     return {TaskId.parse(one.tags["task-id"]): str(one.published.values["quarantine-error"]) for one in scopes}
 
 
 def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
-    """The client's state while it runs: RUNNING once all threads are (without any too), REBALANCING when one isn't;
-    None to stay."""
+    """The state of a client that runs: RUNNING once all threads are RUNNING (or there are none), REBALANCING when a
+    thread isn't; None to keep the state."""
     states = set(threads)
     if states <= {ThreadState.RUNNING}:
         return StreamsState.RUNNING
@@ -124,7 +124,7 @@ def client_state(threads: Iterable[ThreadState]) -> StreamsState | None:
 
 
 class Joinable(Protocol):
-    """What a client waits for at its end: any of its threads."""
+    """A thread that a client waits for at its end."""
 
     @property
     def name(self) -> str: ...
@@ -138,7 +138,7 @@ class Joinable(Protocol):
 
 
 class Closing:
-    """How long the end of a client may take. `hanging`: the threads that weren't back in time, with their places."""
+    """How long the end of a client may take. `hanging`: the threads that didn't end in time, with their places."""
 
     def __init__(self, clock: Clock, timeout_ms: int, thread_registry: ThreadRegistry) -> None:
         self._clock, self._thread_registry = clock, thread_registry
@@ -151,18 +151,18 @@ class Closing:
         return self._clock.monotonic_ms() >= self._end_ms
 
     def join(self, thread: Joinable) -> bool:
-        """Wait until the thread has ended; False when time is up before."""
+        """Wait until the thread has ended; False when the time is up first."""
         helpers = partial(self._thread_registry.helpers, thread_number(thread.name))
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging
 
     def hangs(self, thread: Joinable, helpers: Iterable[int] = ()) -> None:
-        """Note where the thread is."""
+        """Note that the thread hangs, and where."""
         self.hanging[thread.name] = whereabouts(thread, helpers)
 
     def error(self) -> CloseTimeoutError:
-        """What is said of those that hang."""
+        """The error that names the threads that hang."""
         places = "; ".join(f"{name} is in {place}" for name, place in self.hanging.items())
         return CloseTimeoutError(
             f"not closed within close_timeout_ms ({self._timeout_ms}): {places}. What they didn't commit is processed "
@@ -171,7 +171,7 @@ class Closing:
 
 
 def thread_number(name: str) -> int:
-    """That of a stream thread, from 1; 0 for others."""
+    """The number of the stream thread of this name, from 1; 0 for other threads."""
     number = name.rpartition("-StreamThread-")[2]
     return int(number) if number.isdecimal() else 0
 
@@ -181,8 +181,8 @@ def join(
     helpers: Callable[[], Collection[int]] = frozenset,
     left_s: Callable[[], float] = lambda: math.inf,
 ) -> bool:
-    """Wait until the thread has ended, False when no time is left; every few seconds say that it is awaited, and where
-    it is. `helpers`: the idents of threads that call the user's functions for it."""
+    """Wait until the thread has ended; False when no time is left. Every few seconds the log says that the thread is
+    awaited, and where the thread is. `helpers`: the idents of threads that call the user's functions for it."""
     waited_s = 0.0
     while True:
         step_s = max(0.0, min(SAY_S, left_s()))
@@ -197,7 +197,7 @@ def join(
 
 
 def whereabouts(thread: Joinable, helpers: Iterable[int]) -> str:
-    """Where the thread is; if it, or others for it, are in functions of the user, where those are."""
+    """The place of the thread, or the user's functions in which the thread or its helpers are."""
     known, own = frames(), thread.ident or 0
     busy = [ident for ident in (*helpers, own) if in_user_code(known.get(ident)) is not None]
     return ", and ".join(place(ident) for ident in busy or [own])

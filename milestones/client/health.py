@@ -1,7 +1,7 @@
-"""What the probes `/livez` and `/readyz` are told of a client.
+"""The health of a client, for the probes `/livez` and `/readyz`.
 
-*Guarantees*: nothing here waits for a thread of the client, for Kafka or for a store; what is said is at most a few
-seconds old.
+*Guarantees*: nothing here waits for a thread of the client, for Kafka or for a store; answers are at most a few seconds
+old.
 *Assumes*: any thread asks; a membership thread publishes its `HeartbeatMetrics` at least once per heartbeat interval.
 """
 
@@ -23,7 +23,7 @@ ENDING = frozenset({StreamsState.PENDING_ERROR, StreamsState.ERROR, StreamsState
 
 
 class PublishedClient(Protocol):
-    """What a client shows to any thread."""
+    """The part of a client that any thread may read."""
 
     @property
     def state(self) -> StreamsState: ...
@@ -34,15 +34,16 @@ class PublishedClient(Protocol):
 
 
 class ClientHealth:
-    """A client's health. Ready: RUNNING, and the group's coordinator has answered each of its members lately."""
+    """A client's health. A client is ready when it is RUNNING and the group's coordinator has answered each of its
+    members lately."""
 
     def __init__(self, client: PublishedClient, metrics: Metrics, config: StreamsConfig, clock: Clock) -> None:
         self._client, self._metrics, self._clock = client, metrics, clock
         self._silence_ms = max(LEAST_SILENCE_MS, 3 * config.heartbeat_interval_ms)
 
     def not_alive(self) -> str | None:
-        """A client that has failed, or that couldn't be closed in time, doesn't come back: the process is to be ended.
-        One whose brokers are away, or that rebalances or restores, lives."""
+        """Why the process should be ended, None while the client lives. A client that has failed, or couldn't be closed
+        in time, doesn't come back. A client whose brokers are away, or that rebalances or restores, lives."""
         client = self._client
         if client.state in ENDING or client.hanging:
             return f"{client.state.value}: {client.error}" if client.error is not None else client.state.value
@@ -59,7 +60,7 @@ class ClientHealth:
         return None
 
     def silent_ms(self) -> int:
-        """How long the coordinator hasn't answered the member that it has answered longest ago."""
+        """The longest time for which the coordinator hasn't answered a member of this client."""
         now_ms, most_ms = self._clock.monotonic_ms(), 0
         for scope in self._metrics.scopes():
             if isinstance(scope, HeartbeatMetrics) and scope.published.values:

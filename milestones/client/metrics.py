@@ -26,7 +26,8 @@ class ClientPublisher:
         self._scope.application_id.value, self._scope.stage.value = application_id, stage
 
     def publish(self, state: str, alive: int, failed: int, *, at_once: bool) -> None:
-        """`alive`, `failed`: stream threads that live, and that have died of an error so far."""
+        """Publish the client's state. `alive`, `failed`: the numbers of stream threads that live, and that have died of
+        an error so far."""
         scope, now_ms = self._scope, self._clock.monotonic_ms()
         if not (at_once or now_ms - scope.published.at_ms >= PUBLISH_INTERVAL_MS):
             return
@@ -36,7 +37,7 @@ class ClientPublisher:
         self._memory.run_once(now_ms)
 
     def close(self) -> None:
-        """The instance has given back what it had: only the client's state is still told."""
+        """Publish only the client's state from now on: the instance has given its memory back."""
         self._memory.close()
 
 

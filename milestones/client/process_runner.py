@@ -1,7 +1,7 @@
 """Running a client as a process does: until a signal or an error, with logs and an exit code.
 
-*Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, a start in progress included; the second one ends the
-process within half a second, whatever its threads do; the same one within half a second of the first is none; signal
+*Guarantees*: the first SIGINT or SIGTERM ends a client cleanly, also during its start; the second one ends the process
+within half a second, whatever its threads do; the same signal within half a second of the first doesn't count; signal
 handlers are put back.
 *Assumes*: called in the process's main thread, the only one that Python gives signals to.
 """
@@ -31,13 +31,14 @@ log = logging.getLogger(__name__)
 INTERRUPTED = 130
 LOOK_S = 0.2
 SAME_S = 0.5
-"""A signal that comes again so soon is the same one: a program that ends others may send it to the process, and to its
-group."""
+"""A signal that comes again so soon is the same one: a program that ends others may send a signal to the process and to
+the process group."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None], leave_group: bool) -> int:
-    """`start()`, wait for the end; the exit code (`common/errors.py`). An error is logged, and is the supervisor's."""
+    """Call `start`, wait for the client's end, and return the exit code (`common/errors.py`). An error is logged, and
+    becomes the supervisor's."""
     if threading.current_thread() is not threading.main_thread():
         raise MilestonesError(
             "run() waits for signals, which Python gives to the main thread only; in another thread use start(), "
@@ -66,14 +67,14 @@ def run(supervisor: Supervisor, config: StreamsConfig, start: Callable[[], None]
 
 
 def log_to_stderr() -> None:
-    """Logs of a program that has set up none: one line per event, INFO and worse."""
+    """Log to stderr, unless the program has set up its logs: one line per event, INFO and worse."""
     if not logging.getLogger().handlers:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
 
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """The signals that came, in order; as long as this lasts they do nothing else."""
+    """Collect the signals that come, in order; inside the block they have no other effect."""
     received: list[int] = []
     last_s: dict[int, float] = {}
 
@@ -93,8 +94,8 @@ def signals() -> Iterator[list[int]]:
 
 
 def _start(start: Callable[[], None], received: list[int], close: Callable[[], None]) -> bool:
-    """Start in a thread of its own, since a call to Kafka may take long and this thread must see signals; what it
-    raises is raised here. False when a signal came first: if that start succeeds yet, it closes what it started."""
+    """Call `start` in a thread of its own, since a call to Kafka may take long and this thread must see signals. False
+    when a signal came first: a start that succeeds later closes the client. An error of `start` is raised here."""
     errors: list[BaseException] = []
     done: list[bool] = []
 
@@ -118,7 +119,7 @@ def _start(start: Callable[[], None], received: list[int], close: Callable[[], N
 
 
 def _until_stopped(supervisor: Supervisor, received: list[int], leave_group: bool) -> None:
-    """Wait until the client has stopped, and ask it to at the first signal."""
+    """Wait until the client has stopped; the first signal asks the client to close."""
     asked = False
     while not supervisor.wait(LOOK_S):
         if received and not asked:
@@ -130,7 +131,7 @@ def _until_stopped(supervisor: Supervisor, received: list[int], leave_group: boo
 
 
 def _end_at_once() -> None:
-    """End the process without waiting for anybody: what wasn't committed is processed again."""
+    """End the process without waiting for any thread: what wasn't committed is processed again."""
     log.error("ended at once, without a last commit: what wasn't committed is processed again")
     logging.shutdown()
     os._exit(INTERRUPTED)

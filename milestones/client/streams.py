@@ -1,7 +1,7 @@
-"""The client: one application instance, its threads, its states.
+"""`Streams`, the client: one instance of an application, its threads, its states.
 
 *Guarantees*: `start` and `close` return in time, from any thread and any callback; after `close` no thread, client,
-store or lock of this object is left; a listener or handler that raises is logged and changes nothing.
+store or lock of this object is left; an error of a listener or handler is logged and changes nothing.
 *Assumes*: one `Streams` per instance; several in one process need state directories of their own.
 """
 
@@ -65,8 +65,7 @@ class Streams(Explained):
         )
 
     def with_config(self, config: StreamsConfig) -> Streams:
-        """This application with other settings; with its listeners and its handler, and what is paused. Only before
-        `start`."""
+        """This application with other settings, and the same listeners, handler and pauses. Only before `start`."""
         self._before_start("other settings")
         other, own = type(self)(self.topology, config, clock=self._clock), self._supervisor
         there = other._supervisor
@@ -76,7 +75,7 @@ class Streams(Explained):
 
     @property
     def state(self) -> StreamsState:
-        """Where this client is."""
+        """The client's state."""
         return self._supervisor.state
 
     def set_state_listener(self, listener: StateListener) -> None:
@@ -86,17 +85,17 @@ class Streams(Explained):
         self._supervisor.listener = listener
 
     def set_global_state_restore_listener(self, listener: StateRestoreListener) -> None:
-        """Tell `listener` how active tasks restore their stores, in the threads that do it; before `start`."""
+        """Have `listener` follow active tasks that restore, in the threads that restore; before `start`."""
         self._before_start("a state restore listener")
         self._supervisor.listeners.restore = listener
 
     def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
-        """Tell `listener` how standbys follow their changelogs, in the threads that do it (KIP-869); before `start`."""
+        """Have `listener` follow standbys, in the threads that update them (KIP-869); before `start`."""
         self._before_start("a standby update listener")
         self._supervisor.listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtHandler) -> None:
-        """Let `handler(error)` decide what follows when a stream thread dies: `Exceptions.REPLACE_THREAD`,
+        """Let `handler(error)` decide when a stream thread dies of an error: `Exceptions.REPLACE_THREAD`,
         `SHUTDOWN_CLIENT` (the default), `SHUTDOWN_APPLICATION` (KIP-671). Only before `start`."""
         self._before_start("an uncaught exception handler")
         self._supervisor.handler = handler
@@ -106,23 +105,23 @@ class Streams(Explained):
             raise MilestonesError(f"{what} can be set only before start(); this client is {self.state.value}")
 
     def start(self) -> None:
-        """Start the threads and return. `StateError`, `KafkaUnreachableError`, `SourceTopicError` show at once what
-        can be seen at once."""
+        """Start the threads and return. Raises `StateError`, `KafkaUnreachableError` or `SourceTopicError` when the
+        state directory, Kafka or the topics don't allow a start."""
         self._before_start("start() can be called once; a start")
         for reason in without_effect(self.config):
             log.warning("config: %s", reason)
         self._supervisor.begin()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the client has stopped, whoever stopped it; False when time is up before. It counts as stopped,
-        with an `error`, when threads don't come back within `close_timeout_ms` of its end."""
+        """Wait until the client has stopped; False when the time is up first. The client counts as stopped, with an
+        `error`, when threads don't end within `close_timeout_ms`."""
         return self._supervisor.wait(timeout_s)
 
     def close(self, timeout_s: float = 60.0, *, leave_group: bool | None = None) -> bool:
         """Commit, close, leave the group; True when all is closed within the time, and within `close_timeout_ms`.
 
         `leave_group` None: a static member stays in the group (it is expected back within `session_timeout_ms`), any
-        other leaves. Called from a callback of this client it only starts the shutdown, and returns False.
+        other leaves. A call from a callback of this client only starts the shutdown, and returns False.
         """
         self._supervisor.ask_to_close(self._leaves(leave_group))
         return not self._supervisor.is_inside() and self.wait(timeout_s) and not self._supervisor.hanging
@@ -131,35 +130,36 @@ class Streams(Explained):
         return self.config.group_instance_id is None if leave_group is None else leave_group
 
     def add_stream_thread(self) -> str:
-        """Start one more stream thread while the client runs; its name (KIP-663).
+        """Start one more stream thread while the client runs, and return the thread's name (KIP-663).
 
-        It gets the lowest number that is free, the group gives it tasks. From any thread and any callback; this only
-        asks for it: a client that ends meanwhile starts none. `MilestonesError` in any other state.
+        The thread gets the lowest free number, and tasks from the group. May be called from any thread and any
+        callback, and returns before the thread runs: a client that ends meanwhile starts none. `MilestonesError` in any
+        other state.
         """
         return self._supervisor.add_thread()
 
     def remove_stream_thread(self, name: str | None = None, timeout_s: float = 60.0) -> str:
-        """End one stream thread while the client runs; its name (KIP-663). Without a name it is that of the highest
-        number, but not the one that calls this, unless it is the last.
+        """End one stream thread while the client runs, and return the thread's name (KIP-663). Without a name: the
+        thread with the highest number, but the calling thread only when it is the last.
 
-        It commits, closes its tasks and leaves the group, a static member too; others get its tasks. Waits for that,
-        but not in a callback of this client. The client goes on without any thread. `MilestonesError` in any other
-        state and for a name that there isn't; `TimeoutExceededError`: it is still at it, and will end.
+        The thread commits, closes its tasks and leaves the group, a static member too; other threads get its tasks.
+        Waits for that end, but not in a callback of this client. A client may run without any thread. `MilestonesError`
+        in any other state and for an unknown name; `TimeoutExceededError`: the thread hasn't ended yet, and will.
         """
         return self._supervisor.remove_thread(name, timeout_s)
 
     def pause(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
         """Stop processing, punctuating and restoring: of all tasks, or of these sub-topologies only, each named by its
-        number or by a node or store of it (KIP-834). At any time, also before `start`; a thread that is at it ends its
-        time slice first (some 50 ms, or one record that takes longer).
+        number or by one of its nodes or stores (KIP-834). At any time, also before `start`. A thread that processes
+        ends its time slice first (some 50 ms, or one record that takes longer).
 
-        What was done is committed; the group, and who has which task, stay. A pause ends with the process.
-        `TopologyError` for a name that there isn't.
+        Processed records are committed; the group and the assignment stay. A pause ends with the process.
+        `TopologyError` for an unknown name.
         """
         self._supervisor.thread_registry.pause(self._application.named_subtopologies(subtopologies))
 
     def resume(self, subtopologies: int | str | Iterable[int | str] | None = None) -> None:
-        """The end of `pause`, for all or for these sub-topologies. Harmless for what isn't paused."""
+        """End the pause of all sub-topologies, or of these. Does nothing for one that isn't paused."""
         self._supervisor.thread_registry.resume(self._application.named_subtopologies(subtopologies))
 
     @property
@@ -168,7 +168,7 @@ class Streams(Explained):
         return self._supervisor.thread_registry.paused >= self._application.named_subtopologies(None)
 
     def status(self) -> Status:
-        """Threads, tasks, lags, records: as they were at the threads' last reports, at most a second ago."""
+        """The instance's threads, tasks, lags and records, as of the threads' last reports, at most a second ago."""
         return self._supervisor.status()
 
     def metrics(self) -> Mapping[str, Any]:
@@ -184,14 +184,14 @@ class Streams(Explained):
 
     @property
     def error(self) -> BaseException | None:
-        """Why the client is in state ERROR, or couldn't be closed in time, or why `run` couldn't start it."""
+        """The error that put the client in state ERROR, that kept it from closing in time, or of a start by `run`."""
         return self._supervisor.error
 
     def run(self) -> int:
-        """Start, run until SIGINT, SIGTERM or an error, close; the process's exit code, an error's `exit_code`.
+        """Start, run until SIGINT, SIGTERM or an error, close, and return the exit code, an error's `exit_code`.
 
-        An error is logged as one line, that of a start included. A second signal ends the process at once, with 130.
-        A program without a logging set-up gets one: INFO, to stderr. Only in the main thread.
+        An error is logged as one line, also one of the start. A second signal ends the process at once, with 130. A
+        program without a logging set-up gets one: INFO, to stderr. Only in the main thread.
         """
         return running.run(self._supervisor, self.config, self.start, self._leaves(None))
 

@@ -1,8 +1,8 @@
-"""The supervisor: one thread that all lifecycle decisions of a client go through.
+"""The supervisor: the one thread that makes all lifecycle decisions of a client.
 
 *Guarantees*: threads are started, replaced and stopped by one thread only; a client's state follows from its
 threads' states by one function; every thread that was started is joined.
-*Assumes*: the stream threads tell their states by mailbox and never touch the client.
+*Assumes*: the stream threads send their states to the mailbox and never touch the client.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Member:
     removal: RemoveThread | None = None
 
     def over(self) -> None:
-        """The thread has ended, and nothing it tells is taken any more: it has no tasks, only what it processed."""
+        """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
         self.state = ThreadState.DEAD
         if self.report is not None:
             self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={})
@@ -78,7 +78,7 @@ class Supervisor:
     and their HTTP endpoint.
     *Receives*: thread events; requests to close, to add or remove a thread. *Sends*: requests to stop to its threads;
     state changes to the user's listener. `state`, `error` and the threads' reports are published: replaced whole, read
-    by anyone; so is what `thread_registry` has.
+    by any thread; so are the values of `thread_registry`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Supervisor:
         instance: Callable[..., Instance] = Instance,
         housekeeper: Callable[..., Housekeeper] = Housekeeper,
     ) -> None:
-        """`instance`, `housekeeper`: how these are made."""
+        """`instance`, `housekeeper`: make the instance and the housekeeper."""
         self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
         self.stage = stage_name(flags)
@@ -120,7 +120,7 @@ class Supervisor:
         self._listening: int | None = None
 
     def begin(self) -> None:
-        """Take the state directory, see that Kafka is there, start the threads."""
+        """Take the state directory, check Kafka and its topics, start the threads."""
         instance = self._make_instance(
             self._config, self._application, self.stage, self._clock, self._parts.instance.state_manager
         )
@@ -172,8 +172,7 @@ class Supervisor:
         self._stopped.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything has ended, the supervisor's own thread too, unless threads hang; False when time is up
-        before."""
+        """Wait until all threads have ended, the supervisor's too, unless threads hang; False when time is up first."""
         left_s = math.inf if timeout_s is None else timeout_s
         while not self._stopped.wait(min(left_s, LOOK_S)):
             left_s -= LOOK_S
@@ -185,14 +184,14 @@ class Supervisor:
         return True
 
     def add_thread(self) -> str:
-        """Have a thread of the lowest free number started; its name."""
+        """Ask for one more thread, with the lowest free number, and return its name."""
         workforce = self._running("added")
         number = workforce.add()
         self._tell(AddThread(number))
         return workforce.name(number)
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
-        """Have a thread closed, and wait for that; its name. None: one that isn't the caller, if there is another."""
+        """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
         workforce = self._running("removed")
         names = {workforce.name(number): number for number in workforce.numbers()}
         if name is not None and name not in names:
@@ -218,7 +217,7 @@ class Supervisor:
         return self._workforce
 
     def is_inside(self) -> bool:
-        """Whether the calling thread is one of ours, works for one, or is in the listener: it can't wait for itself."""
+        """Whether the calling thread is the client's own or in its listener, so that it can't wait for the end."""
         current = threading.current_thread()
         ours = [self._thread, *(member.thread for member in list(self._members.values()))]
         return current in ours or self._listening == threading.get_ident() or self.thread_registry.helped() is not None
@@ -241,7 +240,7 @@ class Supervisor:
         self._told(event)
 
     def _told(self, event: Event) -> bool:
-        """False: the client has stopped, nobody will read it."""
+        """Put the event into the mailbox; False when the client has stopped and no thread will read it."""
         try:
             return self._mailbox.try_put(event)
         except MailboxClosedError:
@@ -268,11 +267,11 @@ class Supervisor:
                 return ending
 
     def _failed(self, error: BaseException) -> Ending:
-        """A static member stays in the group: it is expected back."""
+        """The end by an error, in which a static member stays in the group, as it is expected back."""
         return Ending(self._config.group_instance_id is None, error)
 
     def _take(self, event: Event, add: Callable[[int], None]) -> Ending | None:
-        """Note what a thread tells; how the client ends, if this is its end."""
+        """Handle one event, and return how the client ends if the event ends it."""
         match event:
             case CloseClient(leave_group):
                 return Ending(leave_group, None)
@@ -298,7 +297,7 @@ class Supervisor:
         return None
 
     def _thread_failed(self, failed: ThreadFailed, add: Callable[[int], None]) -> Ending | None:
-        """One that is being removed has no successor."""
+        """Do what the user's handler decides; a thread that is being removed has no successor."""
         self._threads_failed += 1
         if failed.decision is not Exceptions.REPLACE_THREAD:
             self.told = True
@@ -329,13 +328,13 @@ class Supervisor:
         self._follow()
 
     def _follow(self) -> None:
-        """The client's state after a change of a thread's."""
+        """Derive the client's state from its threads' states."""
         wanted = client_state(member.state for member in self._members.values() if member.removal is None)
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
 
     def _remove(self, removal: RemoveThread) -> None:
-        """The thread commits, closes its tasks and leaves the group, a static member too: it isn't expected back."""
+        """Ask the thread to commit, close and leave the group, also as a static member: it isn't expected back."""
         member = next(member for member in self._members.values() if member.number == removal.number)
         log.info("%s is removed; %d are left", member.thread.name, self.thread_registry.threads)
         member.removal = removal
@@ -345,12 +344,12 @@ class Supervisor:
     def _thread_ended(self, name: str) -> None:
         member = self._forget(name)
         assert self._workforce is not None
-        assert member.removal is not None  # else nobody says that it is gone
+        assert member.removal is not None  # only a removed thread sends `ThreadGone`
         self._workforce.gone(member.number)
         member.removal.done.set()
 
     def _decide(self, error: BaseException) -> Exceptions:
-        """What the user's handler says; called in the stream thread that dies."""
+        """The decision of the user's handler; called in the stream thread that dies."""
         try:
             return Exceptions(self.handler(error))
         except BaseException:
@@ -358,19 +357,19 @@ class Supervisor:
             return Exceptions.SHUTDOWN_CLIENT
 
     def _replace(self, name: str, add: Callable[[int], None]) -> None:
-        """A dead thread's successor, with its number."""
+        """Start a dead thread's successor, with the same number."""
         dead = self._forget(name)
         dead.thread.join()
         add(dead.number)
 
     def _forget(self, name: str) -> _Member:
-        """A thread that has ended; what it has processed still counts."""
+        """Take a thread that has ended out of the members; its processed records still count."""
         member = self._members.pop(name)
         self._records_before += member.report.records if member.report is not None else 0
         return member
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
-        """Stop and join everything that was started; then say that it's over."""
+        """Stop and join every thread that was started; then publish the final state."""
         closing = self._begin_closing()
         self.error = ending.error or self.error
         self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
@@ -398,8 +397,8 @@ class Supervisor:
         self._stopped.set()
 
     def _await(self, closing: Closing, threads: Iterable[Joinable]) -> None:
-        """Wait for these. When `close_timeout_ms` is over the client counts as stopped, with an error; what is left is
-        still closed once they come back."""
+        """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
+        is closed when the threads end."""
         late = [thread for thread in threads if not closing.join(thread)]
         if late and not self.hanging:
             self._give_up(closing)
@@ -407,13 +406,13 @@ class Supervisor:
             thread.join()
 
     def _begin_closing(self) -> Closing:
-        """The time of an end counts from when it was asked for: the supervisor may be in the state listener then."""
+        """The time limit of the client's end, counted from the first request."""
         if self._closing is None:
             self._closing = Closing(self._clock, self._config.close_timeout_ms, self.thread_registry)
         return self._closing
 
     def _look_at_listener(self) -> None:
-        """A listener that doesn't come back holds up the supervisor, which bounds all other waits of an end."""
+        """Give up a close whose time is over while the supervisor itself hangs in the state listener."""
         closing, thread = self._closing, self._thread
         if closing is None or thread is None or self.hanging or self._listening != thread.ident or not closing.over:
             return
@@ -429,7 +428,7 @@ class Supervisor:
         self._stopped.set()
 
     def _give_up_removals(self) -> None:
-        """Threads that were to be removed have ended with all others."""
+        """Answer the requests to remove threads: these have ended with all others."""
         with suppress(MailboxClosedError):
             told = [event for event in self._mailbox.drain() if isinstance(event, RemoveThread)]
             for removal in told:

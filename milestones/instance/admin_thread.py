@@ -1,9 +1,9 @@
-"""The housekeeper: one thread per client for what no stream thread should wait for.
+"""The housekeeper: one thread per client, for requests to Kafka that no stream thread should wait for.
 
-*Guarantees*: asking never blocks; every question is answered, with an error when Kafka can't; a broker that doesn't
-answer one question holds up no other one, but where patterns need a look at all topics; when the thread itself dies,
-asking raises its error, and the client is told.
-*Assumes*: whoever asks looks into its own mailbox.
+*Guarantees*: a question never blocks its thread, and is answered, by an error when Kafka gives no answer. A broker that
+doesn't answer one question holds up no other one, except where patterns need a look at all topics. When the housekeeper
+dies, a question raises its error, and the supervisor is told.
+*Assumes*: each question names the mailbox of the thread that asks.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WATCH_INTERVAL_MS = 5_000
-"""How often the source topics' partition counts are looked at."""
+"""The time between two looks at the source topics' partition counts."""
 
 
 @dataclass(frozen=True)
 class Purge:
-    """Delete what is before these offsets in the application's repartition topics."""
+    """Delete the records before these offsets in the application's repartition topics."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class NewSources:
-    """Topics that a source's pattern matches and that weren't there before: the group has to assign anew."""
+    """New topics that a source's pattern matches: the group has to assign anew."""
 
     topics: frozenset[str]
 
@@ -57,10 +57,10 @@ LOST = (
     "what it held is lost, and a store that moves or is opened anew would lose it too: stop all instances, reset the "
     "application (`milestones reset`), and see that nothing deletes its topics"
 )
-"""What the end of an internal topic means."""
+"""The consequence of a deleted internal topic, for errors."""
 
 IDLE_MS, STEP_MS = 200, 20
-"""How long the thread waits for requests; and for answers, while some are due."""
+"""The longest wait of the thread for requests, and for answers while some are due."""
 
 Request = AskBounds | Purge
 Requests = Mailbox[Request]
@@ -69,11 +69,11 @@ Requests = Mailbox[Request]
 class Housekeeper(threading.Thread):
     """Answers the stream threads' questions to the cluster, purges, watches source topics, cleans the state directory.
 
-    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to whoever asked; a
-    `SourceTopicError` to the client when a source or internal topic was deleted or isn't the same any more,
-    `NewSources` when topics have come up that a source's pattern matches. `runs`: whether the client is RUNNING: else
-    a task that nobody holds may be one that is about to be opened, or was closed for the end, and its state isn't
-    cleaned away; nor need its topics be there.
+    *Owns*: the admin client, the cleaner. *Receives*: `AskBounds`, `Purge`. *Sends*: `Bounds` to the mailbox that the
+    question names; to the client a `SourceTopicError` when a source or internal topic was deleted or replaced, and
+    `NewSources` when a source's pattern matches new topics. `runs`: whether the client is RUNNING. While it isn't, a
+    task without an owner may be about to be opened, or was closed for the end: its state isn't cleaned, and its topics
+    needn't exist.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Housekeeper(threading.Thread):
         runs: Callable[[], bool],
         sources: frozenset[str] = frozenset(),
     ) -> None:
-        """`sources`: the source topics that the client knows of."""
+        """`sources`: the source topics that the client found at its start."""
         super().__init__(name=name, daemon=True)
         self.requests: Requests = Mailbox(capacity=10_000, name=f"{name} requests")
         self._config, self._application, self._cleaner, self._clock = config, application, cleaner, clock
@@ -137,7 +137,7 @@ class Housekeeper(threading.Thread):
             self._cleaner(self._clock.wall_ms())
 
     def _purge(self, cluster: Cluster) -> None:
-        """One purge after the other."""
+        """Begin the next purge, once the one before is answered."""
         if self._purging and all(future.done() for future in self._purging.values()):
             cluster.purged(self._purging)
             self._purging = {}
@@ -161,8 +161,8 @@ class Housekeeper(threading.Thread):
                 cluster.renew_after(error)
 
     def _changed(self, found: Mapping[str, Described]) -> Mapping[str, SourceTopicError]:
-        """The application's own topics that aren't what they were, by name. A thread that is about to restore from one
-        sees it before the next look does."""
+        """The errors of the application's own topics that were replaced, by name. A thread that is about to restore
+        from such a topic learns of it before the next look."""
         internal = {topic: told for topic, told in found.items() if topic in self._application.internal_topics}
         changed = self._internal.changed(internal)
         for error in changed.values():
@@ -184,14 +184,15 @@ class Housekeeper(threading.Thread):
 
 
 class InternalWatch:
-    """What becomes of the application's own topics. *Owns*: what it has seen of them."""
+    """Watches the application's own topics. *Owns*: the topics as it has seen them."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Described] = {}
         self._missing: frozenset[str] = frozenset()
 
     def look(self, found: Mapping[str, Described], expected: Collection[str] = ()) -> list[SourceTopicError]:
-        """The news about those that exist; `expected` must. One is gone when two looks in a row miss it."""
+        """The errors of a look that has `found` these topics. `expected`: the topics that must exist; one is deleted
+        when two looks in a row miss it."""
         missing = frozenset(self._seen.keys() | set(expected)) - found.keys()
         gone, self._missing = missing & self._missing, missing
         news = [
@@ -201,8 +202,8 @@ class InternalWatch:
         return [*news, *self.changed(found).values()]
 
     def changed(self, found: Mapping[str, Described]) -> dict[str, SourceTopicError]:
-        """The news about those that exist, by topic. One that was made anew is told at once, before anything is
-        restored from it."""
+        """The errors of topics that exist, by topic. A topic that was made anew is an error at once, before any store
+        is restored from it."""
         news: dict[str, SourceTopicError] = {}
         for topic, told in sorted(found.items()):
             before = self._seen.setdefault(topic, told)
@@ -219,18 +220,18 @@ class InternalWatch:
 
 
 class SourceWatch:
-    """What becomes of the source topics that somebody else made. *Owns*: what it has seen of them."""
+    """Watches the source topics that the application doesn't make. *Owns*: the topics as it has seen them."""
 
     def __init__(self, application: Application, known: frozenset[str] = frozenset()) -> None:
-        """`known`: topics that are no news, besides those that the application names."""
+        """`known`: topics that aren't new, besides those that the application names."""
         self._application = application
         self._known = known.union(application.source_topics)
         self._counts: dict[str, int] = {}
         self._missing: frozenset[str] = frozenset()
 
     def look(self, counts: Mapping[str, int]) -> list[SourceTopicError | NewSources]:
-        """The news in the partition counts of all topics. Brokers that have just started may not know a topic yet: it
-        is gone when two looks in a row miss it."""
+        """The changes in the partition counts of all topics. Brokers that have just started may not know a topic yet,
+        so a topic is deleted when two looks in a row miss it."""
         news: list[SourceTopicError | NewSources] = []
         missing = self._counts.keys() - counts.keys()
         unsure = {topic: self._counts[topic] for topic in missing - self._missing}
@@ -247,7 +248,7 @@ class SourceWatch:
 
 
 def changed_sources(before: Mapping[str, int], now: Mapping[str, int]) -> SourceTopicError | None:
-    """What became of the source topics that we run on: an error that names the change, None when there is none."""
+    """The error that names how the source topics have changed; None when they haven't."""
     for topic, partitions in before.items():
         if topic not in now:
             return SourceTopicError(

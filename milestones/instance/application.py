@@ -1,4 +1,4 @@
-"""The resolved topology of one application: what the runtime looks up while it runs.
+"""The resolved topology of one application, which the runtime's threads read.
 
 *Guarantees*: immutable; shared by all threads.
 *Assumes*: the topology isn't changed after it was handed over.
@@ -28,7 +28,7 @@ class Application:
     id: str
     subtopologies: tuple[SubTopology, ...]
     dead_letters: str | None = None
-    """The topic of records that a handler skips."""
+    """The dead letter topic: where a handler writes records that it skips."""
 
     @classmethod
     def of(cls, topology: Topology, config: StreamsConfig) -> Application:
@@ -55,13 +55,13 @@ class Application:
 
     @cached_property
     def output_topics(self) -> frozenset[str]:
-        """Static sink topics that somebody else made: without the application's own repartition topics."""
+        """Static sink topics that the application doesn't make: those without its own repartition topics."""
         sinks = frozenset(topic for sub in self.subtopologies for topic in sub.sink_topics)
         return sinks - self.repartition_topics
 
     @cached_property
     def internal_topics(self) -> frozenset[str]:
-        """What the application makes itself: repartition topics, and changelogs that aren't source topics."""
+        """The topics that the application makes: repartition topics, and changelogs that aren't source topics."""
         sourced = {spec.source_topic for sub in self.subtopologies for spec in sub.stores}
         changelogs = {topic for sub in self.subtopologies for topic in sub.changelogs.values()}
         return self.repartition_topics | (changelogs - sourced)
@@ -73,7 +73,7 @@ class Application:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Members of one group must agree on it: it says which tasks there are and what state they have."""
+        """A digest of the tasks and their stores, on which the members of a group must agree."""
         return fingerprint(self.subtopologies)
 
     def subtopology(self, number: int) -> SubTopology:
@@ -84,9 +84,9 @@ class Application:
         return {sub.id: sub for sub in self.subtopologies}
 
     def named_subtopologies(self, names: int | str | Iterable[int | str] | None) -> frozenset[int]:
-        """The sub-topologies of these names: numbers, or names of nodes or stores of theirs; None: all.
+        """The sub-topologies of these names: numbers, or names of their nodes or stores; None: all.
 
-        `TopologyError` for a name that there isn't; it lists those that there are.
+        `TopologyError` for an unknown name; the error lists the known ones.
         """
         if names is None:
             return frozenset(self._by_id)
@@ -114,7 +114,8 @@ class Application:
         return next((node.offset_reset for node in named + matched), None)
 
     def missing_topics(self, existing: Collection[str]) -> str | None:
-        """Which of the topics that somebody else has to make aren't there, for a user; None when all are."""
+        """The text for a user about topics that the application needs and doesn't make, and that don't exist; None when
+        all exist."""
         dead_letters = frozenset() if self.dead_letters is None else frozenset({self.dead_letters})
         expected = {
             "source": self.external_topics(()), "output": self.output_topics, "dead letter": dead_letters,
@@ -133,5 +134,6 @@ class Application:
         return self.output_topics.union(self.external_topics(()), dead_letters)
 
     def external_topics(self, existing: Collection[str]) -> set[str]:
-        """Source topics that somebody else writes: named ones, and those of `existing` that a pattern matches."""
+        """The source topics that the application doesn't make: named ones, and those of `existing` that a pattern
+        matches."""
         return matching(self.source_patterns, existing).union(self.source_topics) - self.repartition_topics

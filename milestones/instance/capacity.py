@@ -1,13 +1,13 @@
-"""How many tasks an instance takes, in units that its group weighs instances by; and how its threads share them.
+"""The capacity of an instance, by which its group weighs it against others; and the share of each stream thread.
 
     capacity of an instance = max(stream threads, processing threads)
 
-The rule is that of every stage. `num_processing_threads` counts at stages without processing threads too: otherwise an
-instance that a rolling restart brings to another stage would have another weight than the others, and the group would
-move tasks, with their state, to where the restart has been, and back again as it goes on.
+Every stage has this rule. `num_processing_threads` counts at stages without processing threads too. Otherwise an
+instance that a rolling restart has brought to another stage would have another weight than the others: the group would
+move tasks, with their state, to restarted instances, and back again when the next ones restart.
 
 *Guarantees*: the capacities of an instance's members add up to that of the instance; each is at least 1.
-*Assumes*: the group asks each member at each rebalance: what changed since then counts from the next one.
+*Assumes*: the leader reads each member's capacity at each rebalance; a change counts from the next one.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def capacity(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
-    """That of the member with the stream thread `number`."""
+    """The capacity of the member of the stream thread `number`."""
     numbers = _with(thread_registry, number)
     return _share(max(len(numbers), _processing_threads(config, numbers)), numbers, number)
 
 
 def processing_threads(config: StreamsConfig, thread_registry: ThreadRegistry, number: int) -> int:
-    """How many of the instance's processing threads the stream thread `number` has: at least one."""
+    """The number of processing threads that the stream thread `number` has: at least one."""
     numbers = _with(thread_registry, number)
     return _share(_processing_threads(config, numbers), numbers, number)
 
 
 def _with(thread_registry: ThreadRegistry, number: int) -> list[int]:
-    """The stream threads there are; `number` may be about to leave."""
+    """The numbers of the stream threads, with `number`, which may be about to leave."""
     return sorted({*thread_registry.numbers(), number})
 
 
 def _processing_threads(config: StreamsConfig, numbers: list[int]) -> int:
-    """Unless the setting is given there are as many as stream threads, also when those change."""
+    """The instance's number of processing threads: the setting, or as many as there are stream threads now."""
     given = config.origin("num_processing_threads") != "default"
     return config.num_processing_threads if given else len(numbers)
 

@@ -1,7 +1,7 @@
-"""What one stream thread is given at birth, and what it tells the client.
+"""`ThreadContext`, all that a stream thread is given, and the events that the thread sends to its supervisor.
 
-*Guarantees*: immutable, but for what `thread_registry` publishes and `retry_policy` is told; everything that a part
-needs from outside comes in through it.
+*Guarantees*: a context is immutable, but for `thread_registry` and `retry_policy`; a part needs nothing from outside
+but its thread's context.
 *Assumes*: `notify` and `housekeeper` may be called from any thread (both are mailboxes); `decide` calls the user's
 uncaught exception handler in the thread that dies, as Kafka Streams does.
 """
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """One stream thread's surroundings. `index` counts from 1, as in Kafka Streams' thread names. `retry_policy`: how
-    long it waits for what it must have from Kafka; a request to stop shortens it. `memory`: its share of the
-    instance's."""
+    """The surroundings of one stream thread. `index` counts from 1, as in Kafka Streams' thread names. `retry_policy`:
+    how long the thread retries calls to Kafka; a request to stop shortens that. `memory`: the thread's share of the
+    instance's memory."""
 
     name: str
     index: int
@@ -59,7 +59,7 @@ class ThreadContext:
 
 
 class Exceptions(enum.Enum):
-    """What follows when a stream thread dies of an error (KIP-671)."""
+    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671)."""
 
     REPLACE_THREAD = "a new thread takes its place"
     SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
@@ -85,7 +85,8 @@ class ThreadFailed:
 
 @dataclass(frozen=True)
 class ThreadReport:
-    """What a thread shows of itself, twice a second: the client merges these for `Streams.status()`."""
+    """A stream thread's tasks, lags and records, sent twice a second: the client merges the threads' reports for
+    `Streams.status()`."""
 
     thread: str
     tasks: Mapping[TaskId, str]

@@ -1,4 +1,4 @@
-"""What one instance has on its machine: its state directory, its identity, its transactional ids.
+"""`Instance`: the state directory, the identity and the transactional ids of one instance.
 
 *Guarantees*: one live instance per state directory and application; transactional ids that an earlier stage or thread
 count of this state directory used are initialised once, so that none of their transactions stays open.
@@ -46,7 +46,7 @@ MANY_FILES = 1 << 20
 
 
 class Instance:
-    """An instance's identity and local state. Shared by its threads; the state manager guards itself."""
+    """An instance's identity and local state, shared by its threads. The state manager has a lock of its own."""
 
     def __init__(
         self,
@@ -74,9 +74,8 @@ class Instance:
         self.sources: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
-        """See that the client library is one we know, that Kafka is there with the topology's source and output
-        topics, that it takes every client's login, and that no transaction of an obsolete id is open. `sources` are the
-        source topics then."""
+        """Check the client library, Kafka, the topology's source and output topics and each client's login, and end
+        open transactions of obsolete ids. Sets `sources`, the source topics that exist."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -119,7 +118,8 @@ class Instance:
         return f"{self._config.application_id}-{self.process_id}-{index}"
 
     def cleaner(self) -> Callable[[int], bool]:
-        """What removes the state of tasks that have left this instance; it takes the wall clock's ms."""
+        """A function that removes the state of tasks that have left this instance; its argument is the wall clock's
+        ms."""
         return partial(self.state.clean, delay_ms=self._config.state_cleanup_delay_ms)
 
     def thread_context(
@@ -132,8 +132,8 @@ class Instance:
         thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:
-        """What the stream thread of this number (from 1) is given. Its transactional id is written down before, and it
-        has a share of the memory from now on."""
+        """The context of the stream thread of this number (from 1). Writes the thread's transactional id down first,
+        and gives the thread a share of the memory."""
         if self._config.exactly_once:
             self._directory.record_transactional_ids({self._transactional_id(index)})
         name = thread_name(self.client_id, index)
@@ -165,8 +165,8 @@ class Instance:
 
 
 def allow_many_files() -> None:
-    """Use as many file descriptors as the system lets us: each persistent store takes about seven, and the usual soft
-    limit of 1,024 would be reached by a hundred and fifty of them."""
+    """Raise the soft limit of file descriptors to the hard one: each persistent store takes about seven, so the usual
+    1,024 do for a hundred and fifty stores."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,9 +1,9 @@
-"""What a user may be told of state that comes from changelogs (Kafka's `StateRestoreListener`; KIP-869 for standbys).
+"""The user's listeners of restorations (Kafka's `StateRestoreListener`) and of standbys (KIP-869).
 
-*Guarantees*: calls about one partition come in order, from one thread at a time; one that raises is logged, and changes
-nothing.
-*Assumes*: set before the client starts. Calls hold up restoration: they should be short. Several threads may call one
-listener at the same time, about different partitions.
+*Guarantees*: calls about one partition come in order, from one thread at a time; an error of a listener is logged, and
+changes nothing.
+*Assumes*: listeners are set before the client starts. A call holds up restoration, so it should be short. Several
+threads may call one listener at the same time, about different partitions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class StateRestoreListener:
     def on_restore_start(
         self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int
     ) -> None:
-        """The store is to be restored from `starting_offset` to before `ending_offset`; also when that is nothing."""
+        """The store is to be restored from `starting_offset` to before `ending_offset`, which may be no record."""
 
     def on_batch_restored(
         self, partition: TopicPartition, store: str, batch_end_offset: int, num_restored: int
     ) -> None:
-        """So many records were restored, the last one at `batch_end_offset`."""
+        """A batch of records was restored, the last one at `batch_end_offset`."""
 
     def on_restore_end(self, partition: TopicPartition, store: str, total_restored: int) -> None:
         """The store is complete."""
 
     def on_restore_suspended(self, partition: TopicPartition, store: str, total_restored: int) -> None:
-        """The task goes elsewhere, or begins again, before the store is complete."""
+        """The task moves to another instance, or begins its restoration again, before the store is complete."""
 
 
 class SuspendReason(Enum):
@@ -62,8 +62,8 @@ class StandbyUpdateListener:
         batch_size: int,
         current_end_offset: int,
     ) -> None:
-        """So many records were loaded, the last one at `batch_end_offset`; the changelog ends at `current_end_offset`,
-        as far as it is known."""
+        """A batch of records was loaded, the last one at `batch_end_offset`; the changelog ended at
+        `current_end_offset` when that was last asked."""
 
     def on_update_suspended(
         self,
@@ -73,8 +73,8 @@ class StandbyUpdateListener:
         current_end_offset: int,
         reason: SuspendReason,
     ) -> None:
-        """The store is complete up to before `store_offset`, and isn't updated any more; it is still open. Before
-        `on_restore_start` of the task that it becomes."""
+        """The store is complete up to before `store_offset`, and isn't updated any more; the store is still open.
+        Called before `on_restore_start` of the task that the standby becomes."""
 
 
 class Listeners:
@@ -86,7 +86,7 @@ class Listeners:
 
     @staticmethod
     def tell(call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call a listener; what it raises is logged."""
+        """Call a listener; its error is logged."""
         try:
             call(*args, **kwargs)
         except Exception:

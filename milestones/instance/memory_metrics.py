@@ -1,6 +1,6 @@
-"""What an instance's memory is for, as metrics: the accounts of its `MemoryBudget`, and the whole process beside them.
+"""The accounts of an instance's `MemoryBudget` as metrics, with the resident memory of the process beside them.
 
-*Guarantees*: nobody is waited for; an account is as old as what its owner said last.
+*Guarantees*: publishing waits for no thread; an account is as old as its owner's last word.
 *Assumes*: one thread at a time publishes.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from milestones.common.metrics import Metrics
 
 INTERVAL_MS: Final = 5_000
-"""Every store's engine is asked: a few microseconds each."""
+"""The time between two publications, each of which asks every store's engine: a few microseconds each."""
 
 _STATUS = Path("/proc/self/status")
 
 
 def resident_bytes() -> int:
-    """Memory that the process has now; where the system doesn't tell, the most that it has had."""
+    """The resident memory of the process; on systems that don't tell, the highest so far."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -39,12 +39,12 @@ class MemoryMeasures:
     def __init__(
         self, budget: MemoryBudget, metrics: Metrics, client_id: str, resident: Callable[[], int] = resident_bytes
     ) -> None:
-        """`resident`: memory of the process; another one is for tests."""
+        """`resident`: gives the memory of the process; tests pass another function."""
         self._budget, self._metrics, self._resident = budget, metrics, resident
         self._scope = metrics.add(MemoryMetrics, client_id=client_id)
 
     def run_once(self, now_ms: int) -> None:
-        """Publish when it is time to."""
+        """Publish when that is due."""
         if self._scope.published.values and now_ms - self._scope.published.at_ms < INTERVAL_MS:
             return
         scope, held = self._scope, self._budget.held()
@@ -59,5 +59,5 @@ class MemoryMeasures:
         scope.publish(now_ms)
 
     def close(self) -> None:
-        """Its metrics are gone."""
+        """Remove the metrics."""
         self._metrics.remove(self._scope)
