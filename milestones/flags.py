@@ -18,8 +18,8 @@ from milestones.common.errors import ConfigError
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `flag`: what it adds (None for the baseline); `needs`: the flags without which it can't be; `source`:
-    where the idea comes from; `built`: whether this version can run it."""
+    """One stage. `flag`: the flag that the stage adds (None for the baseline); `needs`: the flags that the stage
+    requires; `source`: the text that describes it; `built`: whether this version can run it."""
 
     name: str
     flag: str | None
@@ -94,8 +94,9 @@ _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 
 
 def parse_milestones(value: str | Iterable[str]) -> frozenset[str]:
-    """The flags that `value` means: a stage (`"m3"` is it and all before it), or names of flags, as text with commas
-    or plus signs (as `stage_name` gives it) or as a set. `ConfigError` names what is unknown, missing, or not built."""
+    """The flags that `value` means: a stage (`"m3"` and all stages before it), or names of flags, as text with commas
+    or plus signs (as of `stage_name`) or as a set. `ConfigError` names flags that are unknown, missing, or not
+    built."""
     items = [value] if isinstance(value, str) else value
     words = {word.strip().lower() for item in items for word in re.split("[,+]", item)} - {""}
     stages = words & _BY_NAME.keys()
@@ -147,7 +148,7 @@ def legal_sets() -> tuple[frozenset[str], ...]:
 
 
 def stage_name(flags: frozenset[str]) -> str:
-    """What a set of flags is called: a stage where it is exactly one's, else its flags in order, joined by `+`."""
+    """The name of a set of flags: a stage with exactly these flags, or the flags in order, joined by `+`."""
     for stage in STAGES:
         if flags == _up_to(stage.name):
             return stage.name
@@ -155,18 +156,18 @@ def stage_name(flags: frozenset[str]) -> str:
 
 
 def runnable() -> tuple[str, ...]:
-    """What this version can run, the newest last: the names of all legal sets of flags that are built."""
+    """The names of all legal sets of flags that this version can run, the newest last."""
     built = {stage.flag for stage in STAGES if stage.built}
     return tuple(stage_name(flags) for flags in legal_sets() if flags <= built)
 
 
 _LESS = {"num_processing_threads": "only counts for this instance's share of the tasks"}
-"""What settings do at stages that they aren't of, where that isn't nothing."""
+"""The effect of settings at stages that don't use them, where there is one."""
 
 
 def without_effect(config: StreamsConfig) -> list[str]:
-    """What is given in `config` and does nothing, or less than it says, each with the reason: values of a file or the
-    environment that the code overrides, settings of a stage that isn't the application's."""
+    """The settings in `config` that have no effect, or less than their name says, each with the reason: values of a
+    file or the environment that the code overrides, settings of a stage that isn't the application's."""
     flags = parse_milestones(config.milestones)
     unused = [
         f"{key} {_LESS.get(key, 'has no effect')} at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} "

@@ -1,7 +1,7 @@
-"""Flags -> parts: the only place that knows which part belongs to which flag.
+"""`parts`: from flags to parts. Only this module knows which part belongs to which flag.
 
 *Guarantees*: every legal set of flags that is built gives complete `Parts`. Two flags of which neither needs the other
-replace no part in common (a test looks), so that their order doesn't matter; observers add up.
+replace no part in common (a test checks), so that their order doesn't matter; observers add up.
 *Assumes*: the flags were validated by `flags.parse_milestones`.
 """
 
@@ -39,7 +39,7 @@ Confirming = Callable[[ThreadContext, Clients], Confirmation]
 
 
 def _by_guarantee(exactly_once: Confirming) -> Confirming:
-    """Without transactions there is one way to confirm a commit."""
+    """The confirmation by the processing guarantee: `exactly_once`, or an OffsetCommit."""
     return lambda context, clients: (
         exactly_once(context, clients) if context.config.exactly_once else OffsetCommit(context, clients)
     )
@@ -50,7 +50,7 @@ def _engine_metrics(client_id: str, state: StateManager, metrics: Metrics, clock
 
 
 def _asked_of_admin(context: ThreadContext, _: Clients) -> Callable[[str], int]:
-    """How many partitions a topic has, asked by a client of its own: for any thread."""
+    """A function that asks Kafka for a topic's partition count by a client of its own, for any thread."""
     config = context.config
     return PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms).of
 
@@ -79,7 +79,7 @@ BASELINE = Parts(
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a flag changes: parts of the instance and of its threads, by their names; observers that it adds."""
+    """The changes of a flag: parts of the instance and of its threads, by name; observers that the flag adds."""
 
     instance: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     thread: Mapping[str, Callable[..., object]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         thread={"confirmation": _by_guarantee(ResolvedTransaction), "recovery": InPlaceRecovery}
     ),
 }
-"""By flag, in the order of the stages."""
+"""The replacements by flag, in the order of the stages."""
 
 
 def parts(

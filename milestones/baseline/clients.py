@@ -1,7 +1,7 @@
 """Client ownership of the baseline: every stream thread has clients of its own.
 
-*Guarantees*: all clients belong to the thread that made this object, restore consumers to the one that asked for
-them; when one can't be made, none is left.
+*Guarantees*: the thread that made a `ThreadClients` owns its clients, and the thread that asked for a restore consumer
+owns that. When a client can't be made, the others are closed.
 *Assumes*: the transactional id is this thread's alone (application, process id, thread).
 """
 
@@ -29,13 +29,13 @@ CALL_MS = 10_000
 """The time-out of one attempt to initialise a producer."""
 
 LEAVE_MS = 200
-"""How long a thread waits for a producer that it has replaced; one that is fenced may take a second to close."""
+"""The longest wait for the close of a replaced producer; a fenced one may take a second."""
 
 log = logging.getLogger(__name__)
 
 
 class ThreadClientFactory:
-    """Makes the clients of one stream thread: they carry its name, its transactional id, its static id."""
+    """Makes the clients of one stream thread, with the thread's name, transactional id and static id."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class ThreadClientFactory:
 
 
 class ThreadClients:
-    """One thread's consumer, producer and group member; restore consumers for whoever restores."""
+    """One thread's consumer, producer and group member; restore consumers for the threads that restore."""
 
     def __init__(self, context: ThreadContext, factory: ClientFactory) -> None:
         self._context, self._factory = context, factory
@@ -87,17 +87,17 @@ class ThreadClients:
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         old, self.producer = self.producer, self._factory.producer(one_record_per_batch=one_record_per_batch)
         if not old.transactional:
-            # Nothing fences it.
+            # Nothing fences the old producer.
             old.close()
             return
         try:
             self._initialise(self._context.config.task_timeout_ms if within_ms is None else within_ms)
         finally:
-            # Fenced by now, unless nobody answers: so it has nothing to wait for.
+            # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
             old.close(LEAVE_MS)
 
     def close(self, *, leave_group: bool) -> None:
-        # The producer first: whoever gets the tasks next waits for the end of an open transaction.
+        # The producer first: the tasks' next owners wait for the end of an open transaction.
         closers: list[Callable[[], None]] = [
             self.producer.close,
             lambda: self.member.close(leave=leave_group),
@@ -112,13 +112,14 @@ class ThreadClients:
 
 
 class Heartbeats:
-    """*Owns*: the metric of a member's connection, in the membership thread; `scope` is removed with the member."""
+    """Publishes a member's heartbeats. *Owns*: their metrics, in the membership thread. `scope` is removed with the
+    member."""
 
     def __init__(self, scope: HeartbeatMetrics) -> None:
         self.scope = scope
 
     def tell(self, now_ms: int, silent_ms: int) -> None:
-        """Publish it about once a second; at once when it is the first time."""
+        """Publish the silence about once a second, the first one at once."""
         if now_ms - self.scope.published.at_ms >= PUBLISH_INTERVAL_MS or not self.scope.published.values:
             self.scope.last_heartbeat_seconds_ago.value = silent_ms // 1000
             self.scope.publish(now_ms)
@@ -127,7 +128,8 @@ class Heartbeats:
 def initialise(
     producer: OutputProducer, transactional_id: str, clock: Clock, retry_policy: RetryPolicy, within_ms: int
 ) -> None:
-    """From now on every earlier producer of that id is fenced. `KafkaUnreachableError` when it takes too long."""
+    """Initialise the producer's transactions, which fences every earlier producer of its id. `KafkaUnreachableError`
+    when that takes too long."""
     deadline_ms = clock.monotonic_ms() + within_ms
 
     def call() -> None:

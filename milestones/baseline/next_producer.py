@@ -1,12 +1,12 @@
-"""Which producer makes the next transaction.
+"""`ready_for_the_next`: replaces a producer that mustn't make another transaction.
 
-With Kafka's transactions before KIP-890 the request that ends one doesn't say which one it means. When a connection
-breaks, the client sends the request again on another; the first one may arrive later, and end the next transaction of
-the same epoch: a part of its records is committed without its offsets, or lost.
+Before KIP-890, a request that ends a transaction doesn't name it. When a connection breaks, the client sends such a
+request again on another connection; the first request may arrive later, and end the next transaction of the same epoch:
+a part of that transaction's records is committed without its offsets, or lost.
 
-*Guarantees*: no transaction is begun by a producer that has lost a connection before it; the offsets that Kafka has
+*Guarantees*: a producer that has lost a connection begins no transaction. The changelog offsets that Kafka has
 acknowledged pass on to the new producer.
-*Assumes*: no transaction is open. What has been committed stays so, whatever happens here.
+*Assumes*: no transaction is open. A failure here undoes no commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEXT_SHARE = 4
 
 
 class ThreadTransaction(Transaction):
-    """A `Transaction` of a stream thread, which makes the next one too."""
+    """A `Transaction` of a stream thread, after whose end the producer is made ready for the next one."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
@@ -43,8 +43,9 @@ class ThreadTransaction(Transaction):
 
 
 def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int) -> None:
-    """Keep the producer, unless it has lost a connection, is dead, or was made to tell outputs apart. One that can't be
-    made within `within_ms`, or what a thread that is to stop has left, is made when something is to be sent."""
+    """Replace the producer if it has lost a connection, is dead, or sends one record per batch. A producer that can't
+    be made within `within_ms`, or within the time left to a thread that is to stop, is made when the next output is
+    sent."""
     producer = clients.producer
     if can_start_another_transaction(producer) and not producer.one_record_per_batch:
         return

@@ -1,8 +1,8 @@
 """Transaction recovery of the baseline: as Kafka Streams does it.
 
-*Guarantees*: after an abortable error, a stale generation among them, the tasks go on in place from the last commit
-(whether the member is still one, the group itself tells), and nothing of what was queued is sent any more; after a
-fatal one a new producer has fenced the old one, and the thread's tasks are lost: it rejoins.
+*Guarantees*: after an abortable error, or a stale generation, the transaction is aborted, no queued output is sent any
+more, and the tasks are rolled back in place (the group itself tells whether the member still belongs to it). After a
+fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread rejoins.
 *Assumes*: no store is ever behind Kafka by more than the uncommitted tail, so a lost task loses no state.
 """
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class RejoinRecovery:
-    """Aborts where that is enough, else gives the tasks up."""
+    """Aborts where that is enough, otherwise gives the tasks up."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
@@ -40,7 +40,7 @@ class RejoinRecovery:
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort(error)
             case RefusedInTransactionError() if error.unknown_topic:
-                # When that is still so, the client refuses the output itself, and says which topic it is.
+                # A topic that is still unknown then makes the client itself refuse the output, with the topic's name.
                 return self._abort(error)
             case KafkaException() if classify(error) is ErrorClass.ABORTABLE:
                 return self._abort(error)
@@ -51,7 +51,7 @@ class RejoinRecovery:
 
     def _abort(self, error: Exception) -> bool:
         if not self._clients.producer.transactional:
-            # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
+            # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return True
         producer, timeout_ms = self._clients.producer, self._context.config.request_timeout_ms

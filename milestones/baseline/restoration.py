@@ -1,7 +1,7 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
-*Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore standbys get a share
-of the time: the task comes first, and the standbys don't starve. An error of one task is the stream thread's.
+*Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore, standbys get a
+smaller share of the time and don't starve. An error of one task ends the stream thread's turn.
 *Assumes*: driven by the stream thread.
 """
 
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from milestones.restoration.changelogs import Changelogs
 
 BATCH = 1_000
-"""Changelog records per round."""
+"""The number of changelog records per round."""
 
 TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
-"""So much of each turn is the standbys' too. Long turns: whoever stands back loses what was prefetched for it."""
+"""The turn length, and the part of it in which standbys read, too. Turns are long because a standby that stands back
+loses its prefetched records."""
 
 LOOK_MS = 10
-"""Nobody restores while the stream thread waits for input."""
+"""The longest wait for input while a task restores: the stream thread restores nothing while it waits."""
 
 
 class InlineHooks:
-    """*Owns*: since when active tasks have had much to restore."""
+    """The hooks of the baseline. *Owns*: the time since which active tasks have had much to restore."""
 
     def __init__(self) -> None:
         self._active_since_ms: int | None = None
@@ -48,7 +49,7 @@ class InlineHooks:
         apply()
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """Whether it is the active tasks' part of the turn."""
+        """Whether the turn is in the part that belongs to active tasks alone."""
         if remaining < MUCH:
             self._active_since_ms = None
             return False

@@ -2,9 +2,9 @@
 
     questions that came together --describe their topics--> by leader --ListOffsets to each--> answers
 
-*Guarantees*: nothing in here waits. Questions that come together share their requests. A leader that doesn't answer
-holds up those questions only that are about its partitions. Each question is answered once, by an error after
-`ANSWER_MS` at the latest.
+*Guarantees*: `run_once` waits at most `wait_ms`, no other call waits. Questions that come together share their
+requests. A leader that doesn't answer holds up only questions about its partitions. Each question is answered once, by
+an error after `ANSWER_MS` at the latest.
 *Assumes*: driven by the thread that owns the cluster.
 """
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANSWER_MS = 15_000
-"""A request's time-out is less: this is for a client that has lost it."""
+"""The longest time to an answer. A request's time-out is less: this limit is for a client that has lost the request."""
 
 ALONE_MS = 2_000
-"""For how long questions wait for the topics of earlier ones, to be put together: what topics are is the larger answer,
-and of thousands of partitions takes seconds of work."""
+"""The time for which questions wait for the topics of earlier ones, so that they are asked together: a description of
+topics is the larger answer, and that of thousands of partitions takes seconds of work."""
 
 
 @dataclass(frozen=True)
 class AskBounds:
-    """Where do these partitions begin and end now? With `committed`, they end where the first open transaction
-    begins; else after their last record, uncommitted and control records included. With `topic_ids`, the answer has
-    the ids of their topics too."""
+    """The question where these partitions begin and end now. With `committed`, a partition ends where its first open
+    transaction begins; otherwise after its last record, uncommitted and control records included. With `topic_ids`, the
+    answer has the ids of the topics too."""
 
     task: TaskId
     partitions: frozenset[TopicPartition]
@@ -55,8 +55,8 @@ class AskBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The answer to `AskBounds`: first offset and end by partition, or the error that Kafka gave. `topic_ids`: by
-    topic, where it was asked for and Kafka has one."""
+    """The answer to `AskBounds`: first offset and end by partition, or Kafka's error. `topic_ids`: the id by topic, if
+    the question asked for ids and Kafka has one."""
 
     task: TaskId
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -65,11 +65,11 @@ class Bounds:
 
 
 Unfit = Callable[[Mapping[str, Described]], Mapping[str, Exception]]
-"""Of topics that have been found, by name: why nothing may be told of them."""
+"""Takes topics as Kafka has described them; returns the errors, by name, of topics that no question may be about."""
 
 
 class BoundsDesk:
-    """*Owns*: the questions that are on their way. *Receives*: `AskBounds`. *Sends*: `Bounds`."""
+    """Answers questions about bounds. *Owns*: the open questions. *Receives*: `AskBounds`. *Sends*: `Bounds`."""
 
     def __init__(self, unfit: Unfit = lambda _: {}) -> None:
         self._unfit = unfit
@@ -80,11 +80,11 @@ class BoundsDesk:
         return bool(self._bundles or self._waiting)
 
     def ask(self, questions: Collection[AskBounds]) -> None:
-        """Take these questions; `run_once` puts them to Kafka."""
+        """Take these questions; `run_once` asks Kafka."""
         self._waiting += questions
 
     def run_once(self, cluster: Cluster, now_ms: int, wait_ms: int) -> None:
-        """Put what waits to Kafka; wait at most so long for something to be answered; hand out what is."""
+        """Ask Kafka the questions that wait, wait at most `wait_ms` for an answer, and send the answers that came."""
         if self._waiting and not any(bundle.describes_since(now_ms) < ALONE_MS for bundle in self._bundles):
             self._bundles.append(_Bundle(cluster, self._waiting, now_ms, self._unfit))
             self._waiting = []
@@ -112,16 +112,17 @@ class _Bundle:
         self._listed = False
 
     def describes_since(self, now_ms: int) -> float:
-        """For how long it isn't known what the topics are; infinite once it is."""
+        """The time for which the topics' descriptions have been awaited; infinite once they have come."""
         return math.inf if self._listed else now_ms - self._began_ms
 
     def next(self) -> Future[Any]:
-        """One that has to come before the next step."""
+        """A request whose answer the next step needs."""
         pending = self._topics.values() if not self._listed else (futures[-1] for futures in self._waits.values())
         return next((future for future in pending if not future.done()), _done())
 
     def run_once(self, cluster: Cluster, now_ms: int) -> KafkaException | None:
-        """Go on with what was answered; an error that came, if any."""
+        """Take the answers that came and make the next requests; returns an error among the answers, if there is
+        one."""
         errors: list[KafkaException] = []
         if not self._listed and all(future.done() for future in self._topics.values()):
             errors += self._list(cluster)
@@ -223,7 +224,7 @@ def _done() -> Future[Any]:
 
 
 def bounds_of(cluster: Cluster, asked: AskBounds) -> Bounds:
-    """The answer to `asked`, waited for: where nobody else asks."""
+    """Ask Kafka about these partitions, and wait for the answer: for threads that have no housekeeper."""
     try:
         bounds = cluster.bounds(asked.partitions, committed=asked.committed)
         ids = cluster.topic_ids({partition.topic for partition in asked.partitions}) if asked.topic_ids else {}

@@ -1,8 +1,8 @@
-"""Snapshots for stores that would begin at the beginning of their changelog: one thread per client that fetches them.
+"""The snapshot fetcher: one thread per client that downloads snapshots for empty stores.
 
-*Guarantees*: asking never blocks; whoever asked is answered with what there is, be it nothing, or gives up once nothing
-has come for `snapshot_timeout_ms`; what can't be had is a warning, never an error.
-*Assumes*: whoever asks takes the answer, or closes the request.
+*Guarantees*: a request never blocks its thread. A request is answered with the snapshots that exist, which may be none,
+or gives up once no byte has come for `snapshot_timeout_ms`. A snapshot that can't be fetched is a warning, no error.
+*Assumes*: the thread that asks takes the answer, or closes the request.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Snapshots = Mapping[str, LocalSnapshot]
-"""By store."""
+"""Downloaded snapshots by store."""
 
 
 @dataclass(frozen=True)
 class AskSnapshots:
-    """Fetch the newest snapshots of these stores: by name their changelog partition and kind."""
+    """Fetch the newest snapshots of these stores, each given by name with its changelog partition and kind."""
 
     task: TaskId
     stores: Mapping[str, tuple[TopicPartition, StoreKind]]
@@ -44,33 +44,33 @@ class AskSnapshots:
 
 
 class Fetching(Protocol):
-    """A request that is under way. It belongs to whoever asked."""
+    """A request under way, owned by the thread that asked."""
 
     def take(self, now_ms: int) -> Snapshots | None:
-        """What was brought, once; None: not yet. `now_ms`: monotonic."""
+        """The snapshots, once; None while the fetcher is at work. `now_ms`: monotonic."""
         ...
 
     def close(self) -> None:
-        """Nobody wants it any more; what comes is deleted."""
+        """Give the request up; files that still come are deleted."""
         ...
 
 
 class SnapshotSource(Protocol):
-    """Where restorations ask for snapshots."""
+    """The source of snapshots, for restorations."""
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
-        """Have snapshots of the task's empty stores brought; None: there is nothing to wait for."""
+        """Request snapshots of the task's empty stores; None when no store needs one."""
         ...
 
     def start(self) -> None: ...
 
     def close(self) -> None:
-        """Bring nothing more; nobody waits for that."""
+        """Ask the fetcher to end, without waiting."""
         ...
 
 
 class NoSnapshots:
-    """There are none: everything is restored from changelogs."""
+    """A source without snapshots: stores are restored from changelogs alone."""
 
     def ask(self, task: ChangelogTask) -> Fetching | None:
         return None
@@ -109,8 +109,8 @@ class _Request:
 class SnapshotFetcher(threading.Thread):
     """Fetches snapshots, one task after the other.
 
-    *Owns*: the connection to where they lie, a folder for what is under way. *Receives*: `AskSnapshots`. *Sends*:
-    `Snapshots`, which are the receiver's from then on. Publishes `progress_ms`: when something came last, monotonic.
+    *Owns*: the connection to `snapshot_url`, a folder for downloads under way. *Receives*: `AskSnapshots`. *Sends*:
+    `Snapshots`, which the receiver owns from then on. Publishes `progress_ms`: the monotonic time of the last progress.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SnapshotFetcher(threading.Thread):
     def _fetch(
         self, request: AskSnapshots, store: str, changelog: TopicPartition, kind: StoreKind
     ) -> LocalSnapshot | None:
-        """None when nobody wants it any more, too."""
+        """The downloaded snapshot of one store; None when there is none, or when the request was given up."""
         try:
             self._progress(request)
             manifest = self._repository.newest(changelog, store)
@@ -201,7 +201,7 @@ def _remove(snapshots: Snapshots) -> None:
 
 
 def snapshot_source(config: StreamsConfig, name: str, directory: Path, clock: Clock) -> SnapshotSource:
-    """What `snapshot_url` says. `ConfigError`."""
+    """The source that `snapshot_url` names. `ConfigError` for a URL that can't be used."""
     if config.snapshot_url is None:
         return NoSnapshots()
     repository = SnapshotRepository(config.snapshot_url, config.application_id)

@@ -28,8 +28,8 @@ import enum
 
 
 class StreamsState(enum.Enum):
-    """Where a client is: `RUNNING` when all its threads process, `REBALANCING` while some get tasks or restore them.
-    `ERROR` and `NOT_RUNNING` are the ends; `Streams.error` tells why it was the first."""
+    """The state of a client: `RUNNING` when all its threads process, `REBALANCING` while a thread gets tasks or
+    restores them. `ERROR` and `NOT_RUNNING` are final; `Streams.error` is the reason of an `ERROR`."""
 
     CREATED = "CREATED"
     REBALANCING = "REBALANCING"
@@ -41,7 +41,7 @@ class StreamsState(enum.Enum):
 
 
 class ThreadState(enum.Enum):
-    """Where a stream thread is: `PARTITIONS_ASSIGNED` while its tasks are restored, `RUNNING` when all of them
+    """The state of a stream thread: `PARTITIONS_ASSIGNED` while its tasks are restored, `RUNNING` when all of them
     process, `DEAD` at the end."""
 
     CREATED = "CREATED"

@@ -1,9 +1,8 @@
-"""What changes while an instance runs: how many threads it has and which sub-topologies are paused, by a user; which
-topics its sources have, by those who make topics.
+"""`ThreadRegistry`: the threads, paused sub-topologies and source topics of an instance, which change while it runs.
 
-*Guarantees*: no two living threads have one number; a new one gets the lowest that is free, as in Kafka Streams, and
-with it the transactional id and the static id of a thread that is gone.
-*Assumes*: `gone` is called once a thread has ended and everything of it is closed.
+*Guarantees*: no two living threads have one number. A new thread gets the lowest free number, as in Kafka Streams, and
+with that number the transactional id and the static id of a thread that has ended.
+*Assumes*: `gone` is called once a thread has ended and its clients and stores are closed.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from milestones.common.errors import MilestonesError
 
 
 class ThreadRegistry:
-    """Numbers of threads, what is paused, the topics that sources have, as far as they are known.
+    """The numbers of the threads, the paused sub-topologies, the known topics of sources.
 
     *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`
-    and `sources` are immutable values, swapped whole: anyone reads them at any time; the supervisor sets `sources`.
+    and `sources` are immutable values, swapped whole: any thread reads them at any time; the supervisor sets `sources`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -31,21 +30,21 @@ class ThreadRegistry:
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
         self.threads = threads
-        """How many threads there are, those that leave not counted."""
+        """The number of threads, without those that leave."""
 
     def begin(self, numbers: Iterable[int]) -> None:
-        """These threads are there from now on, and no other."""
+        """Set the numbers of the first threads."""
         with self._lock:
             self._alive = set(numbers)
             self.threads = len(self._alive)
 
     def numbers(self) -> list[int]:
-        """The threads that are there, those that leave not counted."""
+        """The numbers of the threads, without those that leave."""
         with self._lock:
             return sorted(self._alive)
 
     def add(self) -> int:
-        """Take the lowest number that is free."""
+        """Take the lowest free number, and return it."""
         with self._lock:
             number = next(n for n in count(1) if n not in self._alive | self._leaving)
             self._alive.add(number)
@@ -53,9 +52,11 @@ class ThreadRegistry:
             return number
 
     def remove(self, number: int | None = None, *, own: int | None = None) -> int:
-        """Choose who leaves: `number`, else the highest but the caller's `own`, unless that is the last one.
+        """The number of the thread that is to leave: `number`, else the highest, which is the caller's `own` only when
+        it is the last.
 
-        The highest, so that a later start with fewer threads has the same numbers. `MilestonesError`: there is none.
+        The highest leaves so that a later start with fewer threads has the same numbers. `MilestonesError` when there
+        is no such thread.
         """
         with self._lock:
             if not self._alive:
@@ -70,13 +71,13 @@ class ThreadRegistry:
             return number
 
     def gone(self, number: int) -> None:
-        """The thread has ended: its number is free."""
+        """Free the number of a thread that has ended."""
         with self._lock:
             self._leaving.discard(number)
 
     @contextmanager
     def helping(self, number: int) -> Iterator[None]:
-        """The calling thread runs user code of the stream thread `number`, as long as this lasts."""
+        """Note, inside the block, that the calling thread runs user code of the stream thread `number`."""
         ident = threading.get_ident()
         with self._lock:
             self._helpers[ident] = number
@@ -87,7 +88,7 @@ class ThreadRegistry:
                 del self._helpers[ident]
 
     def helped(self) -> int | None:
-        """The stream thread whose user code the calling thread runs; None if it isn't that of any."""
+        """The number of the stream thread whose user code the calling thread runs; None when there is none."""
         with self._lock:
             return self._helpers.get(threading.get_ident())
 

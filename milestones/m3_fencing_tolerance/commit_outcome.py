@@ -1,11 +1,11 @@
-"""What became of a commit that nobody answered: the committed offsets tell.
+"""`outcome`: tells from the committed offsets how an unanswered commit ended.
 
-Every commit has a number of its own for each of its tasks, and carries it, with the transactional id, in the metadata
-of a real offset of each of the task's partitions, be it an unchanged one. So what is committed says which commit it is.
+A commit has a number for each of its tasks. The number travels with the transactional id in the metadata of an offset
+of each of the task's partitions, also of an unchanged offset. So the committed metadata names the commit.
 
 *Guarantees*: a pure function; an answer is given only when all partitions agree.
-*Assumes*: what is `committed` was read when the transaction had ended, and no other one pended on the offsets; numbers
-of a task never fall, whoever commits it.
+*Assumes*: `committed` was read when the transaction had ended and no other one pended on the offsets. A task's numbers
+never fall, also when the task changes its owner.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class CommitOutcome(enum.Enum):
 
     COMMITTED = "it was committed"
     ROLLED_BACK = "it was rolled back"
-    FOREIGN = "somebody else has committed these partitions"
+    FOREIGN = "another process has committed these partitions"
 
 
 def outcome(
     tried: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> CommitOutcome:
-    """What became of the commit of `tried`, given what is `committed` now."""
+    """How the commit of `tried` ended, given the offsets that are `committed` now."""
     found = {_of_one(at, committed.get(partition)) for partition, at in tried.items()}
     return found.pop() if len(found) == 1 else CommitOutcome.FOREIGN
 

@@ -1,8 +1,8 @@
-"""What a recovery asks the group: whether we still are who we were, and what is committed.
+"""The questions of a recovery to the group: whether the membership still holds, and which offsets are committed.
 
-*Guarantees*: answers come from the coordinator, after the question, and each is preceded by a heartbeat that it
-accepted under our member id and generation: a process that stood still for longer than its session finds out here. No
-question waits longer than it is told to, nor than a thread may that is to stop.
+*Guarantees*: the coordinator answers, after the question, and only after it has accepted a heartbeat of this member id
+and generation: so a process that stood still for longer than its session finds out here. A question waits at most
+`within_ms`, and less when the thread is to stop.
 *Assumes*: asked by the member's owner.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LOOK_MS = 500
-"""How often a wait for an answer is looked at: whether there is still time."""
+"""The time between two checks, in a wait for an answer, whether time is left."""
 
 
 class NoAnswerError(MilestonesError):
@@ -30,7 +30,7 @@ class NoAnswerError(MilestonesError):
 
 
 class GroupQuestions:
-    """*Sends*: questions, by the member. *Receives*: `Committed`."""
+    """Asks the group by the member. *Sends*: `FetchOffsets`. *Receives*: `Committed`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._retry_policy, self._clients = context.retry_policy, clients
@@ -39,14 +39,14 @@ class GroupQuestions:
     def committed(
         self, partitions: Collection[TopicPartition], within_ms: int
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """What is committed for the partitions, once no transaction pends on any of them.
+        """The committed offsets of the partitions, once no transaction pends on any of them.
 
-        `StaleGenerationError` when we are no member any more, `NoAnswerError` when time is up.
+        `StaleGenerationError` when the membership is over, `NoAnswerError` when the time is up.
         """
         member = self._clients.member
         member.metadata()
         self._number += 1
-        # One mailbox each: an answer that comes too late is nobody's.
+        # One mailbox per question: an answer that comes too late is lost with its mailbox.
         answers: Mailbox[Committed] = Mailbox(1, "answer to a recovery")
         member.fetch_offsets(self._number, frozenset(partitions), answers)
         waited_ms = 0
@@ -59,8 +59,8 @@ class GroupQuestions:
         return answer.offsets
 
     def holds(self, within_ms: int) -> bool:
-        """Whether member and generation still hold. While we join, the answer to that tells; a coordinator that is
-        silent may have given us up only when our session is over by the clock."""
+        """Whether member and generation still hold. While the member joins, the answer to JoinGroup tells. A silent
+        coordinator can have given the member up only when the session is over by the clock."""
         member = self._clients.member
         if member.joining():
             return True

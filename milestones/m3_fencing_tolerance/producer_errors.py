@@ -1,4 +1,4 @@
-"""What the producer's client can say, on each call, and what follows: one table.
+"""The errors of the producer's client, by call, with the reaction to each: one table.
 
 *Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark.
 *Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
@@ -16,16 +16,16 @@ from milestones.common.kafka.failures import UNREACHABLE, error_of
 
 
 class ProducerReaction(enum.Enum):
-    """What follows an error."""
+    """The answer to an error."""
 
     RETRY = "the same call again while there is time; then as rebuild"
-    ABORT = "abort, roll back, go on with the same producer; rebuild when the abort fails"
-    REBUILD = "a new producer; ask the group; roll back in place, or lose the tasks when it has given us up"
+    ABORT = "abort, roll back, keep the producer; rebuild when the abort fails"
+    REBUILD = "a new producer; ask the group; roll back in place, or lose the tasks when the membership is over"
     FAIL = "the thread ends: no repetition helps"
 
 
 class Mark(enum.Enum):
-    """How the client marks an error. One that is both is the first of them."""
+    """The client's mark of an error. An error with two marks counts as the first of them."""
 
     FATAL = "fatal"
     ABORTABLE = "abort"
@@ -41,7 +41,7 @@ CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 
 @dataclass(frozen=True)
 class Line:
-    """Errors that are answered alike. `codes`: empty means every one; `calls`: which can raise them."""
+    """Errors with one reaction. `codes`: empty means every code; `calls`: the calls that can raise them."""
 
     reaction: ProducerReaction
     codes: tuple[str, ...]
@@ -139,7 +139,7 @@ TABLE: tuple[Line, ...] = (
 
 
 def mark_of(error: KafkaError) -> Mark:
-    """The client's mark. Codes of a broker that is away count as retriable, marked or not."""
+    """The client's mark of the error. Codes of a broker that is away count as retriable, marked or not."""
     if error.fatal():
         return Mark.FATAL
     if error.txn_requires_abort():
@@ -148,7 +148,7 @@ def mark_of(error: KafkaError) -> Mark:
 
 
 def reaction_to(exception: BaseException) -> ProducerReaction:
-    """What follows this error of a producer call."""
+    """The reaction to this error of a producer call."""
     error = error_of(exception)
     if error is None:
         return ProducerReaction.REBUILD

@@ -12,12 +12,12 @@
              stable, again                                               v
              under a heartbeat                            LOST: tasks closed, rejoin
 
-The client folds "timed out" and "taken over" into one fatal error. So nothing is concluded from it: a new producer of
-the same transactional id ends whatever was open, and the group says whether the tasks are still ours.
+The client has one fatal error for "timed out" and "taken over", so the error alone decides nothing: a new producer of
+the same transactional id ends the open transaction, and the group says whether the tasks still belong to the thread.
 
-*Guarantees*: in place, no store is closed or wiped, no rebalance is asked for. Nothing is sent by a producer whose last
-end had no answer. The stream thread is held up for at most a quarter of `max_poll_interval_ms`.
-*Assumes*: the loop rolls the tasks back when `recover` says True, and reads their positions stable.
+*Guarantees*: a recovery in place closes and wipes no store and asks for no rebalance. A producer whose last end had no
+answer sends nothing more. The stream thread is held up for at most a quarter of `max_poll_interval_ms`.
+*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class InPlaceRecovery:
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
-                # Once more, with outputs told apart: then its handler is asked (KIP-691).
+                # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
                 # The client's sequence numbers have a gap where the record was.
@@ -98,10 +98,11 @@ class InPlaceRecovery:
         return self._rebuild(error, budget)
 
     def _abort(self, error: Exception, budget: Budget, *, ask: bool) -> bool:
-        """`ask`: the group has refused us, and is asked whether for good."""
+        """Abort; rebuild when the abort fails. `ask`: the group has refused the generation, so it is asked whether the
+        membership is over."""
         producer = self._clients.producer
         if not producer.transactional:
-            # Nothing fences it: what it has queued would be sent behind what the tasks' next owners have written.
+            # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
 
@@ -117,8 +118,8 @@ class InPlaceRecovery:
         return not ask or self._holds(budget) or self._give_up(error)
 
     def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
-        """A producer that isn't ready in time is made again when something is to be sent: what fails then comes back
-        here. Meanwhile the loop answers the group."""
+        """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
+        output is sent, and an error of that leads here again; meanwhile the loop answers the group."""
         try:
             self._clients.renew_producer(budget.left_ms(), one_record_per_batch=one_record_per_batch)
         except KafkaUnreachableError as unready:
@@ -148,7 +149,7 @@ class InPlaceRecovery:
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
 
     def _give_up(self, error: Exception) -> bool:
-        """The tasks are lost: False. The producer is replaced when it is used next, unless it was."""
+        """Give the tasks up, and return False. A producer that wasn't replaced is replaced when it is used next."""
         self.lost += 1
         log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
         return False

@@ -1,9 +1,9 @@
 """How long a recovery may hold up the stream thread.
 
-*Guarantees*: all that a recovery waits for, taken together, ends within a quarter of `max_poll_interval_ms`, so that
-the group doesn't give the thread up meanwhile (its heartbeats go on by themselves), within `task_timeout_ms` (but for
-one call), and sooner when the thread is to stop. To find out how a commit ended has such a time of its own.
-*Assumes*: each single call keeps the time it is given, plus a little.
+*Guarantees*: all waits of a recovery together end within a quarter of `max_poll_interval_ms`, so that the group keeps
+the thread (the membership thread sends heartbeats meanwhile), within `task_timeout_ms` (but for one call), and sooner
+when the thread is to stop. The question how a commit ended has such a limit of its own.
+*Assumes*: each single call keeps its time-out, plus a little.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 POLL_SHARE = 4
-"""A commit without an answer, the question how it ended, and the recovery follow each other, each in such a share."""
+"""The share of `max_poll_interval_ms` for each of three steps in a row: a commit without an answer, the question how
+that commit ended, and the recovery."""
 
 
 class Budget:
@@ -28,7 +29,7 @@ class Budget:
         self._whole_ms = min(patience_ms, config.max_poll_interval_ms // POLL_SHARE)
 
     def left_ms(self, most_ms: int | None = None) -> int:
-        """What is left of it, at least 1, at most `most_ms`."""
+        """The time left, at least 1, at most `most_ms`."""
         left = min(self._whole_ms - self.spent_ms(), self._retry_policy.rest_ms())
         return max(1, int(left if most_ms is None else min(left, most_ms)))
 

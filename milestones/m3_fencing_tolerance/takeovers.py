@@ -1,11 +1,11 @@
-"""Whose transactional id it is.
+"""`Takeovers`: finds out that another process uses a thread's transactional id.
 
-The client has one error for a transaction that timed out and an id that was taken over. They are told apart by the
-transaction's age: Kafka counts from its first record, we from just before; so what is younger than the time-out, or
-isn't open at all, was taken over. Nobody may do that: an id is one thread's alone. The age counts the time for which
-this machine stood still, as Kafka's does (`Standstill`).
+The client has one error for a transaction that timed out and for an id that was taken over. The transaction's age tells
+the two apart: Kafka counts the age from the transaction's first record, `Takeovers` from just before; so a transaction
+that is younger than the time-out, or isn't open at all, was taken over. An id is one thread's alone, so that is an
+error of the set-up. The age counts the time for which this machine stood still, as Kafka's does (`Standstill`).
 
-*Guarantees*: an id that others use too is an error after a few times, however they take turns.
+*Guarantees*: an id that two processes use is an error after `MOST_TAKEOVERS`, however the two take turns.
 *Assumes*: one owner, the stream thread.
 """
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_TAKEOVERS, TAKEOVER_WINDOW_MS = 3, 600_000
-"""So often, within such a time, and an id isn't ours alone. Less may be a producer of our own that was left behind in a
-call, or a paused machine whose time service hasn't put its clock right yet."""
+"""So many take-overs within such a time prove that another process uses the id. Fewer may come from an earlier producer
+of the thread that hung in a call, or from a paused machine whose time service hasn't set its clock yet."""
 
 
 class Takeovers:
-    """*Owns*: when the id was taken over. `fenced`: how often its producers were, time-outs included."""
+    """*Owns*: the times of the take-overs. `fenced`: how often the thread's producers were fenced, time-outs
+    included."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context
@@ -37,8 +38,8 @@ class Takeovers:
         self.fenced = 0
 
     def note(self, error: Exception, age_ms: int | None) -> None:
-        """One more error of the producer; `age_ms`: of the transaction that was open then. `TransactionalIdError` when
-        it is a take-over, and one too many."""
+        """Note an error of the producer; `age_ms`: the age of the transaction that was open then.
+        `TransactionalIdError` when the error is a take-over too many."""
         if not is_fenced(error):
             return
         self.fenced += 1

@@ -1,14 +1,15 @@
-"""The transaction of a commit, to its end: never given up while it isn't known how it ended.
+"""`ResolvedTransaction`: takes the transaction of a commit to its end, and finds out how an unanswered one ended.
 
-1. Open the transaction, unless it is; put the offsets in. Whatever fails so far, nothing was committed.
-2. Ask for the end, again while it has no answer, for at most `transaction_timeout_ms`: by then the broker ends it.
-3. No answer: a new producer ends the transaction, one way or the other; then the group is asked whether we still
-   belong to it, and what is committed. Our commit: done. An earlier one: rolled back. Else the tasks are lost.
-4. A connection has broken: the end may have been sent twice, and what came late would end the next transaction. So a
-   new producer, with an epoch of its own, makes the next one.
+1. Open the transaction, unless it is open; put the offsets in. An error so far means that nothing was committed.
+2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: by then the broker ends the
+   transaction.
+3. Without an answer: a new producer ends the transaction, one way or the other; then the group is asked whether the
+   membership holds, and what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
+4. After a broken connection the end may have been sent twice, and a late second end would end the next transaction. So
+   a new producer, with an epoch of its own, makes the next one.
 
-*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how far things are.
-*Assumes*: all outputs were acknowledged, and nothing but this part ends a transaction that is to be committed.
+*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended.
+*Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ log = logging.getLogger(__name__)
 
 
 class RolledBackError(TaskMigratedError):
-    """A commit failed for good: its transaction was rolled back, which is known, and a new producer is in place.
-    `cause`: what the client said; `age_ms`: how old the transaction was then. Steers the runtime only."""
+    """The transaction of a commit was certainly rolled back, and a new producer is in place. `cause`: the client's
+    error; `age_ms`: the transaction's age then. Steers the runtime only."""
 
     def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
         super().__init__(f"the transaction was rolled back: {cause}")
@@ -46,7 +47,7 @@ class RolledBackError(TaskMigratedError):
 
 
 class ResolvedTransaction(InTransaction):
-    """Step 3 of a commit under `exactly_once_v2`."""
+    """The confirmation of a commit under `exactly_once_v2`."""
 
     _clients: Clients
 
@@ -79,7 +80,7 @@ class ResolvedTransaction(InTransaction):
         return max(1, int(min(CALL_MS, self._context.retry_policy.rest_ms())))
 
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
-        """Returns when the offsets were committed after all."""
+        """Find out how the commit ended: returns when the offsets were committed after all, otherwise raises."""
         producer = self._clients.producer
         if reaction_to(error) is ProducerReaction.ABORT and self._aborted(budget):
             raise error
@@ -88,7 +89,7 @@ class ResolvedTransaction(InTransaction):
             self._clients.renew_producer(budget.left_ms())
             committed = self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, NoAnswerError, StaleGenerationError) as unknown:
-            # Not rolled back in place: the stores would lack what may have been committed.
+            # A roll-back in place would leave stores without writes that may have been committed.
             raise TaskMigratedError(f"how a commit ended isn't known ({error}): {unknown}") from error
         end = outcome(offsets, committed)
         log.warning(
@@ -102,7 +103,7 @@ class ResolvedTransaction(InTransaction):
         self._clients.producer.acknowledged.update(acknowledged)
 
     def _aborted(self, budget: Budget) -> bool:
-        """An abort that the broker confirms proves that nothing was committed."""
+        """Whether the broker confirms an abort, which proves that nothing was committed."""
         try:
             self._clients.producer.abort(budget.left_ms(CALL_MS))
         except KafkaException as error:

@@ -1,7 +1,7 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up (`changelogs.py` says what that means). What a stage decides
-for itself is in its `ReaderHooks`: how much is fetched, when standbys stand back, and what an error of one task means.
+*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A stage decides the rest by its
+`ReaderHooks`: how much is fetched, when standbys stand back, and what an error of one task leads to.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 C = TypeVar("C", bound=Changelogs)
 
 MUCH = 10_000
-"""Changelog records of active tasks from which on standbys have to stand back."""
+"""The number of changelog records of active tasks from which on standbys stand back."""
 
 CHECK_INTERVAL_MS = 60_000
-"""How often it is asked whether a standby's changelogs are still the same topics."""
+"""The time between two questions whether a standby's changelogs are still the same topics."""
 
 
 class ReaderHooks(Protocol):
-    """What a stage decides about reading changelogs. The reader calls each in its own thread."""
+    """The decisions of a stage about reading changelogs. The reader calls each hook in the reader's thread."""
 
     def fetch(self, consumer: AssignedConsumer, *, restoring: bool) -> Fetched:
         """The next batch. `restoring`: a changelog of an active task is among those that are read."""
@@ -58,7 +58,8 @@ class ReaderHooks(Protocol):
         ...
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """Whether only active tasks read now, which have so many records left (paused ones not counted)."""
+        """Whether only active tasks read now. `remaining`: the records that active tasks still have to read, without
+        those of paused tasks."""
         ...
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
@@ -99,7 +100,7 @@ class ChangelogReader:
 
     @property
     def paused(self) -> frozenset[int]:
-        """The sub-topologies that nothing is restored for."""
+        """The paused sub-topologies: their tasks aren't restored."""
         return self._paused
 
     @property
@@ -132,7 +133,7 @@ class ChangelogReader:
         self._guarded(changelogs, self._prepare)
 
     def _prepare(self, changelogs: Changelogs) -> None:
-        """Have snapshots of empty stores brought; the changelogs' ends are asked for after that."""
+        """Request snapshots of empty stores; the changelogs' ends are asked for after these have come."""
         changelogs.fetching = self._context.snapshots.ask(changelogs.task)
         if changelogs.fetching is None:
             self._ask(changelogs)
@@ -226,13 +227,13 @@ class ChangelogReader:
             self._of(partition, partial(self._topic_unknown, partition))
 
     def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
-        """Do something about the task that the partition is a changelog of, unless that has left meanwhile."""
+        """Call `act` with the changelogs of the partition's task, unless the task has left meanwhile."""
         changelogs = self._by_partition.get(partition)
         if changelogs is not None:
             self._guarded(changelogs, act)
 
     def _guarded(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
-        """Do something about one task; what its error means the hooks say."""
+        """Call `act` for one task; the hooks decide about its error."""
         try:
             act(changelogs)
         except (MilestonesError, KafkaException) as error:
@@ -258,7 +259,7 @@ class ChangelogReader:
                 self._guarded(changelogs, self._ask)
 
     def _pause_ms(self, changelogs: Changelogs) -> float:
-        """After the last answer, until the next question."""
+        """The pause between the last answer and the next question."""
         if changelogs.failing_since_ms is not None:
             return again_after_ms(changelogs.heard_ms - changelogs.failing_since_ms)
         return CHECK_INTERVAL_MS if changelogs.task.id in self._standbys else math.inf
@@ -277,7 +278,8 @@ class ChangelogReader:
             self._begin_again(changelogs)
 
     def _unanswered(self, changelogs: Changelogs, error: Exception, now_ms: int) -> None:
-        """It is asked again after a pause, for an active task until its time is up; nobody waits for a standby."""
+        """Note an error in place of an answer. The question is asked again after a pause; for an active task until
+        its time is up, for a standby without a limit."""
         if changelogs.failing_since_ms is None:
             changelogs.failing_since_ms = now_ms
             log.info("task %s can't learn the ends of its changelogs now: %s", changelogs.task.id, error)
@@ -289,19 +291,19 @@ class ChangelogReader:
             ) from error
 
     def _begin_again(self, changelogs: Changelogs) -> None:
-        """The changelogs aren't what they were: nothing is read until it is known what they are now. An answer that is
-        under way doesn't count: it may name an end that the task has passed since."""
+        """Ask for the changelogs' bounds again, as a changelog has changed; the task reads nothing before the answer.
+        An answer under way doesn't count: it may name an end that the task has passed since."""
         self._consumer.unassign(changelogs.stores)
         changelogs.lose_ends(self._answers(changelogs.task.id))
         self._ask(changelogs)
 
     def _topic_unknown(self, partition: TopicPartition, changelogs: Changelogs) -> None:
-        """One broker doesn't know the topic. That it was deleted is for the housekeeper to say, who looks twice."""
+        """One broker doesn't know the topic. Only the housekeeper, which looks twice, concludes that it was deleted."""
         log.warning("task %s: a broker doesn't know changelog %s; it is asked again", changelogs.task.id, partition)
         self._begin_again(changelogs)
 
     def _choose(self, now_ms: int) -> None:
-        """Assign what is to be read now, from where its task is; take away what isn't."""
+        """Assign the partitions that are to be read now, each from its task's position; unassign the others."""
         chosen: list[Changelogs] = list(self._active.values())
         if not self._hooks.standbys_stand_back(now_ms, self._remaining_unpaused()):
             chosen += self._standbys.values()
@@ -321,7 +323,7 @@ class ChangelogReader:
     def _apply(
         self, partition: TopicPartition, messages: list[Message], end: int | None, changelogs: Changelogs
     ) -> None:
-        """`end`: of the partition, where it was reached, control records included."""
+        """Apply a batch. `end`: the partition's end, if it was reached, control records included."""
         position = (messages[-1].offset() or 0) + 1 if end is None else end
 
         def apply() -> None:

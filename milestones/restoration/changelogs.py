@@ -1,10 +1,10 @@
 """One task on its way along its changelogs.
 
-*Guarantees*: a store whose changelog is gone from under its offset, or is another topic of the same name, is rebuilt;
-the task's other stores stay. An active task is complete when its position has reached the changelogs' ends as they
-were, uncommitted and control records included, when its restoration began; a standby never is. Of a source topic that
-serves as changelog neither reads further than the group has committed.
-*Assumes*: what was read belongs to `reading()`, in order, read committed.
+*Guarantees*: a store whose offset is outside of its changelog, or whose changelog is another topic of the same name, is
+rebuilt; the task's other stores stay. An active task is complete when its position has reached the ends that the
+changelogs had when its restoration began, uncommitted and control records included; a standby never is. Neither reads a
+source topic that serves as changelog further than the group has committed.
+*Assumes*: the messages belong to partitions of `reading()`, and come in order, read committed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 DONE = object()
 
 KnownEnd = Callable[[TopicPartition], "int | None"]
-"""The end of a partition as of its last fetch; None before the first."""
+"""Gives the end of a partition as of its last fetch; None before the first."""
 
 
 class Changelogs:
-    """A task and its place in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
+    """A task and its positions in its changelogs. `ends` is None until the changelogs' bounds are known (`begin`).
 
-    `answers` is this object's alone: the answer to an earlier question about the same task would name an end that the
-    changelog has outgrown. `asked`: one is under way; `heard_ms`: when the last one came; `failing_since_ms`: since
-    when they have been errors. `fetching`: snapshots that are on their way. `restored`: records taken so far;
-    `counts`: by partition.
+    `answers` is this object's mailbox alone: the answer to an earlier question about the same task would name an end
+    that the changelog has outgrown. `asked`: a question is under way; `heard_ms`: the time of the last answer;
+    `failing_since_ms`: the time since which answers have been errors. `fetching`: the request for snapshots.
+    `restored`: the number of records taken so far; `counts`: the same by partition.
     """
 
     what_it_does = "restores"
@@ -71,16 +71,16 @@ class Changelogs:
 
     @property
     def preparing(self) -> bool:
-        """It isn't known yet where reading begins: snapshots are on their way, or being taken in."""
+        """Whether snapshots are on their way or being taken in, so that it isn't known yet where reading begins."""
         return self.fetching is not None or self._beginning is not None
 
     @property
     def ingesting(self) -> bool:
-        """`advance` has something to do."""
+        """Whether `advance` has a step to do."""
         return self._beginning is not None
 
     def brought(self, now_ms: int) -> bool:
-        """Whether all snapshots that there are have come."""
+        """Whether the request for snapshots is answered or given up."""
         if self.fetching is None:
             return False
         found = self.fetching.take(now_ms)
@@ -89,13 +89,13 @@ class Changelogs:
         return found is not None
 
     def begin(self, answer: Bounds) -> None:
-        """Where the changelogs begin and end is known: see that the stores fit to them, and take in the snapshots; the
-        first step of that. `StateError`."""
+        """Take the changelogs' bounds: clear stores that don't fit, and take snapshots in. Does the first step of that.
+        `StateError`."""
         self._beginning = self._begin(answer)
         self.advance()
 
     def advance(self) -> None:
-        """The next step of a beginning. `StateError`."""
+        """Do the next step of what `begin` began. `StateError`."""
         if self._beginning is not None and next(self._beginning, DONE) is DONE:
             self._beginning = None
 
@@ -119,8 +119,8 @@ class Changelogs:
         for partition, store in self.stores.items():
             first, end = answer.bounds[partition]
             offset = offsets[store]
-            # "The beginning" the client would have to ask for, and it waits half a second when it can't yet. Where
-            # nothing is left to read, it is read all the same: the store's offset is what lags are told by.
+            # An offset, since the client would have to ask for "the beginning", and waits half a second when it can't
+            # yet. A changelog without anything left to read is read all the same: lags are told by the store's offset.
             beginning = first if first < end else OFFSET_BEGINNING
             self.positions[partition] = beginning if offset is None else offset
         self.ends = ends
@@ -133,8 +133,8 @@ class Changelogs:
         self._note_ends()
 
     def give_up(self) -> None:
-        """The task leaves: what was on its way to it is deleted. A half of a snapshot in a store has no offset, and
-        goes with the next opening of the store."""
+        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset, and is
+        cleared when it is opened next."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:
@@ -147,7 +147,7 @@ class Changelogs:
         return ends
 
     def other_topics(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """By store whose offset is one of a topic that was deleted since, be there another of its name: why."""
+        """The reason, by store, why its offset belongs to a topic that was deleted since."""
         known, offsets = self.task.changelog_ids(), self.task.changelog_offsets()
         return {
             store: f"its topic was deleted and made anew (topic id {known[store]} then, {id} now)"
@@ -156,8 +156,8 @@ class Changelogs:
         }
 
     def _leave_other_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Clear the stores of other topics, then write down which topics are read: in this order, a crash in between
-        does no harm."""
+        """Clear the stores of deleted topics, then write down the ids of the present ones: in this order a crash in
+        between does no harm."""
         others = self.other_topics(topic_ids)
         for partition, store in self.stores.items():
             if store in others:
@@ -165,15 +165,15 @@ class Changelogs:
         self.task.keep_changelog_ids(self._ids(topic_ids))
 
     def _ids(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
-        """The ids by store, where Kafka tells them."""
+        """The topic ids by store, as far as Kafka tells them."""
         return {store: topic_ids[topic] for (topic, _), store in self.stores.items() if topic in topic_ids}
 
     def limit(self, partition: TopicPartition) -> int | None:
-        """How far the partition may be read, None without limit."""
+        """The offset up to which the partition may be read; None without limit."""
         return None if self.ends is None else self.ends.get(partition)
 
     def missing(self) -> dict[TopicPartition, int]:
-        """Records still to come up to the ends that are known, by partition that isn't there."""
+        """The number of records up to the known ends, by partition that hasn't reached its end."""
         if self.ends is None:
             return {}
         return {p: end - at for p, end in self.ends.items() if (at := max(0, self.positions.get(p, 0))) < end}
@@ -182,7 +182,7 @@ class Changelogs:
         return self.ends is not None and not self.missing()
 
     def reading(self) -> dict[TopicPartition, int]:
-        """The partitions that are to be read now, each from where."""
+        """The partitions that are to be read now, each with the offset to read next."""
         return {partition: self.positions[partition] for partition in self.missing()}
 
     def position(self) -> int:
@@ -192,8 +192,8 @@ class Changelogs:
         return sum(max(0, at) for at in self.positions.values())
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:
-        """Take what was read up to `position`. False: what follows has to be read again, from where `reading` says; as
-        it is beyond the limit, or the store was damaged and is empty now."""
+        """Apply the messages read up to `position`. False: the records after the offset in `reading` have to be read
+        again, since they are beyond the limit, or since the store was damaged and is empty now."""
         end = self.limit(partition)
         within = True
         if end is not None and position > end:
@@ -215,11 +215,11 @@ class Changelogs:
         return within
 
     def lose_ends(self, answers: Mailbox[Bounds]) -> None:
-        """Where the changelogs begin and end isn't known any more; `answers` is where it will be told."""
+        """Forget the changelogs' bounds; the next answer comes to `answers`."""
         self.ends, self.answers = None, answers
 
     def suspended(self, *, recycled: bool = False) -> None:
-        """Tell the listener that this is the end, before its time. `recycled`: the task changes its role."""
+        """Tell the listener that the restoration or the standby ends early. `recycled`: the task changes its role."""
         if self._done is not None:
             for partition in self.stores.keys() - self._done:
                 self._suspended(partition, recycled)
@@ -240,7 +240,7 @@ class Changelogs:
 
 
 class ActiveChangelogs(Changelogs):
-    """An active task that is restored. `committed`: its inputs' committed offsets."""
+    """The changelogs of an active task. `committed`: its inputs' committed offsets."""
 
     task: Task
 
@@ -287,8 +287,8 @@ class ActiveChangelogs(Changelogs):
 
 
 class StandbyChangelogs(Changelogs):
-    """A standby. `committed`: how far the group is on its source topics that serve as changelogs; unknown ones aren't
-    read."""
+    """The changelogs of a standby. `committed`: the group's committed offsets of source topics that serve as
+    changelogs; a partition without one isn't read."""
 
     task: StandbyTask
     what_it_does = "is a standby now and lacks"
@@ -337,13 +337,13 @@ class StandbyChangelogs(Changelogs):
         return {p: at for p, at in self.positions.items() if (limit := limits[p]) is None or max(0, at) < limit}
 
     def _end(self, partition: TopicPartition) -> int:
-        """The end as it is known. That of the beginning counts too, as the client may remember a partition from an
-        earlier assignment."""
+        """The highest known end: the one of `begin` counts too, as the client may remember an older end of an earlier
+        assignment."""
         end = self.limit(partition)
         return max(self._known_end(partition) or 0, (self.ends or {}).get(partition, 0)) if end is None else end
 
     def lag(self) -> int | None:
-        """Records behind the ends as they are known; None before they are."""
+        """The number of records behind the known ends; None before these are known."""
         if self.ends is None or not self.task.source_changelogs <= self.committed.keys():
             return None
         return sum(max(0, self._end(partition) - max(0, at)) for partition, at in self.positions.items())

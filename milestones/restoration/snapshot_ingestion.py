@@ -1,8 +1,8 @@
-"""A snapshot into a store.
+"""`ingest`: takes a downloaded snapshot into an empty store.
 
-*Guarantees*: the store has all of the snapshot and its offset, or it is empty, at offset None; a snapshot that doesn't
-fit, or is damaged, is a warning. Its files are gone at the end.
-*Assumes*: the store is empty; whoever leaves it half done opens the store anew, or gives it away by `recycle`.
+*Guarantees*: the store has all of the snapshot and its offset, or it is empty, at offset None. A snapshot that doesn't
+fit, or is damaged, is a warning. The snapshot's files are deleted at the end.
+*Assumes*: the store is empty; an owner that stops half-way opens the store anew, or gives it away by `recycle`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 def ingest(
     task: ChangelogTask, store: str, snapshot: LocalSnapshot, changelog_id: str | None, first: int, end: int
 ) -> Generator[object, None, None]:
-    """A step per item. `changelog_id`, `first`, `end`: the changelog as it is now (`SnapshotManifest.misplaced`).
-    `StateError`."""
+    """Take the snapshot in, a step per item. `changelog_id`, `first`, `end`: the changelog as it is now
+    (`SnapshotManifest.misplaced`). `StateError`."""
     manifest = snapshot.manifest
     why = manifest.misplaced(changelog_id, first, end)
     try:
