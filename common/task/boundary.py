@@ -1,6 +1,6 @@
-"""The last boundary of a task: everything its finished records have staged, and nothing of the one in work.
+"""The last boundary of a task: all that its finished records have staged, and nothing of the record in work.
 
-*Guarantees*: whoever holds the lock sees one boundary: its outputs, and, in the input buffers and stores that are
+*Guarantees*: a thread that holds the lock sees one boundary: its outputs, and, in the input buffers and stores that are
 merged with it, the same records' offsets, stream times and writes.
 *Assumes*: the lock is held for merging and freezing only.
 """
@@ -22,7 +22,8 @@ SAMPLE: Final = 32
 
 
 class Boundary:
-    """What the lock protects. `epoch` rises with each roll-back: scopes and commits of an older one are void.
+    """The outputs, epoch and lock of a boundary. `epoch` rises with each roll-back: scopes and commits of an older
+    epoch are void.
 
     *Concurrency*: the processing thread merges into it, the committing one takes from it.
     """
@@ -36,18 +37,18 @@ class Boundary:
         self.changed = False
 
     def take_outputs(self) -> list[Emitted]:
-        """Outputs of finished records, in order; they are the caller's now."""
+        """The outputs of finished records, in order, which the caller owns from now on."""
         with self.lock:
             taken, self.outputs = self.outputs, []
         return taken
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """There was no room for these, the last ones of those taken: they come before what came since."""
+        """Take back the last of the taken outputs, for which there was no room; they come before later ones."""
         with self.lock:
             self.outputs[:0] = outputs
 
     def output_bytes(self) -> int:
-        """Memory of the outputs that wait: of many the mean of `SAMPLE` of them counts. Any thread may ask."""
+        """Memory of the waiting outputs, by the mean of `SAMPLE` of them when there are many. Any thread may ask."""
         outputs = self.outputs
         count = len(outputs)
         sample = outputs[:: max(1, count // SAMPLE)]
@@ -59,19 +60,19 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Position:
-    """How far one input partition is: next offset, and its stream time."""
+    """The next offset and the stream time of one input partition."""
 
     offset: int
     stream_time: int
 
 
 Times = tuple[Mapping[Punctuation, int], Mapping[Punctuation, int]]
-"""When each punctuation is due, ms: by stream time, and by the wall clock."""
+"""The time at which each punctuation is due, ms: by stream time, and by the wall clock."""
 
 
 @dataclass(frozen=True)
 class RollbackPoint:
-    """What a roll-back returns to: the input, and when punctuations are due."""
+    """The state that a roll-back returns to: input positions, and the times of punctuations."""
 
     positions: Mapping[TopicPartition, Position]
     punctuations: Times
@@ -84,9 +85,9 @@ class PendingCommit:
     task: TaskId
     epoch: int
     number: int
-    """Of this task's commits; also in the metadata."""
+    """The number of this commit of the task; also in the metadata."""
     outputs: list[Emitted]
-    """Those not yet taken."""
+    """The outputs that weren't taken before."""
     offsets: Mapping[TopicPartition, int]
     """Next offset to read: one for each input partition, always."""
     metadata: Mapping[TopicPartition, str]

@@ -7,13 +7,13 @@ older record in Kafka (KIP-353, KIP-695):
 | partition is empty and | the task |
 |---|---|
 | its end hasn't been reached (`reached_end`) since the last `add` | waits: there is more to fetch |
-| its end has been reached | waits `max_task_idle_ms` for new records, then goes on without it |
+| its end has been reached | waits `max_task_idle_ms` for new records, then does without that partition |
 | `max_task_idle_ms` is -1 | never waits |
 
 *Guarantees*: a partition's records are processed in offset order; only heads are deserialised; a record stays the head
-until its boundary is made, so that the record in work still counts as waiting; what may be committed never goes back.
-*Assumes*: messages without error, in offset order per partition; one thread adds, one takes, perhaps another one.
-`now_ms` is monotonic time: a wall clock that is put back holds no task up.
+until its boundary is made, so that the record in work still counts as waiting; the offset to commit never falls.
+*Assumes*: messages without error, in offset order per partition; one thread adds records, and one, the same or another,
+takes them. `now_ms` is monotonic time: a wall clock that is put back holds no task up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FOREVER: Final = 2**63 - 1
 
 
 class InputRecord(Protocol):
-    """A record as Kafka's client hands it out (`confluent_kafka.Message`); `len` is that of its value."""
+    """A record as Kafka's client hands it out (`confluent_kafka.Message`); its `len` is the length of the value."""
 
     def key(self) -> Any: ...
     def value(self) -> Any: ...
@@ -60,13 +60,14 @@ class Head(NamedTuple):
 
 
 class InputBuffer:
-    """The records of one partition that wait, and how far the partition has been processed.
+    """The waiting records of one partition, and the partition's position.
 
     `position` is the next offset to process, `stream_time` the highest timestamp processed: both as of the last
     boundary. `end` is the partition's end while it is known to be reached.
 
-    *Concurrency*: who adds writes `end`, `_added` and `_passed`, who processes `head`, `_taken`, and, under the task's
-    lock, `position`, `stream_time` and what leaves `messages`. Both write `_idle_since`: a mere moment.
+    *Concurrency*: the thread that adds writes `end`, `_added` and `_passed`. The thread that processes writes `head`,
+    `_taken`, and, under the task's lock, `position` and `stream_time`, and takes from `messages`. Both write
+    `_idle_since`, a mere time.
     """
 
     __slots__ = ("_added", "_idle_since", "_passed", "_taken", "end", "extract", "head", "messages", "partition",
@@ -88,28 +89,28 @@ class InputBuffer:
         self._added = self._taken = 0
 
     def connect(self, source: CompiledSource) -> None:
-        """Where the records go."""
+        """Connect the buffer to the program's source, to which the records go."""
         self.source, self.process = source, source.process
-        # The default extractor is what happens without any.
+        # The default extractor does what happens without an extractor.
         self.extract = None if source.timestamp is fail_on_invalid_timestamp else source.timestamp
 
     def add(self, messages: Collection[InputRecord]) -> None:
         """Append records."""
         if messages:
             self._added += _bytes(messages)
-            self.next_offset()  # what has been passed stays passed
+            self.next_offset()  # control records that were passed stay passed
             self.end = None
             self.messages.extend(messages)
             self._idle_since = None
 
     def reached_end(self, position: int, now_ms: int) -> None:
-        """All records before `position` have been added, and Kafka has no more at present."""
+        """Note that all records before `position` have been added, and that Kafka has no more at present."""
         self.end = position
         if not self.messages and self._idle_since is None:
             self._idle_since = now_ms
 
     def next_offset(self) -> int:
-        """What to commit: past trailing control records, once all before them is processed, and not back again."""
+        """The offset to commit: past trailing control records once all records before them are processed."""
         end = self.end
         if end is not None and end > self._passed and not self.messages:
             self._passed = end
@@ -123,18 +124,18 @@ class InputBuffer:
             return self.next_offset()
 
     def taken(self, count: int) -> None:
-        """`count` records have left: their share of the bytes goes with them."""
+        """Note that `count` records have left, with their share of the bytes."""
         left, waiting = len(self.messages), self.bytes()
         self._taken += waiting * count // (left + count) if left else waiting
 
     def bytes(self) -> int:
-        """Memory of what waits, an estimate between two calls of `add`."""
+        """Memory of the waiting records, an estimate between two calls of `add`."""
         return self._added - self._taken
 
     def shed(self) -> int | None:
-        """Drop what waits behind the head: the offset of the first record that was dropped, None when there is none.
+        """Drop the records behind the head, and return the offset of the first dropped one; None when there is none.
 
-        A batch that ends meanwhile may write `_taken` as it was before: that is put right by the next call."""
+        A batch that ends meanwhile may write an old `_taken`, which the next call puts right."""
         messages = self.messages
         first: int | None = None
         if len(messages) > 1:
@@ -147,19 +148,19 @@ class InputBuffer:
         return first
 
     def seek(self, position: int, stream_time: int) -> None:
-        """Begin at `position`, with nothing that waits."""
+        """Drop all waiting records, and begin at `position`."""
         self.clear()
         self.position, self.stream_time = position, stream_time
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop all waiting records."""
         self.messages.clear()
         self.head = self.end = self._idle_since = None
         self._passed = 0
         self._added = self._taken = 0
 
     def may_go_on_without(self, max_idle_ms: int, now_ms: int) -> bool:
-        """This partition is empty; whether the task needn't wait for it (any longer)."""
+        """Whether the task needn't wait (any longer) for this partition, which is empty."""
         if max_idle_ms < 0:
             return True
         if self.end is None:

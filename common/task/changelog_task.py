@@ -1,7 +1,7 @@
-"""What an active task and a standby have in common: stores that are filled from changelogs.
+"""The common base of active tasks and standbys: stores that are filled from changelogs.
 
-*Guarantees*: records reach the stores in one state of the task only, its `following`.
-*Assumes*: one owner at a time; changelogs are read committed. Whoever derives makes `_stores`.
+*Guarantees*: changelog records reach the stores in one state of the task only, its `following`.
+*Assumes*: one owner at a time; changelogs are read committed. A subclass makes `_stores`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class ChangelogTask:
-    """A task on its way along its changelogs. `source_changelogs`: those of them that are input partitions too."""
+    """A task with changelogs. `source_changelogs`: the changelogs that are input partitions, too."""
 
     following: ClassVar[State]
-    """The state in which it takes changelog records."""
+    """The state in which the task takes changelog records."""
 
     _stores: TaskStores
 
@@ -36,31 +36,31 @@ class ChangelogTask:
 
     @property
     def state(self) -> State:
-        """Where the task is in its life."""
+        """The task's state, by `lifecycle.py`."""
         return self.lifecycle.state
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """By store with a changelog: the offset up to which it is complete; None: restore from the beginning."""
+        """The offset up to which each store with a changelog is complete; None: restore from the beginning."""
         return self._stores.changelog_offsets()
 
     def changelog_ids(self) -> Mapping[str, str]:
-        """By store: Kafka's id of the topic that its offset is one of, where that is known."""
+        """The id of the topic to which each store's offset belongs, where the id is known."""
         return self._stores.storage.changelog_ids()
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Remember, by store, which topics are followed, before the first record is. `StateError`."""
+        """Write down, by store, the ids of the topics that are followed, before their first record. `StateError`."""
         self.lifecycle.expect(self.following)
         self._stores.storage.keep_changelog_ids(ids)
 
     def restore(self, store: str, batch: Collection[InputRecord], next_offset: int) -> None:
-        """Changelog records, in order, straight into the engine; the store is complete up to `next_offset` then."""
+        """Write changelog records, in order, to the storage; the store is complete up to `next_offset` then."""
         self.lifecycle.expect(self.following)
         self._stores.restore(store, batch, next_offset)
         self.counters.restored += len(batch)
 
     def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
-        """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. They
-        count once `restore` says up to which offset they go; until then `discard` takes them out again."""
+        """Put the entries of sorted table files into the store, which is empty, a step per item of the iterator. The
+        entries count once `restore` has named their offset; until then `discard` takes them out again."""
         self.lifecycle.expect(self.following)
         return self._stores.ingest(store, files)
 
@@ -70,6 +70,6 @@ class ChangelogTask:
         self._stores.discard(store)
 
     def clear(self, store: str, reason: object) -> None:
-        """Empty the store, to be restored from the beginning: its changelog or its files aren't what they were."""
+        """Empty the store, to be restored from the beginning, since its changelog or its files were replaced."""
         self.lifecycle.expect(self.following)
         self._stores.clear(store, reason)

@@ -1,6 +1,6 @@
-"""What one commit is made of: the tasks, each with the boundary that it is frozen at.
+"""The set of one commit: tasks, each with its frozen boundary.
 
-*Guarantees*: all or none of them are frozen.
+*Guarantees*: all tasks of a set are frozen, or none.
 *Assumes*: the caller freezes, confirms and thaws; the tasks may be at work meanwhile.
 """
 
@@ -17,8 +17,8 @@ CommitSet: TypeAlias = Mapping[Task, PendingCommit]
 
 
 def freeze(tasks: Iterable[Task]) -> CommitSet:
-    """Freeze each task at its last boundary. One where something waits in caches is left out: it isn't `committable`
-    any more, and is left to the next commit."""
+    """Freeze each task at its last boundary. A task with updates in a cache, which isn't `committable` any more, is
+    left to the next commit."""
     frozen: dict[Task, PendingCommit] = {}
     try:
         for task in tasks:
@@ -34,7 +34,7 @@ def freeze(tasks: Iterable[Task]) -> CommitSet:
 
 
 def offsets_of(commit_set: CommitSet) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is committed of each input partition, also where it didn't move."""
+    """The offset and metadata to commit of each input partition, also of one that didn't move."""
     return {
         partition: OffsetAndMetadata(offset, boundary.metadata[partition])
         for boundary in commit_set.values()

@@ -1,11 +1,11 @@
-"""The commits of one task: which boundary is on its way, and what becomes of it.
+"""The commits of one task: the boundary on its way, from its freezing to the engines.
 
     last boundary --freeze--> pending --confirmed--> to be applied --apply--> in the engines
                                  |
                                  +--thaw (at least once), or roll back
 
-*Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back; what Kafka has confirmed
-is applied, whatever comes. Commits are numbered, beyond all numbers that were committed before.
+*Guarantees*: a `PendingCommit` is confirmed or thawed at most once, and not after a roll-back; a confirmed commit is
+applied, also after a roll-back. A commit's number is higher than all numbers committed before.
 *Assumes*: one thread at a time freezes, confirms, thaws; another one may process, or apply.
 """
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class TaskCommits:
-    """*Owns*: what pends. `committed` is what a roll-back returns to."""
+    """*Owns*: the pending commit, and the confirmed one until it is applied. `committed`: what a roll-back returns
+    to."""
 
     def __init__(
         self,
@@ -48,22 +49,23 @@ class TaskCommits:
         self.pending: tuple[PendingCommit, RollbackPoint] | None = None
         self._to_apply: Mapping[str, int] | None = None
         self.incomplete = False
-        """The engines lack something that was confirmed, as it couldn't be written, until the task begins anew."""
+        """Whether a confirmed commit couldn't be written to the engines; until the task begins anew."""
         self.start_pends = False
-        """Where the task began is known to nobody else: it is to be committed, roll-backs or not."""
+        """Whether the positions at which the task began must be committed, also after roll-backs: only this object has
+        them."""
         self.committed = self._progress()
 
     def know(self, known: Mapping[TopicPartition, OffsetMetadata]) -> None:
-        """Go on from what was committed before, be it by another application. `OffsetMetadataError` when what that
-        one has left there doesn't fit beside our own."""
+        """Continue the numbers and entries of the committed metadata. `OffsetMetadataError` when the entries that
+        another application has left there don't fit beside the task's own."""
         self._confirmed = max(self._confirmed, *(data.commit for data in known.values()))
         self._number = max(self._number, self._confirmed)
         self._others = _highest(data.others for data in known.values())
         OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, self._others).check()
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether a commit was made of which the task never heard. Its offsets tell, or its number: a punctuation alone
-        moves no offset."""
+        """Whether Kafka has made a commit without an answer: the committed offsets tell, or the commit's number, since
+        a punctuation alone moves no offset."""
         positions = self.committed.positions
         return any(
             at.offset != positions[partition].offset or OffsetMetadata.decode(at.metadata).commit > self._confirmed
@@ -71,28 +73,29 @@ class TaskCommits:
         )
 
     def began(self) -> None:
-        """The input stands at what was committed, the stores are complete; punctuations keep their rhythm."""
+        """Note that the input stands at the committed offsets and that the stores are complete; punctuations keep their
+        rhythm."""
         self.incomplete = False
         self.committed = replace(self._progress(), punctuations=self.committed.punctuations)
 
     def scheduled(self) -> None:
-        """`init` has scheduled its punctuations: however often the task is rolled back, they don't begin anew."""
+        """Note the punctuations that `init` has scheduled, so that they keep their times after each roll-back."""
         self.committed = replace(self.committed, punctuations=self._runner.punctuation_times())
 
     @property
     def applying(self) -> bool:
-        """Something is confirmed and not in the engines yet."""
+        """Whether a confirmed commit isn't in the engines yet."""
         return self._to_apply is not None
 
     def needed(self) -> bool:
-        """Something has changed since the last boundary that was frozen, be it trailing control records only."""
+        """Whether anything has changed since the last frozen boundary, if only by trailing control records."""
         if self._boundary.changed or (self.start_pends and self.pending is None):
             return True
         progress = self.committed if self.pending is None else self.pending[1]
         return any(b.next_offset() != progress.positions[p].offset for p, b in self._buffers.items())
 
     def freeze(self, context: TaskContext) -> PendingCommit | None:
-        """Give out the last boundary; None when something waits in caches: it can't be committed."""
+        """Give out the last boundary; None when updates wait in a cache, so that it can't be committed."""
         if self.pending is not None or self.applying:
             raise OwnershipError(f"task {self._task}: commit {self._number} is still pending. This is a bug")
         boundary = self._boundary
@@ -121,7 +124,7 @@ class TaskCommits:
         return RollbackPoint(positions, self._runner.punctuation_times())
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `commit`: from here on it is committed, `apply` is to write it."""
+        """Note that Kafka has confirmed `commit`, which `apply` is to write."""
         self.committed = self._take(commit)
         self._confirmed = commit.number
         self.start_pends = False
@@ -132,7 +135,8 @@ class TaskCommits:
         self._to_apply = offsets
 
     def apply(self) -> None:
-        """Write what was confirmed to the engines, if it isn't there yet. What fails has to be restored."""
+        """Write the confirmed commit, if there is one, to the engines. A commit that can't be written has to be
+        restored."""
         offsets = self._to_apply
         if offsets is None:
             return
@@ -144,7 +148,7 @@ class TaskCommits:
             self._to_apply = None
 
     def thaw(self, commit: PendingCommit) -> None:
-        """The commit failed, but stays valid: the next one takes it along. Its outputs stay sent."""
+        """Leave a failed commit to the next one. Its outputs stay sent."""
         self._take(commit)
         with self._boundary.lock:
             self._stores.thaw()
@@ -162,7 +166,7 @@ class TaskCommits:
 
 
 def _highest(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """All entries; of those that differ the highest, as Kafka Streams merges processors' metadata."""
+    """The entries of all maps, the highest of each name, as Kafka Streams merges processors' metadata."""
     merged: dict[str, int] = {}
     for entries in maps:
         for name, value in entries.items():

@@ -1,7 +1,7 @@
-"""What a task has done since it was made, for metrics.
+"""The counts of a task's work since it was made, for metrics.
 
 *Guarantees*: the ints only grow; counting costs nothing per record, unless nodes are counted.
-*Assumes*: whoever has the task writes them; others read them and take differences.
+*Assumes*: the thread that has the task writes the ints; other threads read them and take differences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from milestones.common.topology.program import Process
 
 
 class NodeCounters:
-    """What one node has done: records it was given."""
+    """The number of records that one node was given."""
 
     __slots__ = ("processed",)
 

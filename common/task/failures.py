@@ -1,4 +1,4 @@
-"""What a task does when a record fails: ask the handler whose business it is.
+"""A failed record: which handler is asked, and what follows its answer.
 
 | what failed | handler | CONTINUE |
 |---|---|---|
@@ -29,19 +29,19 @@ from milestones.common.topology.sink import OutputSerializationError
 from milestones.common.writable import writable
 
 UNHANDLED: Final = (StateError, OwnershipError, TaskCorruptedError, TaskMigratedError)
-"""Errors that no handler is asked about: they aren't about the record."""
+"""Errors that aren't about the record, so that no handler is asked."""
 
 
 def handler_of(error: Exception, settings: TaskSettings) -> tuple[Handler, str]:
-    """Whose business an error of the program is, and the config key that chooses it."""
+    """The handler of an error of the program, and the config key that chooses the handler."""
     if isinstance(error, OutputSerializationError):
         return settings.production_handler, "production_exception_handler"
     return settings.processing_handler, "processing_exception_handler"
 
 
 def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) -> tuple[Output, ...]:
-    """The dead letters to write in place of the record; `ProcessingError` when the handler says FAIL, and no letters:
-    the record stays uncommitted, so that each start would repeat them (a transaction would abort them)."""
+    """The dead letters to write in place of the record; `ProcessingError`, without letters, when the handler says FAIL.
+    The record stays uncommitted then, so that each start would write letters again (and a transaction abort them)."""
     response = ask(handler, key, context, error)
     if response.action is Action.CONTINUE:
         return response.dead_letters
@@ -53,8 +53,8 @@ def decide(handler: Handler, key: str, context: ErrorContext, error: Exception) 
 
 
 def ask(handler: Handler, key: str, context: ErrorContext, error: Exception) -> Response:
-    """What the handler says; `ProcessingError` when it raises, or says nothing that could be understood. `key`: the
-    config key that chooses it."""
+    """The handler's response; `ProcessingError` when the handler raises or returns no response. `key`: the config key
+    that chooses the handler."""
     try:
         response = handler(context, error)
         if not isinstance(response, Response):

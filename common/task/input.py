@@ -1,4 +1,4 @@
-"""A task's input as a whole: what is added by partition, how much waits, and how far each partition has come.
+"""The input of a task: one buffer per partition, and the questions that concern all of them.
 
 *Guarantees*: those of `buffers.py`.
 *Assumes*: as there, one thread adds and one takes.
@@ -31,26 +31,26 @@ class TaskInput:
         self._boundary = boundary
 
     def connect(self, sources: Mapping[str, CompiledSource]) -> None:
-        """Where the records go, by topic."""
+        """Connect each partition's buffer to the program's source of its topic."""
         for (topic, _), buffer in self.buffers.items():
             buffer.connect(sources[topic])
 
     def add(self, partition: TopicPartition, messages: Collection[InputRecord]) -> None:
-        """Records, as they came, in offset order, without errors."""
+        """Append records, as Kafka's client gave them, in offset order, without errors."""
         self.buffers[partition].add(messages)
         self.on_arrival()
 
     def reached_end(self, partition: TopicPartition, position: int, now_ms: int) -> None:
-        """Everything before `position` has been added, and Kafka has no more at present (KIP-695).
+        """Note that all records before `position` have been added, and that Kafka has no more at present (KIP-695).
 
         A task with several partitions waits for an empty one until its end is known, and `max_task_idle_ms` longer by
-        monotonic time (`now_ms`).
-        Trailing control records count: once all before them is processed, `position` is what is committed.
+        monotonic time (`now_ms`). Trailing control records count: once all records before them are processed,
+        `position` is the offset to commit.
         """
         self.buffers[partition].reached_end(position, now_ms)
 
     def skip_to(self, partition: TopicPartition, position: int) -> None:
-        """The records between what was added and `position` are gone from Kafka: `add` goes on from there."""
+        """Begin at `position`, after the added records: Kafka no longer has the records in between."""
         buffer = self.buffers[partition]
         with self._boundary.lock:
             if not buffer.messages:
@@ -58,8 +58,8 @@ class TaskInput:
                 self._boundary.changed = True
 
     def shed(self, partition: TopicPartition) -> int | None:
-        """Drop what waits behind the head, which may be in work: from which offset it is to be fetched again; None
-        when nothing was dropped."""
+        """Drop the records behind the head, which may be in work, and return the offset from which to fetch again; None
+        when no record was dropped."""
         with self._boundary.lock:
             return self.buffers[partition].shed()
 
@@ -72,19 +72,19 @@ class TaskInput:
         return self.buffers[partition].position
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """What would be committed now: the next offset to process, past trailing control records."""
+        """The offset that a commit would have now: the next one to process, past trailing control records."""
         return self.buffers[partition].next_offset()
 
     def waiting(self) -> int:
-        """Records that wait."""
+        """The number of waiting records."""
         return sum(len(buffer.messages) for buffer in self.buffers.values())
 
     def waiting_of(self, partition: TopicPartition) -> int:
-        """Records of one partition that wait."""
+        """The number of waiting records of one partition."""
         return len(self.buffers[partition].messages)
 
     def bytes(self) -> int:
-        """Memory of the records that wait, about."""
+        """Memory of the waiting records, about."""
         return sum(buffer.bytes() for buffer in self.buffers.values())
 
     def ready(self, max_idle_ms: int, now_ms: int) -> bool:
@@ -98,15 +98,15 @@ class TaskInput:
         return waiting
 
     def processed_since(self, positions: Mapping[TopicPartition, Position]) -> int:
-        """How many offsets lie between these positions and where the partitions are."""
+        """The number of offsets between these positions and the partitions' present ones."""
         return sum(buffer.position - positions[partition].offset for partition, buffer in self.buffers.items())
 
     def seek(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Begin there, with nothing that waits."""
+        """Drop all waiting records, and begin at these positions."""
         for partition, at in positions.items():
             self.buffers[partition].seek(at.offset, at.stream_time)
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop all waiting records."""
         for buffer in self.buffers.values():
             buffer.clear()

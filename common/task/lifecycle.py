@@ -1,4 +1,4 @@
-"""The states of a task, and which moves between them there are.
+"""The states of a task, and the moves between them.
 
                           +--------------+
         +-----------------|   CREATED    |-----------------+
@@ -36,7 +36,7 @@ from milestones.common.records import TaskId
 
 
 class State(Enum):
-    """Where a task is."""
+    """The state of a task."""
 
     CREATED = "created"
     IN_TRANSIT = "in transit"
@@ -44,12 +44,12 @@ class State(Enum):
     RESTORING = "restoring"
     STANDBY = "standby"
     READY = "ready"
-    """Started, nobody works on it."""
+    """Started, and no thread works on it."""
     RUNNING = "running"
     """A thread processes its records, or punctuates."""
     LOCKED = "locked for commit"
     QUARANTINED = "quarantined"
-    """Its user code failed; it waits to be tried again."""
+    """Its user code failed; the task waits for its next try."""
     CLOSING = "closing"
     CLOSED = "closed"
 
@@ -86,7 +86,7 @@ class Lifecycle:
         self.state = State.CREATED
 
     def move(self, target: State) -> None:
-        """Go to `target`; `OwnershipError` when the table has no such move."""
+        """Move to `target`; `OwnershipError` when the table has no such move."""
         if target not in MOVES[self.state]:
             raise self._bug(f"it can't become {target.value}")
         self.state = target

@@ -1,13 +1,13 @@
-"""What travels with a committed offset: stream time, and the commit it belongs to, in Kafka Streams' own encoding.
+"""The metadata of a committed offset: stream time, and the number of the commit, in Kafka Streams' own encoding.
 
     base64( version (1 byte) | stream time of the partition (8) | entries )
     entries: count (4) | count x ( length of the name (4) | name, UTF-8 | value (8) )      all big-endian
 
-Version 1 has no entries. Kafka Streams keeps a long per name there; our name carries the transactional id, its value
-is the commit's number. Foreign entries are handed on, as Kafka Streams merges them.
+Version 1 has no entries. Kafka Streams keeps a long per name there; the name of this program's entry carries the
+transactional id, its value is the commit's number. Foreign entries are handed on, as Kafka Streams merges them.
 
 *Guarantees*: the length of the text depends on the names only, so that metadata which fits when a task starts fits at
-each of its commits; no entry is left out. What can't be read counts as nothing known.
+each of its commits; no entry is left out. Unreadable metadata counts as empty.
 *Assumes*: the broker's `offset.metadata.max.bytes` isn't below its default.
 """
 
@@ -28,10 +28,10 @@ from milestones.common.records import UNKNOWN_TIMESTAMP
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 4096
-"""Brokers refuse more (`offset.metadata.max.bytes`). Our own entry takes less than 600 of them."""
+"""The most bytes that brokers take (`offset.metadata.max.bytes`). This program's entry needs less than 600."""
 
 COMMIT_PREFIX: Final = "milestones.commit:"
-"""Before the transactional id in the name of our entry."""
+"""The beginning of the name of this program's entry, before the transactional id."""
 
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">bq")
@@ -48,7 +48,7 @@ class OffsetMetadataError(MilestonesError):
 @dataclass(frozen=True)
 class OffsetMetadata:
     """Stream time of the partition (ms, -1 unknown), number and transactional id of the commit (0 and "" unknown),
-    entries of others."""
+    and the entries of other programs."""
 
     stream_time: int = UNKNOWN_TIMESTAMP
     commit: int = 0
@@ -74,7 +74,7 @@ class OffsetMetadata:
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
-        """What `text` says; a text that is empty, foreign or damaged says nothing."""
+        """The metadata in `text`, with nothing known when the text is empty, foreign or damaged."""
         if not text:
             return cls()
         try:

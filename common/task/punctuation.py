@@ -2,12 +2,12 @@
 
 Stream time counts from 0: the first call comes with the first record, later ones when stream time has passed the next
 multiple of the interval. Wall-clock time counts from the call of `schedule`. Missed calls aren't made up for: after a
-gap there is one, and the next keeps the rhythm. After a wall clock was put back all are due one interval from then, at
-the latest.
+gap there is one call, and the next one keeps the rhythm. After a wall clock was put back all punctuations are due one
+interval from then, at the latest.
 
-*Guarantees*: earliest first, in the order of scheduling among equals; a cancelled one isn't called again, also when it
-cancels itself; one whose call failed is due again. What is scheduled or cancelled is so from the end of the record (or
-punctuation) on that does it: one that fails has scheduled nothing, and cancelled nothing.
+*Guarantees*: the earliest punctuation is called first, equals in the order of scheduling. A cancelled punctuation isn't
+called again, also when it cancels itself; one whose call failed is due again. A schedule or its end holds from the end
+of the record (or punctuation) on that asked for it: a record that fails has scheduled and cancelled nothing.
 *Assumes*: one thread at a time.
 """
 
@@ -19,25 +19,25 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 NEVER: Final = 2**63 - 1
-"""A time that doesn't come, ms."""
+"""A time that never comes, ms."""
 
 Callback = Callable[[int], None]
 
 Due = Mapping[int, int]
-"""When punctuations are due, ms, by the order in which they were scheduled, from 1."""
+"""The times at which punctuations are due, ms, by the order in which they were scheduled, from 1."""
 
 
 Ask = Callable[[Callable[[], None]], None]
-"""Has a function called when the record in work is done, and never if that fails."""
+"""Has a function called when the record in work is done, and never if the record fails."""
 
 
 def at_once(grant: Callable[[], None]) -> None:
-    """Outside of records."""
+    """Call `grant` at once: for schedules outside of records."""
     grant()
 
 
 class Punctuation:
-    """A scheduled call. `node` is the processor that asked for it."""
+    """A scheduled call. `node` is the processor that scheduled the call."""
 
     __slots__ = ("_ask", "callback", "cancelled", "interval_ms", "next_ms", "node", "order")
 
@@ -54,7 +54,7 @@ class Punctuation:
         return f"<milestones.Cancellable of {self.node}, each {self.interval_ms} ms>"
 
     def cancel(self) -> None:
-        """No call after this one."""
+        """Call no more after the call in work."""
         self._ask(self._cancelled)
 
     def _cancelled(self) -> None:
@@ -67,7 +67,7 @@ class Punctuation:
 
 
 class PunctuationQueue:
-    """The punctuations of one clock. `next_ms` is when the earliest is due, `NEVER` without any."""
+    """The punctuations of one clock. `next_ms`: the time at which the earliest is due, `NEVER` without any."""
 
     def __init__(self) -> None:
         self.next_ms = NEVER
@@ -92,16 +92,15 @@ class PunctuationQueue:
         self._look()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `run_due` has something to do: to call one, or to follow a clock that was put back. Any thread may
-        ask."""
+        """Whether `run_due` has a punctuation to call, or a clock to follow that was put back. Any thread may ask."""
         if now_ms < self._seen_ms and self._queue:
             return True
         self._seen_ms = now_ms
         return self.next_ms <= now_ms
 
     def follow(self, now_ms: int) -> None:
-        """The clock shows `now_ms`. If that is earlier than the last time, it was put back: all are due one interval
-        from now, at the latest."""
+        """Follow the clock to `now_ms`. After a clock was put back, all are due one interval from now, at the
+        latest."""
         was_put_back, self._seen_ms = now_ms < self._seen_ms, now_ms
         if was_put_back:
             for punctuation in self._queue:
@@ -110,10 +109,10 @@ class PunctuationQueue:
             self._look()
 
     def run_due(self, now_ms: int, call: Callable[[Punctuation], bool]) -> bool:
-        """Hand each punctuation that is due at `now_ms` to `call`, which says `called` when its work is staged, and
-        False when that was void; True when there was one. One that raises, or is void, stays due.
+        """Hand each punctuation that is due at `now_ms` to `call`, which calls `called` once the work is staged, and
+        returns False when the work was void. True when one was due. A punctuation that raises, or is void, stays due.
 
-        It stays in the queue meanwhile: `times` may be asked for during the call."""
+        A punctuation stays in the queue during its call, so that `times` has it."""
         called, going = False, True
         while going and self._queue and self._queue[0].next_ms <= now_ms:
             if self._queue[0].cancelled:
@@ -129,13 +128,12 @@ class PunctuationQueue:
         return called
 
     def times(self) -> dict[Punctuation, int]:
-        """When each is due next: what a boundary remembers. Any thread may ask."""
+        """The time at which each punctuation is due next, for a boundary. Any thread may ask."""
         return {punctuation: punctuation.next_ms for punctuation in list(self._queue)}
 
     def take_over(self, times: Mapping[Punctuation, int], now_ms: int | None = None) -> None:
-        """Go on in the rhythm of a former program's punctuations, `times`: the n-th that a node schedules with an
-        interval is due when the former n-th was; by the wall clock, which shows `now_ms`, at the latest one interval
-        from now."""
+        """Continue the rhythm of a former program's punctuations, `times`: the n-th that a node schedules with an
+        interval is due when the former n-th was; by the wall clock (`now_ms`), at the latest one interval from now."""
         former: defaultdict[tuple[str, int], deque[int]] = defaultdict(deque)
         for one in sorted(times, key=lambda one: one.order):
             former[one.node, one.interval_ms].append(times[one])
@@ -148,18 +146,18 @@ class PunctuationQueue:
         self._look()
 
     def due(self) -> Due:
-        """`times`, for the queue of a task that takes this one's place in another process."""
+        """`times`, for the queue of the task's successor in another process."""
         return {punctuation.order: punctuation.next_ms for punctuation in self._queue}
 
     def go_on(self, due: Due) -> None:
-        """What was scheduled as the n-th is due when the predecessor's n-th was."""
+        """Make the n-th punctuation due when the predecessor's n-th was."""
         for punctuation in self._queue:
             punctuation.next_ms = due.get(punctuation.order, punctuation.next_ms)
         heapq.heapify(self._queue)
         self._look()
 
     def clear(self) -> None:
-        """Nothing is scheduled, nor was it ever."""
+        """Forget all punctuations, and that there were any."""
         self._queue.clear()
         self._scheduled = 0
         self._look()

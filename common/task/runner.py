@@ -1,4 +1,4 @@
-"""The heart: one record after the other through the program, each in a scope of its own.
+"""`Runner`, the heart of a task: one record after the other through the program, each in a scope of its own.
 
 One record:
 1. look at the head; deserialise it; find its timestamp (a record that can't be read, or has none, is skipped);
@@ -7,7 +7,7 @@ One record:
 4. merge the scope: stores, outputs, offset and stream time become the next boundary, the head leaves;
 5. call the stream-time punctuations that became due, flush caches that are full, each call in a scope of its own.
 
-*Guarantees*: when anything raises, the task stands at its last boundary and the record is the next one again.
+*Guarantees*: after an error the task stands at its last boundary, and the record is the next one again.
 *Assumes*: one thread at a time; nothing in a program keeps the record in work beyond its call.
 """
 
@@ -39,10 +39,9 @@ T = TypeVar("T")
 class Runner:
     """Runs the program of one task.
 
-    `stream_time` is that of the record in work; what a boundary has reached is in the buffers. `limit`: how many
-    records a call of `process` may do; made smaller meanwhile, by whatever thread, it ends at the next boundary.
-    `dropped` counts a skipped record of a node; `forget` makes the stores forget what they remember of their
-    uncommitted content.
+    `stream_time` is that of the record in work; the boundary's stream time is in the buffers. `limit`: how many records
+    a call of `process` may do; when any thread lowers it, the call ends at the next boundary. `dropped` counts a
+    skipped record of a node; `forget` makes the stores forget remembered uncommitted values.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Runner:
     # -- records
 
     def process(self, limit: int, now_ms: int) -> int:
-        """Process at most `limit` records; how many it were, skipped ones included."""
+        """Process at most `limit` records, and return their number, with skipped ones."""
         self._epoch, self.limit = self._boundary.epoch, limit
         if self.stream_time >= self.stream_punctuations.next_ms and not self._punctuate_by_stream_time():
             return 0
@@ -78,7 +77,7 @@ class Runner:
         return self._process_several(now_ms)
 
     def _process_one(self, buffer: InputBuffer) -> int:
-        """The only partition: its records, in order."""
+        """Process the records of the only partition, in order."""
         messages, extract, step = buffer.messages, buffer.extract, self._step
         read_key, read_value = buffer.source.read_key, buffer.source.read_value
         done, go_on = 0, True
@@ -108,7 +107,7 @@ class Runner:
         return done
 
     def _process_several(self, now_ms: int) -> int:
-        """Several partitions: always the head with the smallest timestamp, as soon as no older one can come."""
+        """Process several partitions: always the head with the smallest timestamp, once no older one can come."""
         done, go_on, max_idle_ms = 0, True, self._settings.max_task_idle_ms
         try:
             while go_on and done < self.limit:
@@ -133,7 +132,7 @@ class Runner:
         return done
 
     def _load_head(self, buffer: InputBuffer) -> Head | None:
-        """Deserialise the head of a partition; those that can't be read are skipped. None when nothing is left."""
+        """Deserialise the head of a partition, skipping unreadable records. None when no record is left."""
         messages, source, go_on = buffer.messages, buffer.source, True
         while go_on and messages:
             message = messages[0]
@@ -159,7 +158,7 @@ class Runner:
     def _step(
         self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, timestamp: int, headers: Headers | None
     ) -> bool:
-        """Steps 2 to 5 of a record; False when the task was rolled back meanwhile."""
+        """Do steps 2 to 5 of a record; False when the task was rolled back meanwhile."""
         record = self.record
         record.headers, record.timestamp = headers, timestamp
         record.partition = buffer.partition
@@ -185,7 +184,7 @@ class Runner:
     def _advance(self, buffer: InputBuffer, offset: int, timestamp: int) -> bool:
         """Merge the scope with the head's offset and time; False when the task was rolled back meanwhile.
 
-        What `RecordScope.merge` does stands here once more: the calls would cost as much as the work.
+        The work of `RecordScope.merge` is repeated here: the calls would cost as much as the work.
         """
         boundary, scope, lock = self._boundary, self.scope, self._lock
         lock.acquire()
@@ -211,7 +210,7 @@ class Runner:
         return True
 
     def _merge(self, punctuation: Punctuation | None = None, now_ms: int = 0) -> None:
-        """Merge a scope that has no record; with it, that the punctuation was called."""
+        """Merge a scope without a record, and note that the punctuation was called."""
         boundary = self._boundary
         with boundary.lock:
             if boundary.epoch != self._epoch:
@@ -224,14 +223,15 @@ class Runner:
                 self.scope.merge(boundary.outputs)
 
     def _void(self) -> None:
-        """The scope belongs to an epoch that was rolled back."""
+        """Drop a scope of an epoch that was rolled back."""
         self.scope.drop()
         self.forget()
 
     # -- records that fail
 
     def _failed(self, buffer: InputBuffer, message: InputRecord, timestamp: int, error: Exception) -> None:
-        """The program raised: returns when its handler skips the record, else raises, the record being the next one."""
+        """Answer an error of the program: return when the handler skips the record, else raise; the record is the next
+        one then."""
         self.scope.drop()
         try:
             if isinstance(error, UNHANDLED):
@@ -245,7 +245,8 @@ class Runner:
         self._skipped(node, letters)
 
     def _skip_unreadable(self, buffer: InputBuffer, message: InputRecord, error: Exception) -> bool:
-        """A deserialiser raised: tell the handler in words that name serde and topic, as the source's own do."""
+        """Answer an error of a deserialiser: the handler's text names serde and topic, as the source's own errors
+        do."""
         source, key = buffer.source, "deserialization_exception_handler"
         self.record.partition, self.record.offset = buffer.partition, message.offset()
         try:
@@ -270,7 +271,7 @@ class Runner:
     def _timestamp(
         self, buffer: InputBuffer, message: InputRecord, key: Any, value: Any, own: int, headers: Headers | None
     ) -> int:
-        """What the source's extractor says; an extractor that raises stops the task before the record."""
+        """The timestamp by the source's extractor; an extractor that raises stops the task before the record."""
         topic, partition = buffer.partition
         try:
             if buffer.extract is None:
@@ -288,12 +289,12 @@ class Runner:
             ) from error  # fmt: skip
 
     def _stay(self) -> None:
-        """The head failed and stays the head; stream time is that of the boundary."""
+        """Keep the head that failed as the head, and take stream time back to the boundary's."""
         self.scope.drop()
         self.settle()
 
     def settle(self) -> None:
-        """Stream time is what the boundary has reached."""
+        """Set stream time to the boundary's."""
         self.stream_time = max(buffer.stream_time for buffer in self._buffers)
 
     def _context(self, message: InputRecord, timestamp: int, node: str) -> ErrorContext:
@@ -304,26 +305,26 @@ class Runner:
 
     @property
     def unflushed(self) -> bool:
-        """Whether anything waits in caches."""
+        """Whether updates wait in caches."""
         return any(store.buffer for store in self.cached)
 
     def punctuation_times(self) -> Times:
-        """When punctuations are due, for a later `take_over`."""
+        """The times at which punctuations are due, for a later `take_over`."""
         return self.stream_punctuations.times(), self.wall_punctuations.times()
 
     def take_over(self, times: Times, now_ms: int) -> None:
-        """What a new program has scheduled goes on in the rhythm of its predecessor's. `now_ms`: wall clock."""
+        """Let the punctuations of a new program continue its predecessor's rhythm. `now_ms`: wall clock."""
         by_stream_time, by_wall_clock = times
         self.stream_punctuations.take_over(by_stream_time)
         self.wall_punctuations.take_over(by_wall_clock, now_ms)
 
     def unschedule(self) -> None:
-        """The program is over: nothing of it is called any more."""
+        """Forget all punctuations of a program that has ended."""
         self.stream_punctuations.clear()
         self.wall_punctuations.clear()
 
     def rhythm(self) -> tuple[Due, Due]:
-        """When punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
+        """The times at which punctuations are due, by stream time and by the wall clock, for a successor's `go_on`."""
         return self.stream_punctuations.due(), self.wall_punctuations.due()
 
     def go_on(self, rhythm: tuple[Due, Due]) -> None:
@@ -344,7 +345,7 @@ class Runner:
         return self._boundary.epoch == self._epoch
 
     def _punctuate(self, punctuation: Punctuation, now_ms: int) -> bool:
-        """False when the task was rolled back meanwhile: it is due again then."""
+        """Call a punctuation; False when the task was rolled back meanwhile, and the punctuation is due again."""
         began = perf_counter_ns()
         self.record.leave(now_ms)
         self._guarded(lambda: punctuation.callback(now_ms), punctuation.node, punctuation, now_ms)
@@ -353,7 +354,8 @@ class Runner:
         return self._flush_if_full()
 
     def run_alone(self, call: Callable[[], None], node: str) -> bool:
-        """User code without an input record, in a scope of its own; False when the task was rolled back meanwhile."""
+        """Run user code without an input record, in a scope of its own; False when the task was rolled back
+        meanwhile."""
         self._epoch = self._boundary.epoch
         self._guarded(call, node)
         return self._boundary.epoch == self._epoch
@@ -361,7 +363,7 @@ class Runner:
     def _guarded(
         self, call: Callable[[], None], node: str, punctuation: Punctuation | None = None, now_ms: int = 0
     ) -> bool:
-        """False when its handler skipped it."""
+        """Call user code; False when its handler skipped an error."""
         done = True
         try:
             call()
@@ -381,7 +383,7 @@ class Runner:
         return done
 
     def call(self, function: Callable[[], T], now_ms: int) -> T:
-        """Call what isn't part of the program, in a scope of its own; its errors are the caller's."""
+        """Call a function that isn't part of the program, in a scope of its own; its errors are the caller's."""
         self._epoch = self._boundary.epoch
         self.record.leave(now_ms)
         try:
@@ -398,7 +400,7 @@ class Runner:
         return self._boundary.epoch == self._epoch
 
     def flush(self) -> None:
-        """Log and emit what waits in caches, also what the first ones' updates make wait in others."""
+        """Log and emit the updates that wait in caches, also those that this puts into other caches."""
         self._epoch = self._boundary.epoch
         self._flush()
 

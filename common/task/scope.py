@@ -1,7 +1,7 @@
-"""The record in work, and what it has changed so far.
+"""The record in work, and its changes so far.
 
-*Guarantees*: what a scope holds is invisible outside of the task until `merge`, and gone after `drop`: outputs, writes
-to stores, and what user code asked its task for.
+*Guarantees*: a scope's outputs, writes and requests are invisible outside of the task until `merge`, and gone after
+`drop`.
 *Assumes*: one record (or punctuation, or flush of a cached key) at a time.
 """
 
@@ -19,8 +19,8 @@ _NOWHERE: Final = TopicPartition("", -1)
 class RecordInWork:
     """The record that the task processes now (`program.RecordContext`). The task writes it, operators read it.
 
-    `timestamp` is the input record's, ms; in a punctuation its time. `offset` is -1 outside of records. `flushes`: how
-    many of them, one below the other, have led to this one; `most_flushes` may.
+    `timestamp` is the input record's, ms, or the time of a punctuation. `offset` is -1 outside of records. `flushes`:
+    the number of flushes, one below the other, that have led to this one; `most_flushes`: the limit.
     """
 
     __slots__ = ("_flushed", "flushes", "headers", "most_flushes", "offset", "partition", "timestamp")
@@ -42,13 +42,13 @@ class RecordInWork:
         return RecordMetadata(topic, partition, self.offset)
 
     def leave(self, timestamp: int, headers: Headers | None = None, metadata: RecordMetadata | None = None) -> None:
-        """No input record is in work: a punctuation, or the flush of an update that came from `metadata`."""
+        """Note that no input record is in work, but a punctuation, or the flush of an update of `metadata`'s record."""
         self.headers, self.timestamp = headers, timestamp
         self.offset, self._flushed = -1, metadata
 
 
 class Requests:
-    """What user code asks its task for: to punctuate, to punctuate no more, to commit. It holds from `merge` on."""
+    """The requests of user code to its task (a schedule, its end, a commit), which hold from `merge` on."""
 
     __slots__ = ("_asked", "_touched")
 
@@ -82,16 +82,16 @@ class RecordScope:
         self.requests = Requests(self.touched)
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the scope has any change."""
         return bool(self.touched or self.outputs)
 
     @property
     def to_commit(self) -> bool:
-        """Whether Kafka has to know of it: requests are the task's own."""
+        """Whether a commit has to follow; requests alone need none."""
         return bool(self.outputs) or any(staging is not self.requests for staging in self.touched)
 
     def merge(self, outputs: list[Emitted]) -> None:
-        """The record is done: stores keep its writes, `outputs` gets what it emitted. Under the task's lock."""
+        """End the record: stores keep its writes, `outputs` gets its outputs. Under the task's lock."""
         if self.touched:
             for staging in self.touched:
                 staging.merge()
@@ -101,7 +101,7 @@ class RecordScope:
             self.outputs.clear()
 
     def drop(self) -> None:
-        """The record failed: nothing of it has ever been."""
+        """Drop all changes of a record that failed."""
         for staging in self.touched:
             staging.drop_scope()
         self.touched.clear()

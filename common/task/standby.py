@@ -1,8 +1,8 @@
 """A standby task: open stores that follow their changelogs, and nothing else.
 
-*Guarantees*: it holds what the changelogs' committed records say up to its offsets; it has no program, no input, no
-outputs, so nobody can write to it. It is given away whole by `recycle`, or closed.
-*Assumes*: one owner at a time; its changelogs are read committed.
+*Guarantees*: the stores are as the changelogs' committed records make them, up to the standby's offsets. A standby has
+no program, no input and no outputs, so only its changelogs change its stores.
+*Assumes*: one owner at a time; the changelogs are read committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class StandbyTask(ChangelogTask):
-    """Made once per assignment: `open`, then `restore` as records come; `recycle` or `close` at the end."""
+    """A standby task, made once per assignment: `open`, then `restore` as records come; `recycle` or `close` at the
+    end."""
 
     following = State.STANDBY
 
@@ -39,7 +40,7 @@ class StandbyTask(ChangelogTask):
         self.lifecycle.move(State.STANDBY)
 
     def recycle(self) -> TaskStorage:
-        """Give the open stores away: this object is closed, they aren't."""
+        """Close the standby, and return its stores, open."""
         self.lifecycle.move(State.CLOSING)
         self.lifecycle.move(State.CLOSED)
         return self._stores.release()

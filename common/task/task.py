@@ -1,17 +1,17 @@
 """An active task: a program, its input, its stores, and the boundaries between its records.
 
-    add ---> InputBuffer ---> one record (`Runner`) ---> RecordScope ---merge---> Boundary ---freeze---> Staged
+    add ---> InputBuffer ---> one record (`Runner`) ---> RecordScope ---merge---> Boundary --freeze--> PendingCommit
                                     | failed                |                        ^                     |
                                     +-------- handler ------+                        +--- thaw ------------+--- applied
                                                                                                                (engines)
 
-*Guarantees*: what is sent or committed is a boundary, the work of whole records only. After an error the task stands
-at its last boundary, and the record is its next one. A `PendingCommit` of an older epoch is refused. Nothing but
-committed data reaches an engine. A roll-back ends the program: what its processors remember, have scheduled and hold of
-the task is void, another one is made in its place. Changelogs in which something stays that was rolled back (at least
-once) get the committed values again.
-*Assumes*: one owner at a time. From M2 on input, outputs and commits are one thread's, all under *work* another's; what
-both may call says so.
+*Guarantees*: only boundaries, the work of whole records, are sent or committed. After an error the task stands at its
+last boundary, and the failed record is the next one. A `PendingCommit` of an older epoch is refused. Only committed
+data reaches an engine. A roll-back ends the program: its processors, their schedules and their handles of stores are
+void, and another program is made. Changelogs that keep rolled-back records (at least once) get the committed values
+again.
+*Assumes*: one owner at a time. From M2 on the stream thread has input, outputs and commits, and a processing thread the
+methods under *work*; a method that any thread may call says so.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ class Task(ChangelogTask):
 
     @property
     def needs_restoration(self) -> bool:
-        """Its stores may lack what was committed, and it has changelogs."""
+        """Whether the stores may lack committed writes, and the task has changelogs to restore them from."""
         return not self._complete and bool(self.subtopology.changelogs)
 
     def compare(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """What Kafka has committed, after a roll-back. Where it isn't what the task went back to, its writes have to be
-        restored, as those that couldn't be applied."""
+        """Compare the offsets that Kafka has committed with those of the roll-back. If they differ, a commit without an
+        answer was made, and its writes have to be restored; so have confirmed writes that couldn't be applied."""
         if self._commits.incomplete or self._commits.made_unanswered(committed):
             self._complete = False
             self._stores.trust_changelogs()
@@ -137,8 +137,8 @@ class Task(ChangelogTask):
         return limits
 
     def set_aside(self, store: str, reason: object) -> None:
-        """The store's files are damaged: it is empty from now on, and nothing but `close` may follow. Opened again, the
-        task restores that store from the beginning, the others from where they are."""
+        """Empty a store whose files are damaged; only `close` may follow. Opened again, the task restores that store
+        from the beginning, the others from their offsets."""
         self.lifecycle.expect(State.RESTORING, State.READY)
         self._stores.clear(store, reason)
 
@@ -149,9 +149,9 @@ class Task(ChangelogTask):
         *,
         initialise: bool = True,
     ) -> None:
-        """Begin at the committed offsets `positions` (one per partition), with what `metadata` says of stream times.
+        """Begin at the committed offsets `positions` (one per partition), with the stream times in `metadata`.
 
-        After restoration, and again after a roll-back. `initialise`: the processors too, unless they are.
+        Called after restoration, and again after a roll-back. `initialise`: initialise the processors, too.
         """
         self.lifecycle.expect(State.RESTORING, State.READY)
         missing = set(self.partitions) - positions.keys()
@@ -167,23 +167,23 @@ class Task(ChangelogTask):
             self.initialise()
 
     def commit_start(self) -> None:
-        """Have the positions that it begins at committed soon, though nothing has changed; until then `start_pends`."""
+        """Have the first positions committed soon, though no record was processed; until then `start_pends`."""
         self._commits.start_pends = True
         self.request_commit()
 
     @property
     def start_pends(self) -> bool:
-        """Where it began isn't committed yet, and was to be."""
+        """Whether the positions of `commit_start` still have to be committed."""
         return self._commits.start_pends
 
     @property
     def initialised(self) -> bool:
-        """The processors are."""
+        """Whether the processors are initialised."""
         return self._initialised
 
     def initialise(self) -> None:
-        """Make the processors and initialise them, unless they are; those that were rolled back are closed before.
-        Errors as in `process`; `TopologyError`."""
+        """Make and initialise the processors, unless they are initialised; rolled-back ones are closed first. Errors as
+        in `process`; `TopologyError`."""
         if self._initialised:
             return
         self._initialise(self._task_context.wall_ms())
@@ -202,7 +202,7 @@ class Task(ChangelogTask):
             self._commits.scheduled()
 
     def _make_stores(self) -> None:
-        """What user code sees of the stores. Handles and iterators of a former program are shut for good."""
+        """Make the stores that user code sees. Handles and iterators of a former program are closed for good."""
         self._stores.make_typed(self._runner.record, cached=self._settings.record_caches.max_bytes > 0)
         self._runner.cached = self._stores.cached()
 
@@ -216,11 +216,11 @@ class Task(ChangelogTask):
     # -- work
 
     def ready(self, now_ms: int) -> bool:
-        """Whether there is a record that may be processed now. `now_ms`: monotonic time, as of `reached_end`."""
+        """Whether a record may be processed now. `now_ms`: monotonic time, as in `reached_end`."""
         return self.input.ready(self._settings.max_task_idle_ms, now_ms)
 
     def process(self, limit: int, now_ms: int) -> int:
-        """Process at most `limit` records; how many it were. `now_ms`: monotonic time, as in `ready`.
+        """Process at most `limit` records, and return their number. `now_ms`: monotonic time, as in `ready`.
 
         `ProcessingError` when a handler chose to fail: the task stands before that record then.
         """
@@ -235,7 +235,7 @@ class Task(ChangelogTask):
 
     @contextmanager
     def _running(self, state: State = State.RUNNING) -> Iterator[None]:
-        """A thread works on the task."""
+        """Move the task to `state` inside the block, in which the calling thread works on the task."""
         self.lifecycle.move(state)
         try:
             yield
@@ -243,7 +243,7 @@ class Task(ChangelogTask):
             self.lifecycle.move(State.READY)
 
     def punctuate(self, now_ms: int) -> bool:
-        """Call the wall-clock punctuations that are due; True when there was one. Errors as in `process`."""
+        """Call the wall-clock punctuations that are due; True when one was called. Errors as in `process`."""
         if not self.punctuation_due(now_ms):
             return False
         with self._running():
@@ -259,11 +259,11 @@ class Task(ChangelogTask):
         return None if due == NEVER else due
 
     def rhythm(self) -> tuple[Due, Due]:
-        """When its punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
+        """The times at which punctuations are due (`PunctuationQueue.due`), by stream time and by the wall clock."""
         return self._runner.rhythm()
 
     def go_on(self, rhythm: tuple[Due, Due]) -> None:
-        """Punctuate in the rhythm of the task whose place this one takes, once it is started."""
+        """Punctuate in the `rhythm` of the task's predecessor in another process; called after `start`."""
         self._runner.go_on(rhythm)
 
     def store(self, name: str) -> Any:
@@ -271,18 +271,18 @@ class Task(ChangelogTask):
         return self._stores.typed(name)
 
     def call(self, function: Callable[[], T]) -> T:
-        """What `function` does to stores, as a boundary of its own: for tools and tests."""
+        """Call `function`, and make its writes to stores a boundary: for tools and tests."""
         with self._running():
             return self._runner.call(function, self._task_context.wall_ms())
 
     def flush(self) -> None:
-        """Have the caches log and emit what waits in them. Errors as in `process`."""
+        """Have the caches log and emit their waiting updates. Errors as in `process`."""
         if self.unflushed:
             with self._running(State.LOCKED):
                 self._runner.flush()
 
     def apply(self) -> None:
-        """Write what was confirmed to the engines, if it isn't there. `StateError`: it is restored at the next open."""
+        """Write the confirmed commit, if any, to the engines. After a `StateError` it is restored at the next open."""
         self._commits.apply()
 
     # -- what any thread may ask for
@@ -292,8 +292,8 @@ class Task(ChangelogTask):
         self._runner.limit = 0
 
     def invalidate(self) -> None:
-        """Raise the epoch: what the record in work does is void, and `process` returns at its end. What isn't sent of
-        earlier records is dropped. To be followed by `roll_back` or `close`."""
+        """Raise the epoch: the record in work is void, and `process` returns at its end. Unsent outputs of earlier
+        records are dropped. `roll_back` or `close` is to follow."""
         with self._boundary.lock:
             self._boundary.epoch += 1
             self._boundary.outputs = []
@@ -301,41 +301,41 @@ class Task(ChangelogTask):
     # -- commit
 
     def commit_requested(self) -> bool:
-        """User code asked for a commit, there is something to commit (a record in work isn't), and it can be by now."""
+        """Whether user code asked for a commit, a finished record needs one, and the task can be committed now."""
         if not (self._task_context.commit_requested and self._initialised) or self._held_in_quarantine():
             return False
         return self.commit_needed()
 
     def _held_in_quarantine(self) -> bool:
-        """What waits in its caches isn't flushed before it is out of there."""
+        """Whether a quarantine keeps waiting updates in the task's caches."""
         return self.state is State.QUARANTINED and self.unflushed
 
     def request_commit(self) -> None:
-        """Ask for one, as user code may. Any thread may call it."""
+        """Ask for a commit, as user code may. Any thread may call this."""
         self._task_context.commit_soon()
 
     def commit_needed(self) -> bool:
-        """Something has changed since the last boundary that was frozen, be it trailing control records only."""
+        """Whether anything has changed since the last frozen boundary, if only by trailing control records."""
         return self._commits.needed()
 
     @property
     def unflushed(self) -> bool:
-        """Something waits in caches: the last boundary can't be committed."""
+        """Whether updates wait in caches, so that the last boundary can't be committed."""
         return self._runner.unflushed
 
     @property
     def cached(self) -> bool:
-        """Whether any of its stores is."""
+        """Whether any store has a cache."""
         return bool(self._runner.cached)
 
     @property
     def applying(self) -> bool:
-        """Something was confirmed, and isn't in the engines yet."""
+        """Whether a confirmed commit isn't in the engines yet."""
         return self._commits.applying
 
     @property
     def committable(self) -> bool:
-        """Whether the last boundary can be frozen now: nothing waits in caches, nor to be applied, nor restored."""
+        """Whether the last boundary can be frozen now: nothing is to be flushed, applied or restored."""
         return self._initialised and not (self._commits.applying or self._commits.incomplete or self.unflushed)
 
     def uncommitted_bytes(self) -> int:
@@ -343,7 +343,7 @@ class Task(ChangelogTask):
         return self._stores.uncommitted_bytes()
 
     def cache_bytes(self) -> int:
-        """Memory of what waits in the caches of its stores, about."""
+        """Memory of the updates that wait in the stores' caches, about."""
         return sum(store.buffer.bytes for store in self._runner.cached if store.buffer is not None)
 
     def take_outputs(self) -> list[Emitted]:
@@ -351,7 +351,7 @@ class Task(ChangelogTask):
         return self._boundary.take_outputs()
 
     def put_back(self, outputs: Sequence[Emitted]) -> None:
-        """There was no room for these, the last of those taken: they are taken again, and frozen, before others."""
+        """Take back the last of the taken outputs, for which the client had no room; they come before all others."""
         self._boundary.put_back(outputs)
 
     def output_bytes(self) -> int:
@@ -363,34 +363,33 @@ class Task(ChangelogTask):
         self.flush()
         commit = self.freeze_if_flushed()
         if commit is None:
-            raise OwnershipError(f"task {self.id}: somebody else works on it. This is a bug")
+            raise OwnershipError(f"task {self.id}: another thread works on it. This is a bug")
         return commit
 
     def freeze_if_flushed(self) -> PendingCommit | None:
-        """Give out the last boundary; None when something waits in caches, be it since a moment ago: another thread may
-        be at work."""
+        """Give out the last boundary; None when an update waits in a cache (another thread may be at work)."""
         self.lifecycle.expect(State.READY, State.RUNNING, State.LOCKED, State.QUARANTINED)
         return self._commits.freeze(self._task_context)
 
     def confirmed(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `commit`: `apply` is to write it. `changelog_offsets`: by store, the offset after its
-        last changelog record of this commit; a store without writes needs none."""
+        """Note that Kafka has confirmed `commit`, which `apply` is to write. `changelog_offsets`: by store, the offset
+        after its last changelog record of this commit; a store without writes needs none."""
         self._commits.confirmed(commit, changelog_offsets)
 
     def applied(self, commit: PendingCommit, changelog_offsets: Mapping[str, int]) -> None:
-        """Kafka has confirmed `commit`: write it to the engines."""
+        """Note that Kafka has confirmed `commit`, and write it to the engines."""
         self.confirmed(commit, changelog_offsets)
         self.apply()
 
     def thaw(self, commit: PendingCommit) -> None:
-        """The commit failed, but stays valid (at least once): the next one takes it along. Its outputs stay sent."""
+        """Leave a failed commit (at least once) to the next one. Its outputs stay sent."""
         self._commits.thaw(commit)
 
     def roll_back(self) -> int:
-        """Raise the epoch, go back to the last commit, drop what came after it and what is buffered. How many offsets
-        of its inputs it had processed since: their records come again.
+        """Raise the epoch, return to the last commit, drop all later work and all buffered input. Returns the number of
+        input offsets processed since that commit, whose records come again.
 
-        It is to be started anew, with what Kafka says, and initialised: the program is over.
+        `start`, with the offsets that Kafka has, and `initialise` are to follow: the program is over.
         """
         self.apply()
         self._initialised = False
@@ -413,8 +412,8 @@ class Task(ChangelogTask):
             return done
 
     def end(self) -> None:
-        """Apply what was confirmed, close the processors; nothing but `recycle` or `close` may follow. Errors as they
-        come; the processors are closed whatever `apply` raises."""
+        """Apply the confirmed commit, and close the processors, also when `apply` raises. Only `recycle` or `close` may
+        follow. Raises the errors of both."""
         self.lifecycle.move(State.CLOSING)
         try:
             self.apply()
@@ -435,7 +434,8 @@ class Task(ChangelogTask):
             self.lifecycle.move(State.CLOSED)
 
     def close(self) -> None:
-        """Close all; what isn't applied is dropped. Harmless when repeated. Errors as in `end`, once all is closed."""
+        """Close everything; unapplied writes are dropped. Harmless when repeated. Errors as in `end`, once all is
+        closed."""
         if self.state is State.CLOSED:
             return
         try:
@@ -447,7 +447,7 @@ class Task(ChangelogTask):
                 self.lifecycle.move(State.CLOSED)
 
     def end_program(self) -> None:
-        """Close the processors, unless they are. Their errors as they come; nothing but the task's end may follow."""
+        """Close the processors, unless they are closed. Raises their errors; only the task's end may follow."""
         try:
             self._program.end()
         finally:

@@ -1,8 +1,8 @@
-"""What operators may use of their task (`program.TaskServices`), and what a task is told about its surroundings.
+"""`TaskContext`: what operators may use of their task (`program.TaskServices`); `TaskSettings`: a task's surroundings.
 
-*Guarantees*: an emitted output is in the scope of the record in work, and so is what user code asks for: a schedule,
-the end of one, a commit; skipped records are counted, and logged at times.
-*Assumes*: the task's thread calls it.
+*Guarantees*: an emitted output is in the scope of the record in work, and so are the requests of user code (a schedule,
+its end, a commit). Skipped records are counted, and logged at times.
+*Assumes*: the task's thread calls the methods.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FAIL: Final = LogAndFail()
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What all tasks of a thread are told.
+    """The settings of all tasks of a thread.
 
     `record_caches` and `read_caches` are those of the instance. `transactional_id` goes into the offset metadata.
-    `config`: what user code sees as the application's config. `partitions_of`: partitions of a sink's topic.
+    `config`: the application's config for user code. `partitions_of`: gives the partition count of a sink's topic.
     `count_nodes`: count the records of each node.
     """
 
@@ -53,7 +53,7 @@ class TaskSettings:
 
     @property
     def transactional(self) -> bool:
-        """Whether Kafka aborts what was sent and is rolled back."""
+        """Whether Kafka aborts the sent outputs of a roll-back."""
         return bool(self.transactional_id)
 
 
@@ -87,14 +87,14 @@ class TaskContext:
         self._ask(self.commit_soon)
 
     def commit_soon(self) -> None:
-        """As user code whose record is done."""
+        """Request a commit without waiting for the end of the record in work."""
         self.commit_requested = True
 
     def stream_time(self) -> int:
         return self._runner.stream_time
 
     def dropped(self, node: str, reason: str) -> None:
-        """Count, and log the 1st, 2nd, 4th, 8th... of a node, so that a flood of them doesn't flood the log."""
+        """Count a skipped record; log the 1st, 2nd, 4th, 8th... of a node, so that many of them don't flood the log."""
         self.dropped_records[node] += 1
         count = self.dropped_records[node]
         if count & (count - 1) == 0:

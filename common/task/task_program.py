@@ -1,8 +1,8 @@
 """The program of a task: made when its processors are initialised, ended by a roll-back or with the task.
 
-*Guarantees*: a program is closed once, and never goes on after a roll-back; what its processors do at their close is
-dropped.
-*Assumes*: the thread that calls user code calls it.
+*Guarantees*: a program is closed once, and is never used after a roll-back; writes and outputs of processors at their
+close are dropped.
+*Assumes*: the thread that calls user code calls the methods.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ log = logging.getLogger(__name__)
 
 
 class TaskProgram:
-    """*Owns*: the program. `scope`: of the task's record in work."""
+    """*Owns*: the program. `scope`: that of the task's record in work."""
 
     def __init__(self, task: TaskId, scope: RecordScope, compiled: Callable[[], Program]) -> None:
-        """`compiled` makes a program, with processors of its own."""
+        """`compiled`: makes a program, with processors of its own."""
         self._task, self._scope, self._compiled = task, scope, compiled
         self._program: Program | None = None
 
     @property
     def made(self) -> bool:
-        """There is one, be it rolled back."""
+        """Whether there is a program, also a rolled-back one."""
         return self._program is not None
 
     def make(self) -> Program:
-        """Another one, once the former has ended. `TopologyError`; errors of suppliers as they come."""
+        """Make a program, once the former one has ended. `TopologyError`; errors of suppliers as they come."""
         self._program = self._compiled()
         return self._program
 
     def end_former(self) -> None:
-        """End what was rolled back. What processors raise is logged: nothing of theirs counts any more."""
+        """End the rolled-back program. Errors of its processors are logged, as their work is void."""
         try:
             self.end()
         except Exception:
             log.warning("task %s: a processor that was rolled back didn't close cleanly", self._task, exc_info=True)
 
     def end(self) -> None:
-        """Close the processors, unless they are. Their errors as they come."""
+        """Close the processors, unless they are closed. Raises their errors."""
         program, self._program = self._program, None
         try:
             if program is not None:

@@ -1,8 +1,8 @@
 """The stores of one task: their layers, and the way of committed data into the task's storage.
 
 *Guarantees*: only committed data reaches the storage, all stores of a commit in one call, each with its changelog
-offset; what the storage has of a call that broke off is repaired by replay (`TaskStorage.apply`).
-*Assumes*: one owner at a time. Restoring needs nothing but this class: a standby task is made of it.
+offset; a replay repairs a call that broke off (`TaskStorage.apply`).
+*Assumes*: one owner at a time. Restoring needs only this class: a standby task is made of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS: Final[Mapping[StoreKind, type[KeyValueStore]]] = {
 
 
 def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartition]:
-    """The input partitions of a task that serve as changelogs. What the group hasn't committed of them is input."""
+    """The input partitions of a task that serve as changelogs, up to the group's committed offsets."""
     return frozenset(
         TopicPartition(spec.source_topic, task.partition)
         for spec in sub.stores
@@ -41,7 +41,7 @@ def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartitio
 
 
 class OpenedStore:
-    """One store of a task: its spec, layers; and, once a program is made, what user code sees of it."""
+    """One store of a task: its spec, its layers, and, once a program is made, the store that user code sees."""
 
     def __init__(
         self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache
@@ -56,7 +56,7 @@ class OpenedStore:
         return None if self.typed is None else self.typed.buffer
 
     def rebase(self, namespace: Namespace) -> None:
-        """Read from `namespace` from now on: the storage has made the store empty."""
+        """Read from `namespace` from now on, after the storage has emptied the store."""
         self.namespace = namespace
         self.layers.rebase(namespace)
 
@@ -81,7 +81,7 @@ class TaskStores:
 
     @property
     def storage(self) -> TaskStorage:
-        """What keeps the stores."""
+        """The storage of the stores."""
         assert self._storage is not None  # opened
         return self._storage
 
@@ -101,7 +101,7 @@ class TaskStores:
             )
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
-        """Make what user code sees; it stays shut until `let_in`, and what was made before from now on."""
+        """Make the stores that user code sees, closed until `let_in`; those made before are closed for good."""
         for name, store in self._stores.items():
             if store.typed is not None:
                 store.typed.close()
@@ -118,13 +118,13 @@ class TaskStores:
             )
 
     def let_in(self) -> None:
-        """User code may use the stores now."""
+        """Open the stores for user code."""
         for store in self._stores.values():
             if store.typed is not None:
                 store.typed.open()
 
     def keep_out(self) -> None:
-        """User code may no longer use the stores; they give back what they share with other tasks' stores."""
+        """Close the stores for user code; they give back their shares of the instance's caches."""
         for store in self._stores.values():
             if store.typed is not None:
                 store.typed.close()
@@ -132,7 +132,7 @@ class TaskStores:
         self._caches.release()
 
     def typed(self, name: str) -> KeyValueStore:
-        """What user code sees of the store `name`; `TopologyError` when the sub-topology has no such store."""
+        """The store `name` as user code sees it; `TopologyError` when the sub-topology has no such store."""
         store = self._stores.get(name)
         if store is None or store.typed is None:
             raise TopologyError(
@@ -146,32 +146,32 @@ class TaskStores:
         return [store.typed for store in self._stores.values() if store.typed is not None and store.buffer is not None]
 
     def forget(self) -> None:
-        """Read everything anew."""
+        """Forget all remembered values."""
         for store in self._stores.values():
             store.read_cache.clear()
 
     # -- restoration
 
     def changelog_offsets(self) -> dict[str, int | None]:
-        """By logged store: the changelog offset up to which it is complete, None for from the beginning."""
+        """The changelog offset up to which each logged store is complete; None: restore from the beginning."""
         return {name: self._stores[name].namespace.offset() for name in self._sub.changelogs}
 
     def restore(self, name: str, records: Iterable[ChangelogRecord], next_offset: int) -> None:
-        """Changelog records, in order, straight into the storage, which has the store up to `next_offset` then."""
+        """Write changelog records, in order, to the storage, which has the store up to `next_offset` then."""
         store = self._stores[name]
         store.read_cache.clear()
         self.storage.apply({name: restored(store.spec.kind, records)}, {name: next_offset})
 
     def ingest(self, name: str, files: Sequence[Path]) -> Iterator[None]:
-        """Sorted table files into an empty store, in steps; `restore` says then how far it is."""
+        """Take sorted table files into an empty store, in steps; `restore` names their offset afterwards."""
         return self.storage.ingest(name, files)
 
     def discard(self, name: str) -> None:
-        """Make the store empty: what is in it is the beginning of something that wasn't finished."""
+        """Empty the store, which holds an unfinished `ingest`."""
         self._stores[name].rebase(self.storage.clear(name))
 
     def clear(self, name: str, reason: object) -> None:
-        """Make the store empty, to be restored from the beginning of its changelog: its content isn't trusted."""
+        """Empty the store, whose content isn't trusted, to be restored from the beginning of its changelog."""
         self._stores[name].rebase(self.storage.clear(name, reason))
 
     # -- commit
@@ -181,7 +181,7 @@ class TaskStores:
             store.layers.freeze()
 
     def applied(self, offsets: Mapping[str, int]) -> None:
-        """Write what is frozen. `offsets`: by store, its changelog's next offset after this commit."""
+        """Write the frozen layers. `offsets`: by store, its changelog's next offset after this commit."""
         batches = {}
         for name, store in self._stores.items():
             if batch := store.layers.frozen():
@@ -201,7 +201,7 @@ class TaskStores:
             store.layers.thaw()
 
     def abort(self, *, logged: bool) -> None:
-        """`logged`: what was logged of it may stay in the changelogs."""
+        """Drop all uncommitted writes. `logged`: their changelog records may stay in the changelogs."""
         for name, store in self._stores.items():
             if logged and store.log is not not_logged:
                 self._doubtful.setdefault(name, set()).update(store.layers.uncommitted_keys())
@@ -211,22 +211,22 @@ class TaskStores:
         self._caches.release()
 
     def log_again(self, timestamp: int) -> None:
-        """Log the committed values of all keys of which changelogs may have others, so that they end as the stores
-        are. Repeated after each roll-back, until a commit says that all of it is there."""
+        """Log the committed values of all keys of which changelogs may have others, so that the changelogs end as the
+        stores are. Repeated after each roll-back, until a commit confirms these records."""
         for name, keys in self._doubtful.items():
             store = self._stores[name]
             for key in sorted(keys):
                 log_stored(store.spec.kind, store.log, key, store.namespace.get(key), timestamp)
 
     def trust_changelogs(self) -> None:
-        """The changelogs end as the stores are, or the stores are restored from them."""
+        """Log no values again: the changelogs end as the stores are, or the stores are restored from them."""
         self._doubtful.clear()
 
     def uncommitted_bytes(self) -> int:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def release(self) -> TaskStorage:
-        """Give the storage away, open, with what is applied; what isn't is dropped."""
+        """Return the storage, open; unapplied writes are dropped."""
         self.keep_out()
         for name, offset in self.changelog_offsets().items():
             if offset is None and any(True for _ in self._stores[name].namespace.scan(None, None)):
@@ -235,7 +235,7 @@ class TaskStores:
         return storage
 
     def close(self) -> None:
-        """Close the storage; what isn't applied is dropped. Harmless when repeated."""
+        """Close the storage; unapplied writes are dropped. Harmless when repeated."""
         self.keep_out()
         if self._storage is not None:
             self._storage.close()
