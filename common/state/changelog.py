@@ -1,4 +1,4 @@
-"""What a store writes into its changelog, and how changelog records become store entries again.
+"""The changelog records of a store's writes, and the store entries that changelog records restore.
 
 | kind | value in the changelog | record's timestamp | value in the store |
 |---|---|---|---|
@@ -58,13 +58,13 @@ def log_stored(kind: StoreKind, log: Log, key: bytes, stored: bytes | None, time
 
 
 def not_logged(key: bytes, value: bytes | None, timestamp: int) -> None:
-    """The changelog of a store that has none of its own."""
+    """Log nothing: for a store without a changelog of its own."""
 
 
 def restored(kind: StoreKind, records: Iterable[ChangelogRecord]) -> dict[bytes, bytes | None]:
-    """The writes that `records`, in changelog order, stand for: the last value of each key, None deletes.
+    """The writes of `records`, in changelog order: the last value of each key, None deletes.
 
-    Records without a key aren't a store's and are passed over, as Kafka Streams does.
+    Records without a key are passed over, as in Kafka Streams.
     """
     if kind == "timestamped-key-value":
         pack = TIMESTAMP.pack

@@ -1,12 +1,12 @@
-"""How far the stores of a closed task are, without opening them: one small file per task directory.
+"""The checkpoint file of a task directory: the changelog offsets of the stores, known without opening them.
 
-Written when a task is closed, and now and then while it is open, after the stores. So it is a lower bound after the end
-of the process, `kill -9` too: offsets only grow. After a power loss it may say more than the stores have, as neither is
-synced. A store that is made anew takes the file away.
+The file is written when a task is closed, and now and then while the task is open, after the stores. So its offsets are
+lower bounds after the end of the process, also after `kill -9`. After a power loss they may be too high, as neither
+file nor stores are synced. A store that is emptied takes the file away.
 
-*Guarantees*: reading never fails: what can't be understood is no knowledge.
-*Assumes*: the thread that writes holds the lock. It is a hint for the assignor, which at worst chooses an instance
-that has more to restore: nothing is read or skipped by it.
+*Guarantees*: reading never fails: a file that can't be understood counts as absent.
+*Assumes*: the thread that writes holds the task's lock. The offsets are a hint for the assignor, which at worst chooses
+an instance that has more to restore: no restoration depends on them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FORMAT = 1
 
 
 def write(directory: Path, offsets: Mapping[str, int]) -> None:
-    """Keep these changelog offsets, by store. `StateError`. Not synced to the disk: losing it costs little."""
+    """Write these changelog offsets, by store. `StateError`. The file isn't synced: its loss costs little."""
     text = json.dumps({"format": FORMAT, "offsets": dict(offsets)}) + "\n"
     write_atomically(directory / POSITIONS_FILE, text.encode(), sync=False)
 
 
 def read(directory: Path) -> dict[str, int]:
-    """The changelog offsets by store; empty when nothing is known."""
+    """The changelog offsets by store; empty when none are known."""
     try:
         written = json.loads((directory / POSITIONS_FILE).read_bytes())
         if written["format"] != FORMAT:
@@ -39,6 +39,6 @@ def read(directory: Path) -> dict[str, int]:
 
 
 def forget(directory: Path) -> None:
-    """A store's content isn't what it was. `StateError`. Harmless when there is nothing."""
+    """Remove the file, as a store's content is replaced. `StateError`. Harmless when there is no file."""
     with explained("remove", directory / POSITIONS_FILE):
         (directory / POSITIONS_FILE).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """Removes the state of tasks that have left this instance for good.
 
-*Guarantees*: never touches a task that is locked, or that somebody here has held within the delay; after a restart the
-delay begins anew, so that tasks find their state again. One failure doesn't keep the rest.
-*Assumes*: `now_ms` is the same clock as the state directory's; nobody asks while assigned tasks are still to be opened.
-The state manager is asked to do it now and then (Kafka Streams: `state.cleanup.delay.ms`).
+*Guarantees*: a task that is locked, or was held in this process within the delay, is never touched; after a restart the
+delay begins anew, so that tasks find their state again. A failure about one task doesn't keep the others.
+*Assumes*: `now_ms` is of the state directory's clock; no cleaning takes place while assigned tasks are to be opened.
+The state manager cleans now and then (Kafka Streams: `state.cleanup.delay.ms`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def remove_unused(directory: StateDirectory, now_ms: int, delay_ms: int) -> bool:
-    """Remove what is due; True when there was anything. `now_ms`: wall clock."""
+    """Remove the state of tasks whose delay is over; True when there was any. `now_ms`: wall clock."""
     removed = False
     locked = directory.locked()
     try:

@@ -6,7 +6,7 @@
         <task>/             0_1, ...
             .lock           held while the task's stores are open
             manifest.json   what the stores are (`TaskManifest`)
-            positions.json  a hint how far they are (`positions`)
+            positions.json  a hint of their offsets (`checkpoint_file`)
             rocksdb/<store>/
             corrupt/        the last damaged store, set aside
 
@@ -14,8 +14,8 @@ As in Kafka Streams, a state directory belongs to one process at a time.
 
 *Guarantees*: a task is locked by one holder at a time, among threads and processes; nothing here waits; a refusal
 names the holder. A removed task directory is gone in one step.
-*Assumes*: whoever writes below a task's directory holds its lock. Called from any thread: the table of holders has a
-lock of its own, never held over I/O.
+*Assumes*: a thread that writes below a task's directory holds the task's lock. Called from any thread: the table of
+holders has a lock of its own, never held over I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_TASK_HOLDER = "the task is opened again once that one has closed it"
 
 
 class TaskDirectory:
-    """A locked task directory; `unlock` gives it back. `path` exists only when it was locked for stores on disk."""
+    """A locked task directory, until `unlock`. `path` exists only when the task was locked for stores on disk."""
 
     def __init__(self, directory: StateDirectory, task: TaskId, lock: FileLock | None) -> None:
         self.task = task
@@ -50,7 +50,7 @@ class TaskDirectory:
         self._directory, self._lock = directory, lock
 
     def unlock(self) -> None:
-        """Harmless when repeated."""
+        """Free the task's lock. Harmless when repeated."""
         if self._lock is not None:
             self._lock.release()
         self._directory.release(self)
@@ -60,8 +60,8 @@ class StateDirectory:
     """See the module. `process_id` is this instance's UUID, the same over restarts on the same directory."""
 
     def __init__(self, state_dir: str | Path, application_id: str, clock: Clock | None = None) -> None:
-        """Create and lock the directory. `StateLockedError` names the process that holds it; `StateFormatError` when
-        it is somebody else's; `StateError` says what to do about the disk."""
+        """Create and lock the directory. `StateLockedError` names the process that holds the directory;
+        `StateFormatError` when the directory is another program's; `StateError` says what to do about the disk."""
         if not is_plain_name(application_id):
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path = Path(state_dir).absolute() / application_id
@@ -108,15 +108,15 @@ class StateDirectory:
 
     @property
     def transactional_ids(self) -> frozenset[str]:
-        """Every transactional id that was recorded and not forgotten since, in this life or an earlier one."""
+        """Every transactional id that was recorded and not forgotten since, by this process or an earlier one."""
         return self._manifest.transactional_ids
 
     def record_transactional_ids(self, ids: Iterable[str]) -> None:
-        """Remember `ids`, on disk when this returns: before the first transaction under them."""
+        """Write `ids` down, synced: called before the first transaction under them."""
         self._keep(self._manifest.transactional_ids | set(ids))
 
     def forget_transactional_ids(self, ids: Iterable[str]) -> None:
-        """`ids` are obsolete and initialised: no transaction can be open under them any more."""
+        """Forget `ids`, which are obsolete and initialised: no transaction can be open under them any more."""
         self._keep(self._manifest.transactional_ids - set(ids))
 
     def _keep(self, ids: frozenset[str]) -> None:
@@ -137,14 +137,14 @@ class StateDirectory:
         return sorted(task for task in found if set(names(self.task_path(task))) - {LOCK_FILE})
 
     def locked(self) -> dict[TaskId, str]:
-        """The tasks that are locked in this process, and by whom."""
+        """The tasks that are locked in this process, each with its holder."""
         with self._guard:
             return {task: owner for task, (_, owner) in self._holders.items()}
 
     def lock(self, task: TaskId, *, on_disk: bool = True, owner: str | None = None) -> TaskDirectory:
         """Lock `task` for `owner` (None: the calling thread). `on_disk` False creates no directory.
 
-        `StateLockedError` at once when it is locked, by whomever; `StateError`.
+        `StateLockedError` at once when the task is locked by any holder; `StateError`.
         """
         owner = owner or f"thread {threading.current_thread().name}"
         held = TaskDirectory(self, task, None)
@@ -165,14 +165,15 @@ class StateDirectory:
         return held
 
     def release(self, held: TaskDirectory) -> None:
-        """What `TaskDirectory.unlock` tells."""
+        """Note the end of a lock, for `TaskDirectory.unlock`."""
         with self._guard:
             if self._holders.get(held.task, (None,))[0] is held:
                 del self._holders[held.task]
                 self._idle_since[held.task] = self.clock.wall_ms()
 
     def idle_since(self, task: TaskId) -> int:
-        """Wall-clock ms since when nobody here has held `task`; at the earliest, since this object was made."""
+        """The wall-clock time, ms, since which no thread of this process has held `task`; at the earliest the time at
+        which this object was made."""
         return self._idle_since.get(task, self._opened_ms)
 
     def remove(self, task: TaskId, *, owner: str | None = None) -> None:
@@ -184,7 +185,7 @@ class StateDirectory:
             held.unlock()
 
     def close(self) -> None:
-        """Give the directory back. A task that is still held keeps its own lock. Harmless when repeated."""
+        """Free the directory's lock. A task that is still held keeps its own lock. Harmless when repeated."""
         for task, owner in self.locked().items():
             log.error("%s is given back while task %s is still held by %s: it was not closed", self.path, task, owner)
         self._lock.release()

@@ -1,7 +1,7 @@
 """Files of the state directory: errors that say what to do, atomic writes, atomic removal.
 
 *Guarantees*: an `OSError` never comes out of `explained`; `write_atomically` leaves the old content or the new one;
-what `remove_tree` removes is gone in one step, whatever a crash leaves of it being swept later.
+`remove_tree` removes a tree in one step, and `sweep` removes the remains after a crash.
 *Assumes*: a POSIX file system, on which a rename is atomic.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from milestones.common.errors import StateError
 
 TRASH = ".trash-"
-"""What the names of things being deleted begin with."""
+"""The beginning of the names of entries that are being deleted."""
 
 _NO_PERMISSION = "let this user own it, or set state_dir to a directory that it may write"
 _FULL = "free some space, or set state_dir to a directory on a larger disk"
@@ -49,7 +49,7 @@ def explained(doing: str, path: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """`path` with its parents; what is created is not for other users to read, as in Kafka Streams."""
+    """Make `path` with its parents, which other users can't read, as in Kafka Streams."""
     with explained("create the directory", path):
         for missing in reversed([parent for parent in (path, *path.parents) if not parent.exists()]):
             missing.mkdir(mode=0o750, exist_ok=True)
@@ -58,8 +58,8 @@ def make_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory. Without `sync` no fsync: a
-    crash of the machine may lose it."""
+    """Replace the content of `path`: temporary file, fsync, rename, fsync of the directory. Without `sync` there is no
+    fsync: a crash of the machine may lose the content."""
     temporary = path.with_name(f".{path.name}.tmp")
     with explained("write", path):
         with temporary.open("wb") as file:
@@ -78,7 +78,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def scratch(directory: Path) -> Path:
-    """A new folder in `directory` for files that nobody misses: what a crash leaves of it is swept."""
+    """Make a folder in `directory` for temporary files; `sweep` removes it after a crash."""
     path = directory / f"{TRASH}{uuid.uuid4().hex}"
     make_directory(path)
     return path
@@ -96,7 +96,7 @@ def remove_tree(path: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Delete what removals that didn't end have left in `directory`."""
+    """Delete the remains of unfinished removals in `directory`."""
     with explained("clean", directory):
         for entry in directory.iterdir():
             if entry.name.startswith(TRASH):
@@ -104,7 +104,7 @@ def sweep(directory: Path) -> None:
 
 
 def names(directory: Path) -> list[str]:
-    """The entries of `directory`, sorted, but for what this module leaves there; none when it is no directory."""
+    """The entries of `directory`, sorted, without this module's temporary ones; none when it is no directory."""
     with explained("list", directory):
         try:
             found = os.listdir(directory)  # noqa: PTH208  names only
@@ -119,7 +119,7 @@ def is_plain_name(text: str) -> bool:
 
 
 def some(found: list[str]) -> str:
-    """A list for a message, not too long."""
+    """The first names of a list, for a message."""
     return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
 
 

@@ -1,15 +1,15 @@
-"""What a cached store has still to log and to emit (`statestore_cache_max_bytes` above 0, `StoreSpec.cached`).
+"""The updates that a cached store has still to log and to emit (`statestore_cache_max_bytes`, `StoreSpec.cached`).
 
 A cached store stages its writes like any other, so that reads and scans see them. Only its changelog records and its
 updates for downstream wait here, the last one per key, until a flush: before each commit, and when the waiting bytes
 exceed the cache's share. Keys are flushed in the order of their last write, the least recently used first, as Kafka
-Streams flushes them. What downstream of a flush writes to this store is logged at once and not emitted, as without a
-cache, unless the key waits for its own flush: an update would follow itself, for as long as downstream writes. So it
-is with stores that are written below each other's flushes: an update that as many flushes have led to as there are
-cached stores has met one of them twice.
+Streams flushes them. A write to this store below its own flush is logged at once and not emitted, as without a cache,
+unless the key waits for its own flush: an update would follow itself, for as long as downstream writes. The same holds
+for stores that are written below each other's flushes: an update below as many flushes as there are cached stores is
+below two flushes of one store.
 
-*Guarantees*: what a failed record marked is dropped with it. Each write is logged, or a later one of its key is. The
-old value given to the listener is the one that downstream has seen.
+*Guarantees*: the marks of a failed record are dropped with the record. Each write is logged, or a later one of its key
+is. The old value given to the listener is the one that downstream has seen.
 *Assumes*: the task flushes before it freezes, each `emit` in a scope of its own.
 """
 
@@ -27,22 +27,22 @@ ENTRY_OVERHEAD_BYTES = 300
 
 
 class RecordOrigin(Protocol):
-    """The record in work, as far as an update that is emitted later has to know it."""
+    """The properties of the record in work that an update keeps until it is emitted."""
 
     timestamp: int
     headers: Headers | None
     flushes: int
-    """How many flushes, one below the other, have led to it."""
+    """The number of flushes, one below the other, that have led to the record."""
     most_flushes: int
-    """How many there may be: as many as the task has cached stores."""
+    """The highest number of flushes: as many as the task has cached stores."""
 
     @property
     def metadata(self) -> RecordMetadata | None: ...
 
 
 class PendingUpdate(NamedTuple):
-    """A key's update until its flush: the bytes downstream has seen, the record of the last write, and how many flushes
-    have led to the first."""
+    """A key's update until its flush: the bytes that downstream has seen, the record of the last write, and the number
+    of flushes that have led to the first write."""
 
     old: bytes | None
     size: int
@@ -69,7 +69,7 @@ class EmitBuffer:
         return len(self._waiting)
 
     def mark(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """The store is about to stage this write: what it calls instead of its changelog (`changelog.Log`)."""
+        """Note a write that the store is about to stage; a cached store calls this as its `changelog.Log`."""
         scope, record = self._scope, self._record
         again = self._flushing is not None or record.flushes >= record.most_flushes
         if again and record.flushes and (key == self._flushing or key not in self._waiting):
@@ -95,20 +95,20 @@ class EmitBuffer:
         self._scope.clear()
 
     def abort(self) -> None:
-        """Nothing waits."""
+        """Drop all waiting updates."""
         self._scope.clear()
         self._waiting.clear()
         self.bytes = 0
         self._flushing = None
 
     def oldest(self) -> tuple[bytes, PendingUpdate]:
-        """The next one to flush: it is `done`, or it `stays`."""
+        """The next update to flush; `done` or `stays` is to follow."""
         key, update = next(iter(self._waiting.items()))
         self._flushing = key
         return key, update
 
     def stays(self) -> None:
-        """Its flush has failed: it is the next one again."""
+        """Keep the oldest update as the next one, as its flush has failed."""
         self._flushing = None
 
     def log(self, key: bytes, entry: PendingUpdate) -> None:
@@ -116,7 +116,7 @@ class EmitBuffer:
         log_stored(self._kind, self._log, key, self._layers.get(key), entry.timestamp)
 
     def done(self, key: bytes) -> None:
-        """The update has been logged and emitted."""
+        """Drop an update that has been logged and emitted."""
         self._flushing = None
         update = self._waiting.pop(key, None)
         if update is not None:

@@ -1,20 +1,20 @@
-"""The seam between a task's state and what keeps it on disk.
+"""The seam between stores and the databases that keep them: `Engine` and `Namespace`.
 
 A task never holds a database handle but a `Namespace`, which its `TaskStorage` opens in an `Engine`. Until M6 each
 store has an engine of its own with one namespace; M6 puts many into one engine. An engine knows namespaces only: the
-state manager knows which tasks' stores they are, and tells it for the engine's errors (`owners`).
+state manager knows their tasks and stores, and names them to the engine for errors (`owners`).
 
 *Guarantees* (of every engine): `apply` is atomic per call, data together with offsets: after a crash either all of a
 call is there or nothing of it, and calls are there in their order, as a prefix. Keys are in unsigned byte order.
 Only errors of `milestones.common.errors` come out; a `StateCorruptError` names the owners of what is damaged. A
 namespace or a scan that outlives its engine raises `StateError`, it never ends silently.
-*Assumes*: only committed data is ever applied. What threads do at once keeps to this table:
+*Assumes*: only committed data is ever applied. Threads keep to this table:
 
 | call | beside it, on any thread |
 |---|---|
 | `get`, `scan` and its entries, `offset` of a namespace | everything but the `drop` of that namespace, and `close` |
 | `apply`, `ingest` | everything but `apply`, `ingest` and `drop` of a namespace that both write, and `close` |
-| `open` | everything but the `drop` of that namespace, and `close`; who opens the same one at once gets the same |
+| `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
 | `checkpoint` | everything but `close` |
@@ -41,7 +41,7 @@ NOBODYS: Final[Mapping[str, StoreId]] = MappingProxyType({})
 
 
 class Namespace(Protocol):
-    """The sorted keys and values of one store of one task. `name`: what its engine calls it."""
+    """The sorted keys and values of one store of one task. `name`: the name in its engine."""
 
     name: str
 
@@ -80,8 +80,9 @@ class Engine(Protocol):
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """Put the entries of sorted table files (`sst.py`) into the namespace, which is opened and empty: a step per
-        item of the iterator. The files are the engine's from now on. No offset is set: until then a crash, or whoever
-        leaves the iterator early, leaves a part of it. `StateCorruptError` when a file is damaged, `StateError`."""
+        item of the iterator. The engine owns the files from now on. The offset stays None: after a crash, or an
+        iterator that isn't read to its end, a part of the entries is there. `StateCorruptError` when a file is damaged,
+        `StateError`."""
         ...
 
     def drop(self, namespace: str) -> None:
@@ -89,7 +90,7 @@ class Engine(Protocol):
         ...
 
     def checkpoint(self, directory: Path) -> None:
-        """A consistent copy into `directory`, which must not exist; by hard links where possible."""
+        """Make a consistent copy in `directory`, which must not exist; by hard links where possible."""
         ...
 
     def memory_bytes(self) -> int:
@@ -97,22 +98,22 @@ class Engine(Protocol):
         ...
 
     def statistics(self) -> Mapping[str, int]:
-        """What the engine tells of itself, by RocksDB's names (`STATISTICS`); nothing if it has none."""
+        """The engine's statistics, by RocksDB's names (`STATISTICS`); empty if it has none."""
         ...
 
     def close(self) -> None:
-        """Release everything; what was applied stays (in memory: is lost). Harmless when repeated."""
+        """Release everything; applied data stays (in memory: is lost). Harmless when repeated."""
         ...
 
 
 class Engines(Protocol):
-    """Opens engines of one kind, and owns the memory that they share. One object per process, handed in."""
+    """Opens engines of one kind, and owns the memory that they share. One object per process."""
 
     name: str
 
     def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> Engine:
-        """The engine in `directory`, created when absent. `owners`: whose its namespaces are, for errors; whoever gives
-        the mapping may change it later.
+        """The engine in `directory`, created when absent. `owners`: the stores of its namespaces, for errors; the
+        caller may change the mapping later.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
         ...
@@ -122,5 +123,5 @@ class Engines(Protocol):
         ...
 
     def memory_bytes(self) -> int:
-        """Bytes of the shared caches; what belongs to a single engine is not in it."""
+        """Bytes of the shared caches, without the memory of single engines."""
         ...

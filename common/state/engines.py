@@ -1,4 +1,4 @@
-"""Which engine a name stands for: the one table that `rocksdb_engine` and stores in memory are looked up in.
+"""The table of engines by name, for `rocksdb_engine` and for stores in memory.
 
 *Guarantees*: a library is imported only when its engine is asked for.
 *Assumes*: nothing.
@@ -41,7 +41,7 @@ ENGINES: Mapping[str, Callable[[RocksSettings], Engines]] = {
 }
 
 ROCKSDB_ENGINES = ("rocksdict", "rocksdb")
-"""What the setting `rocksdb_engine` may say; the first is the default."""
+"""The values of the setting `rocksdb_engine`; the first is the default."""
 
 
 def open_engines(name: str, settings: RocksSettings | None = None) -> Engines:

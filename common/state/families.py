@@ -1,4 +1,4 @@
-"""Which column family of a RocksDB database each namespace is, and which namespaces are open.
+"""The column families of a RocksDB database: one per namespace, with the namespaces that are open.
 
 A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
 gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
@@ -41,7 +41,7 @@ def new_family(namespace: str) -> str:
 
 
 def families(names: Iterable[str]) -> dict[str, str]:
-    """Column family by namespace, of the column families of a database."""
+    """The column families of a database, by namespace."""
     return {name.rpartition("#")[0]: name for name in names if "#" in name}
 
 
@@ -62,7 +62,7 @@ class FamilyTable(dict[str, Opened]):
         raise StateError(f"bug: namespace {namespace!r} in {self._path} is written but was not opened")
 
     def open(self, namespace: str, create: Callable[[str], object], opener: Callable[[str], Opened]) -> Opened:
-        """The namespace. `create` makes a column family of a name, `opener` opens it."""
+        """Open the namespace. `create` makes a column family of a name, `opener` opens one."""
         with self._guard:
             if namespace in self:
                 return self[namespace]
@@ -74,8 +74,8 @@ class FamilyTable(dict[str, Opened]):
             return opened
 
     def drop(self, namespace: str) -> str | None:
-        """Close the namespace and forget it: the name of the column family that is to be removed, None when there is
-        none. Its name is never used again, so it is removed without the guard."""
+        """Close and forget the namespace, and return the column family that is to be removed, None when there is none.
+        A family's name is never used again, so the family is removed without the guard."""
         with self._guard:
             opened = self.pop(namespace, None)
             if opened is not None:

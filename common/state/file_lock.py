@@ -1,11 +1,11 @@
 """An exclusive lock on a file that ends with its process, and that knows its holder.
 
 The kernel's record locks are bound to the process: a `kill -9` frees them, and a child that lives on doesn't keep
-them. Within one process they don't exclude anybody, hence the table of what this process holds.
+them. They don't exclude threads of one process, hence the table of the locks that this process holds.
 
 *Guarantees*: never waits; a refusal names the holder. A lock file that was removed and created anew can't be held
 twice.
-*Assumes*: nobody else in this process opens a lock file (closing it would free the lock).
+*Assumes*: no other code in this process opens a lock file (closing it would free the lock).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from milestones.common.state.disk import explained
 
 _guard = threading.Lock()
 _held: dict[str, tuple[int, str]] = {}
-"""By real path: process id (a forked child inherits the table, not the locks) and owner. Under `_guard`, for the length
-of a few system calls that don't wait."""
+"""Process id (a forked child inherits the table, not the locks) and owner, by real path. Under `_guard`, which is held
+for a few system calls that don't wait."""
 
 _ATTEMPTS = 10
 
@@ -32,7 +32,8 @@ _ATTEMPTS = 10
 class FileLock:
     """The lock on `path`, held from the constructor until `release`.
 
-    `owner` is told to whoever is refused; `remedy` says what that one should do. `StateLockedError`, `StateError`.
+    `owner`: the holder's name, for the errors of others; `remedy`: the advice in this caller's own error.
+    `StateLockedError`, `StateError`.
     """
 
     def __init__(self, path: Path, owner: str, remedy: str) -> None:
@@ -45,7 +46,7 @@ class FileLock:
                 raise self._refused(f"this process ({process}): {holder}")
             self._file: int | None = self._lock()
             _held[self._key] = (os.getpid(), owner)
-            with suppress(OSError):  # a full disk doesn't keep anybody from locking
+            with suppress(OSError):  # a full disk doesn't prevent a lock
                 os.ftruncate(self._file, 0)
                 os.pwrite(self._file, _describe(owner), 0)
 
@@ -63,7 +64,7 @@ class FileLock:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # removed by its former holder just now: what we have locked is nobody's
+            os.close(file)  # removed by its former holder just now: the locked file has no name any more
         raise StateError(f"can't lock {self.path}: it is removed again and again")
 
     def _refused(self, holder: str) -> StateLockedError:

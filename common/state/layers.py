@@ -8,8 +8,8 @@
 
 *Guarantees*: a read sees the newest layer that has the key (scope, overlay, frozen, engine); None in a layer is a
 deletion. A scan is as of its call and in byte order. A reader finds every entry in at least one place at any time:
-`freeze` sets the frozen layer before it empties the overlay, `applied` is called after the engine has it all, and what
-is thawed stays the frozen layer, besides being the overlay, until the next commit.
+`freeze` sets the frozen layer before it empties the overlay, `applied` is called after the engine has all of it, and a
+thawed layer stays the frozen layer, besides being the overlay, until the next commit.
 *Assumes*: one thread reads, puts and merges. `merge`, `freeze`, `thaw` exclude each other (the task's lock).
 """
 
@@ -27,7 +27,7 @@ from milestones.common.state.engine import Batch, Namespace
 log = logging.getLogger(__name__)
 
 ABSENT: Final[Any] = object()
-"""What a layer answers for a key that it doesn't have; None says that the key is deleted."""
+"""A layer's answer for a key that it doesn't have; None means that the key is deleted."""
 
 ENTRY_OVERHEAD_BYTES = 170
 """Memory of an uncommitted entry besides its key and value: two bytes objects' headers and a dict's slot."""
@@ -36,19 +36,19 @@ _FEW = 16
 
 
 class Staging(Protocol):
-    """Something that a record in work writes to and that follows the record's fate."""
+    """A buffer of the record in work, which is merged or dropped with the record."""
 
     def merge(self) -> None:
-        """The record is done: what it wrote belongs to the boundary now."""
+        """Move the record's writes to the boundary, as the record is done."""
         ...
 
     def drop_scope(self) -> None:
-        """The record failed: what it wrote has never been."""
+        """Drop the record's writes, as the record failed."""
         ...
 
 
 class Remembered(Protocol):
-    """What is known of a store without reading it (`read_cache.ReadCache`)."""
+    """The remembered values of a store (`read_cache.ReadCache`)."""
 
     def forget(self, key: bytes) -> None: ...
 
@@ -56,9 +56,9 @@ class Remembered(Protocol):
 
 
 class Layer(dict[bytes, "bytes | None"]):
-    """Entries of one layer. It only grows, hence its last keys are those that its sorted index doesn't have yet.
+    """Entries of one layer. A layer only grows, so the keys missing in its sorted index are its last ones.
 
-    `merges`: how often something was merged into it.
+    `merges`: the number of merges into the layer.
     """
 
     __slots__ = ("_bytes", "_counted", "merges", "sorted")
@@ -82,7 +82,7 @@ class Layer(dict[bytes, "bytes | None"]):
         return keys[low:high]
 
     def _new_keys(self) -> list[bytes]:
-        """Those that the index doesn't have yet. Looked up again when a thaw added some meanwhile."""
+        """The keys that the index doesn't have yet. Collected again when a thaw added keys meanwhile."""
         while True:
             size = len(self)
             try:
@@ -93,11 +93,11 @@ class Layer(dict[bytes, "bytes | None"]):
                 return keys
 
     def memory_bytes(self) -> int:
-        """Its memory, an estimate that costs nothing per put.
+        """The layer's memory, an estimate that costs nothing per put.
 
-        Keys and values are summed up only once there were as many merges as entries at the last count, so that
-        counting is constant per merge in the long run, and growth of the values of hot keys is noticed too. In between
-        the average of the last count is assumed.
+        Keys and values are summed up again after as many merges as there were entries at the last count, so that
+        counting is constant per merge in the long run, and growing values of hot keys count, too. In between the
+        average of the last count is assumed.
         """
         entries = len(self)
         if entries and self.merges >= self._counted:
@@ -110,9 +110,9 @@ class Layer(dict[bytes, "bytes | None"]):
 class StoreLayers:
     """Scope, overlay and frozen layer of one store over the `Namespace` of its engine.
 
-    `remembered` belongs to the typed store above: what it wants to keep by key instead of reading and decoding again.
-    Here it is forgotten together with the writes it came from. `touched` lists what the record in work has written to
-    (`RecordScope`). `name`: the store's, by default what its engine calls the namespace.
+    `remembered`: the values that the typed store above keeps by key instead of reading and decoding them again; they
+    are forgotten here together with their writes. `touched` lists the buffers that the record in work has written to
+    (`RecordScope`). `name`: the store's, by default that of the namespace.
     """
 
     __slots__ = ("_frozen", "_namespace", "_overlay", "_pending", "_scope", "_touched", "name", "remembered")
@@ -129,7 +129,7 @@ class StoreLayers:
         self._overlay = Layer()
         self._frozen: Layer | None = None
         self._pending = False
-        """The frozen layer is a commit's. Else it is the overlay, thawed, or None."""
+        """Whether the frozen layer is a commit's. Otherwise it is a thawed overlay, or None."""
 
     # -- the record in work
 
@@ -157,7 +157,7 @@ class StoreLayers:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries with start <= key < end (None: unbounded) as of this call, own uncommitted writes included."""
         # Newest first, as a concurrent freeze moves entries from the overlay to the frozen layer, and an apply on to
-        # the engine: what moves between two of these reads is met twice, never missed.
+        # the engine: an entry that moves between two of these reads is met twice, never missed.
         scope = self._scope if isinstance(self._scope, Layer) else Layer(self._scope)
         self._scope = scope
         overlay, frozen = self._overlay, self._frozen
@@ -173,14 +173,14 @@ class StoreLayers:
         return self._namespace.approximate_entries()
 
     def merge(self) -> None:
-        """The scope becomes part of the overlay."""
+        """Move the scope's entries to the overlay."""
         overlay = self._overlay
         overlay |= self._scope
         overlay.merges += 1
         self._scope = {}
 
     def drop_scope(self) -> None:
-        """The scope is gone, and what was remembered of it."""
+        """Drop the scope, and the values remembered of it."""
         for key in self._scope:
             self.remembered.forget(key)
         self._scope = {}
@@ -188,7 +188,7 @@ class StoreLayers:
     # -- the commit
 
     def freeze(self) -> None:
-        """The overlay becomes the frozen layer of a commit; a new overlay takes what comes after it."""
+        """Make the overlay the frozen layer of a commit; a new overlay takes later writes."""
         if self._pending:
             raise MilestonesError(
                 f"store {self.name} was frozen for a commit while an earlier one is still pending: this is a bug"
@@ -198,22 +198,22 @@ class StoreLayers:
         self._overlay = Layer()
 
     def frozen(self) -> Batch | None:
-        """What the pending commit holds, None when none is pending."""
+        """The writes of the pending commit; None when none is pending."""
         return self._frozen if self._pending else None
 
     def uncommitted_keys(self) -> Iterable[bytes]:
-        """The keys that records have written since what the engine has."""
+        """The keys with writes that the engine doesn't have."""
         return chain(self._overlay, self._frozen or ())
 
     def applied(self) -> None:
-        """The engine has all of the frozen layer."""
+        """Drop the frozen layer, all of which the engine has now."""
         self._pending, self._frozen = False, None
 
     def thaw(self) -> None:
-        """The commit failed but stays valid: its writes go back under those that came after it.
+        """Put the writes of a failed commit back under later ones.
 
-        Costs what came after it, however much has failed before. A reader that has looked into the former overlay
-        already looks into the frozen layer next, and has to find there what it would have found before."""
+        The cost is that of the later writes, however much has failed before. A reader that has looked into the former
+        overlay already looks into the frozen layer next, and has to find the former entries there."""
         frozen, overlay = self._frozen, self._overlay
         if self._pending and frozen is not None:
             frozen |= overlay
@@ -222,17 +222,18 @@ class StoreLayers:
             self._pending = False
 
     def abort(self) -> None:
-        """Nothing uncommitted has ever been: only the engine's content remains."""
+        """Drop all uncommitted writes: only the engine's content remains."""
         self._scope, self._overlay, self._frozen, self._pending = {}, Layer(), None, False
         self.remembered.clear()
 
     def rebase(self, namespace: Namespace) -> None:
-        """Another, empty engine content below: nothing of the old one is known."""
+        """Read from `namespace`, which is empty, from now on; remembered values are forgotten."""
         self._namespace = namespace
         self.abort()
 
     def uncommitted_bytes(self) -> int:
-        """Memory of what isn't in the engine yet, about: the overlay, and the frozen layer until it is applied."""
+        """Memory of writes that aren't in the engine yet, about: the overlay, and the frozen layer until it is
+        applied."""
         frozen = self._frozen if self._pending else None
         return self._overlay.memory_bytes() + (0 if frozen is None else frozen.memory_bytes())
 

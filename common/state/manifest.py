@@ -1,8 +1,8 @@
-"""What a state directory says about itself, so that another version, stage or topology reads it right or refuses.
+"""The manifests of a state directory, by which another version, stage or topology reads the state right or refuses.
 
-Two kinds of JSON files: `process`, one per application directory, is the identity of an instance; `manifest.json`,
-one per task directory, tells what its stores are. Both have a format version. A newer writer may add fields, which
-are ignored here; what changes the meaning of the others raises the version.
+There are two kinds of JSON files: `process`, one per application directory, is the identity of an instance;
+`manifest.json`, one per task directory, describes the stores. Both have a format version. A newer writer may add
+fields, which are ignored here; a field that changes the meaning of the others raises the version.
 
 *Guarantees*: written atomically; read entirely or refused with a `StateFormatError` that names file and way out.
 *Assumes*: the directory's lock is held.
@@ -22,7 +22,7 @@ from milestones.common.state.disk import explained, write_atomically
 from milestones.common.state.spec import StoreKind, StoreSpec
 
 FORMAT = 1
-"""Of both files."""
+"""The format version of both files."""
 
 LAYOUTS: Mapping[StoreKind, int] = {"key-value": 1, "timestamped-key-value": 1}
 """Version of the bytes that a store of each kind keeps: 1 is Kafka Streams'."""
@@ -37,8 +37,8 @@ MANIFEST_FILE = "manifest.json"
 class InstanceManifest:
     """The instance that a state directory belongs to.
 
-    `transactional_ids`: every one that ever wrote on its behalf and wasn't retired since; under an obsolete one a
-    transaction may still be open, until somebody initialises it.
+    `transactional_ids`: every id that the instance has used and not retired since; a transaction of an obsolete id may
+    be open until a producer initialises the id.
     """
 
     application_id: str
@@ -72,8 +72,8 @@ class InstanceManifest:
 
 @dataclass(frozen=True)
 class StoreManifest:
-    """How a store's files are to be read. `changelog_id`: Kafka's id of the topic that the store's offset is one of;
-    None while it isn't known."""
+    """The format of a store's files. `changelog_id`: Kafka's id of the topic to which the store's offset belongs; None
+    while the id isn't known."""
 
     kind: str
     engine: str
@@ -97,7 +97,7 @@ class StoreManifest:
 
 @dataclass(frozen=True)
 class TaskManifest:
-    """The stores of a task directory, and who wrote them last."""
+    """The stores of a task directory, and the stage and ids of their last writer."""
 
     application_id: str
     task: str
@@ -136,9 +136,9 @@ class TaskManifest:
 
 
 def unreadable_stores(manifest: TaskManifest, specs: Iterable[StoreSpec], directory: Path, engine: str) -> list[str]:
-    """The stores that have to be restored from their changelogs, as their files are for another engine.
+    """The stores that have to be restored from their changelogs, as their files are another engine's.
 
-    `StateFormatError` for a store whose files mean something else than the topology says now.
+    `StateFormatError` for a store whose files differ in kind or layout from the topology's store.
     """
     restored = []
     for spec in specs:

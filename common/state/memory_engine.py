@@ -36,15 +36,15 @@ class MemoryEngines:
         return MemoryEngine(owners)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        """Nothing is shared."""
+        """Do nothing: the engines share no memory."""
 
     def memory_bytes(self) -> int:
         return 0
 
 
 class _View:
-    """A running scan, a `Cursor`. `former`: what the keys that were written since its call, and that it hasn't come to,
-    had then; None: nothing."""
+    """A running scan, a `Cursor`. `former`: the values, at the scan's call, of later written keys that the scan hasn't
+    come to; None: no value."""
 
     def __init__(self, namespace: MemoryNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
         self._namespace, self._reverse = namespace, reverse
@@ -60,7 +60,7 @@ class _View:
             return found
 
     def _chunk(self, count: int) -> list[tuple[bytes, bytes]]:
-        """Those of the next `count` keys that there are now, and of all that were written between them."""
+        """The entries of the next `count` present keys, and of all keys written between them since the call."""
         if self.closed:
             raise self._namespace.closed()
         data, former = self._namespace.data, self.former
@@ -85,7 +85,7 @@ class _View:
         return found
 
     def keep(self, batch: Batch, data: Mapping[bytes, bytes]) -> None:
-        """Before `batch` is written to `data`."""
+        """Keep the former values of the keys of `batch`, before the batch is written to `data`."""
         former = self.former = SortedDict() if self.former is None else self.former
         for key in batch:
             if key not in former and self._left(key):

@@ -17,7 +17,7 @@ from milestones.common.state.store_engine import StoreEngine, apply_to_each
 
 
 class MemoryTaskStorage:
-    """A `TaskStorage` without a disk. What it holds is gone at `close`."""
+    """A `TaskStorage` without a disk. Its content is lost at `close`."""
 
     def __init__(self, task: TaskId, specs: Iterable[StoreSpec]) -> None:
         self.stores = {spec.name: StoreEngine(spec, self._engine(StoreId(task, spec.name))) for spec in specs}
@@ -41,7 +41,7 @@ class MemoryTaskStorage:
         return {}
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Nothing that outlives the stores needs them."""
+        """Do nothing: the ids would be lost with the stores."""
 
     def memory_bytes(self) -> int:
         return sum(store.engine.memory_bytes() for store in self.stores.values())

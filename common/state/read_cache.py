@@ -1,13 +1,12 @@
 """Values that stores keep by key instead of reading and decoding them again: one bound for all stores of an instance.
 
-A cache has two generations. What is read or put joins the younger one; what the older one has when it is asked for
+A cache has two generations. A value that is read or put joins the younger one; a value that is found in the older one
 moves to the younger one. A younger generation that has grown to half of the cache's share joins the end of the older
-one; beyond the share the older one loses its values from the beginning. So what was used least recently goes first, and
-a hit in the younger generation costs nothing but a look into a dict.
+one; beyond the share the older one loses its values from the beginning. So the value used least recently goes first,
+and a hit in the younger generation costs only a look into a dict.
 
 *Guarantees*: the shares of all caches together are at most `max_bytes`, whatever stores come and go. A key is in one
-generation at most. A value that isn't found was dropped: its store reads it again, so that any thread may drop values
-at any time.
+generation at most. A store reads a value again that isn't found, so that any thread may drop values at any time.
 *Assumes*: one thread at a time keeps and finds values, the one that has the task.
 """
 
@@ -27,9 +26,9 @@ ENTRY_OVERHEAD_BYTES: Final = 260
 
 
 class ReadCaches:
-    """The bound of an instance, and who shares it.
+    """The bound of an instance, and the caches that share it.
 
-    *Concurrency*: the lock guards who shares; `share` is an int that is swapped, which any thread reads.
+    *Concurrency*: the lock guards the set of caches; `share` is an int that is swapped, which any thread reads.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
@@ -40,7 +39,7 @@ class ReadCaches:
         self._caches: WeakSet[ReadCache] = WeakSet()
 
     def join(self, cache: ReadCache) -> None:
-        """Share with one more: a cache that holds more than the share becomes empty."""
+        """Add a cache; one that holds more than the new share is emptied."""
         with self._lock:
             self._caches.add(cache)
             self._divide()
@@ -49,7 +48,7 @@ class ReadCaches:
                     other.clear()
 
     def leave(self, cache: ReadCache) -> None:
-        """Share with one less. Harmless when repeated."""
+        """Remove a cache. Harmless when repeated."""
         with self._lock:
             self._caches.discard(cache)
             self._divide()
@@ -64,7 +63,7 @@ class ReadCaches:
 
 
 class ReadCache:
-    """The remembered values of one store. `values` is the younger generation, which the store looks into by itself."""
+    """The remembered values of one store. `values` is the younger generation, in which the store looks by itself."""
 
     __slots__ = ("__weakref__", "_bytes", "_caches", "_older", "_older_bytes", "values")
 
@@ -80,7 +79,7 @@ class ReadCache:
         return self._bytes + self._older_bytes
 
     def find(self, key: bytes) -> Any:
-        """The value of a key that the younger generation doesn't have, `ABSENT` when the older one hasn't either."""
+        """The value of a key that the younger generation doesn't have; `ABSENT` when the older one lacks it, too."""
         older = self._older
         value = older.pop(key, ABSENT)
         if value is not ABSENT:
@@ -89,14 +88,14 @@ class ReadCache:
         return value
 
     def _left_older(self) -> int:
-        """Bytes of a value that has just left the older generation: the average."""
+        """The bytes of a value that has just left the older generation, by the average."""
         size = self._older_bytes // (len(self._older) + 1)
         self._older_bytes -= size
         return size
 
     def keep(self, key: bytes, value: Any, size: int) -> None:
-        """Keep `value`, which takes `size` bytes when it is serialised. For a key without a value so far: one that is
-        there is replaced in `values`."""
+        """Keep `value`, whose serialised size is `size`. For a key without a value so far: a present value is replaced
+        in `values`."""
         values = self.values
         if key in values:
             self._bytes += size  # absence was kept, which has counted the key

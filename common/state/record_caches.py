@@ -1,11 +1,11 @@
 """The bytes that waiting updates of all cached stores of an instance may take (`statestore_cache_max_bytes`).
 
-A task takes bytes in portions as its caches grow, and gives all back once it has flushed them. A task that gets none
-flushes what it has itself, as a cache of Kafka Streams evicts entries of the task that writes.
+A task takes bytes in portions as its caches grow, and gives all back once it has flushed them. A task that gets no
+portion flushes its own caches, as a cache of Kafka Streams evicts entries of the task that writes.
 
-*Guarantees*: what all tasks have taken is at most `max_bytes`; a task's caches exceed what the task has taken by at
-most the writes of one record.
-*Assumes*: each task gives back what it took, at its close at the latest.
+*Guarantees*: the portions of all tasks are at most `max_bytes`; a task's caches exceed its portions by at most the
+writes of one record.
+*Assumes*: each task gives its portions back, at its close at the latest.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import threading
 from typing import Final
 
 PORTIONS: Final = 1024
-"""So many portions make the whole: a task asks for another one now and then only."""
+"""The number of portions in the whole: few enough that a task seldom asks for another one."""
 
 
 class RecordCaches:
     """The bytes of an instance. `max_bytes` 0: no store is cached.
 
-    *Concurrency*: the lock guards what is free; nothing is called while it is held.
+    *Concurrency*: the lock guards the number of free bytes; nothing is called while it is held.
     """
 
     def __init__(self, max_bytes: int = 0) -> None:
@@ -35,7 +35,7 @@ class RecordCaches:
         return self.max_bytes - self._free
 
     def take(self, wanted: int) -> int:
-        """Take at least `wanted` bytes; how many were taken, 0 when there aren't as many."""
+        """Take at least `wanted` bytes, and return the number taken; 0 when there are fewer."""
         with self._lock:
             if wanted > self._free:
                 return 0
@@ -49,7 +49,7 @@ class RecordCaches:
 
 
 class TaskCaches:
-    """What one task has taken. *Owned* by the thread that has the task."""
+    """The portions of one task. *Owned* by the thread that has the task."""
 
     __slots__ = ("_caches", "_taken")
 
@@ -58,7 +58,7 @@ class TaskCaches:
         self._taken = 0
 
     def hold(self, count: int) -> bool:
-        """Whether there is room for `count` bytes in all; takes what is missing."""
+        """Whether the task's portions hold `count` bytes; takes missing portions first."""
         missing = count - self._taken
         if missing <= 0:
             return True
@@ -67,7 +67,7 @@ class TaskCaches:
         return taken > 0
 
     def release(self) -> None:
-        """Give all back: nothing waits any more."""
+        """Give all portions back, once no update waits."""
         taken, self._taken = self._taken, 0
         if taken:
             self._caches.give_back(taken)

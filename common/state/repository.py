@@ -1,9 +1,9 @@
-"""Where snapshots lie: any URL that `fsspec` knows. Extra `milestones[snapshots]`.
+"""The repository of snapshots, at any URL that `fsspec` knows. Extra `milestones[snapshots]`.
 
 *Guarantees*: `newest` and `fetch` give a whole snapshot whose files have their checksums, or raise `SnapshotError`;
-`publish` makes one visible in a single step, after all of its files are there.
-*Assumes*: a file system on which a file that was written can be read at once. Calls may take as long as the network
-does: nobody who has something else to do calls them.
+`publish` makes a snapshot visible in a single step, after all of its files are there.
+*Assumes*: a file system on which a written file can be read at once. A call may take as long as the network does: only
+the snapshot fetcher and Spark tasks make calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LATEST, MANIFEST = "latest.json", "manifest.json"
 
 class SnapshotError(StateError):
-    """A snapshot that can't be read or written; the message says which, and why, without credentials."""
+    """A snapshot can't be read or written; the message names the snapshot and the reason, without credentials."""
 
     def __init__(self, message: str) -> None:
         super().__init__(without_credentials(message))
@@ -44,11 +44,11 @@ class LocalSnapshot:
 
     @property
     def files(self) -> list[Path]:
-        """In the order of their keys."""
+        """The snapshot's files, in the order of their keys."""
         return [self.directory / file.name for file in self.manifest.files]
 
     def remove(self) -> None:
-        """Delete what is left of it. Harmless when repeated."""
+        """Delete the rest of the snapshot's files. Harmless when repeated."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -56,8 +56,8 @@ class SnapshotRepository:
     """The snapshots of all changelogs of one application below `url`."""
 
     def __init__(self, url: str, application_id: str) -> None:
-        """`ConfigError` when the URL's kind isn't known here; nothing is read. The attribute `url` is for messages: it
-        has no credentials."""
+        """`ConfigError` when the URL's kind isn't known; nothing is read. The attribute `url` is for messages, without
+        credentials."""
         self.url, self.application_id = without_credentials(url), application_id
         try:
             import fsspec
@@ -88,8 +88,8 @@ class SnapshotRepository:
     def fetch(
         self, manifest: SnapshotManifest, directory: Path, progress: Callable[[int], None] = lambda _: None
     ) -> LocalSnapshot:
-        """Copy the snapshot's files into a new folder in `directory`. `progress` is called with bytes that came; what
-        it raises ends it. `SnapshotError` when a file is missing, or isn't what was written."""
+        """Copy the snapshot's files into a new folder in `directory`. `progress` is called with the number of bytes
+        that came, and ends the copy by raising. `SnapshotError` when a file is missing, or has another checksum."""
         snapshot = LocalSnapshot(manifest, directory / uuid.uuid4().hex)
         make_directory(snapshot.directory)
         try:
@@ -110,7 +110,7 @@ class SnapshotRepository:
             raise SnapshotError(f"{path} is damaged: {file.bytes} bytes with another checksum were written")
 
     def publish(self, snapshot: LocalSnapshot) -> None:
-        """Make it the newest one of its partition, and remove those that nobody needs any more. `SnapshotError`."""
+        """Make the snapshot the newest one of its partition, and remove obsolete ones. `SnapshotError`."""
         manifest = snapshot.manifest
         folder, place = self._folder(manifest), self._place(TopicPartition(manifest.changelog, manifest.partition))
         with self._told("write", folder):
@@ -125,7 +125,7 @@ class SnapshotRepository:
         self._retire(place, manifest.created_ms)
 
     def _retire(self, place: str, created_ms: int) -> None:
-        """Remove all that are older but the newest of them: somebody may be reading it."""
+        """Remove all older snapshots but the newest of them, which an instance may be reading."""
         try:
             entries = self._files.ls(place, detail=True)
             folders = {str(entry["name"]).rstrip("/") for entry in entries if entry["type"] == "directory"}
@@ -136,7 +136,7 @@ class SnapshotRepository:
             log.warning("%s", without_credentials(f"old snapshots in {place} can't be removed: {error}"))
 
     def describe(self, manifest: SnapshotManifest) -> str:
-        """Where the snapshot lies, for messages."""
+        """The snapshot's place, for messages."""
         return without_credentials(self._folder(manifest))
 
     def _place(self, changelog: TopicPartition) -> str:
@@ -148,7 +148,7 @@ class SnapshotRepository:
 
     @contextmanager
     def _told(self, doing: str, path: str) -> Iterator[None]:
-        """File systems raise what they like; `AbandonedError` goes through."""
+        """Turn any error of the file system into a `SnapshotError`, but for `AbandonedError`."""
         try:
             yield
         except (AbandonedError, StateError):
@@ -159,7 +159,7 @@ class SnapshotRepository:
 
 
 class AbandonedError(Exception):
-    """Nobody wants the snapshot any more: raised by `progress` to end a `fetch`."""
+    """The request for the snapshot was given up: raised by `progress` to end a `fetch`."""
 
 
 def _callback(progress: Callable[[int], None]) -> Any:
@@ -176,7 +176,7 @@ def _callback(progress: Callable[[int], None]) -> Any:
 
 
 def _name(created_ms: int) -> str:
-    """What the folders of that time begin with; in the order of time."""
+    """The beginning of the names of folders of that time, which sort by time."""
     return f"{created_ms:015d}"
 
 

@@ -1,15 +1,15 @@
-"""What both RocksDB engines share: settings, offsets, scans, writes that stall, and the meaning of errors.
+"""The common base of both RocksDB engines: settings, offsets, scans, writes that stall, and the meaning of errors.
 
-Where things are: every namespace is a column family (`families.py`), and all changelog offsets are in the *default*
-column family, keyed by the name of the column family they belong to. So keys are stored as they are (a `get` needs no
-prefix), no scan can meet an offset, and one write batch holds data and offsets.
+Every namespace is a column family (`families.py`), and all changelog offsets are in the *default* column family, keyed
+by the name of their column family. So keys are stored unchanged (a `get` needs no prefix), no scan can meet an offset,
+and one write batch holds data and offsets.
 
 The write-ahead log is on, and never synced: it makes data and offset of a batch one atomic step, and survives the
-end of the process. What a power failure takes from its end, the changelog replays, for the offset goes with it. Of a
-store without changelog it is lost: that one is as it was after an earlier batch.
+end of the process. The changelog replays the batches that a power failure takes from the log's end, since their offsets
+are gone, too. A store without changelog loses these batches.
 
 A write that RocksDB would hold back, as flushes or compactions are behind, is refused (`no_slowdown`), made anew and
-tried again (`unstalled`): one of the libraries holds the GIL while it waits.
+tried again (`unstalled`): `rocksdict` holds the GIL while it waits.
 
 *Guarantees*: only this module reads a library's error texts.
 *Assumes*: RocksDB's status texts ("Corruption: ...", "IO error: ..."), the same in all its versions.
@@ -36,11 +36,11 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class RocksSettings:
-    """Sizes in bytes. Fit for many small stores in one process.
+    """The settings of RocksDB, in bytes, fit for many small stores in one process.
 
     `block_cache_bytes`: blocks, indexes and filters of all stores. `all_write_buffers_bytes`: memtables of all stores
-    (a soft limit). Of one store: `write_buffer_bytes`, a memtable; `max_write_buffers`, memtables with the one being
-    written; `max_open_files`, table files. `bloom_bits`: per key.
+    (a soft limit). Per store: `write_buffer_bytes`, a memtable; `max_write_buffers`, the number of memtables, with the
+    one being written; `max_open_files`, table files. `bloom_bits`: per key.
     """
 
     block_cache_bytes: int = 64 * MIB
@@ -52,8 +52,8 @@ class RocksSettings:
 
     @property
     def max_wal_bytes(self) -> int:
-        """Above this the column families with the oldest unflushed writes are flushed: rare writes, such as the
-        offsets, would keep every log file alive."""
+        """The size of the log above which the column families with the oldest unflushed writes are flushed: rare
+        writes, such as the offsets, would keep every log file alive."""
         return 2 * self.write_buffer_bytes
 
 
@@ -74,13 +74,14 @@ STATISTICS = (
 """RocksDB's properties that are shown as metrics, without the prefix `rocksdb.`."""
 
 ARENA_BLOCK_BYTES = 64 * 1024
-"""By which a memtable grows. RocksDB's default is an eighth of its size: a megabyte for a store of a few entries."""
+"""The bytes by which a memtable grows. RocksDB's default is an eighth of the memtable's size: a megabyte for a store of
+a few entries."""
 
 _OFFSET = struct.Struct(">q")
 
 
 def pack_offset(offset: int) -> bytes:
-    """8 bytes, big-endian."""
+    """The offset as 8 bytes, big-endian."""
     return _OFFSET.pack(offset)
 
 
@@ -89,14 +90,14 @@ def unpack_offset(data: bytes | None) -> int | None:
 
 
 class Cursor(Protocol):
-    """A library's iterator at work. Fixed to the data as they were when it was made."""
+    """A library's iterator at work, fixed to the data at the time of its making."""
 
     def take(self, count: int) -> list[tuple[bytes, bytes]]:
         """The next entries, at most `count`; none at the end. `StateError` when the store was closed meanwhile."""
         ...
 
     def close(self) -> None:
-        """Let go of the library's iterator, without which the database can't be closed."""
+        """Release the library's iterator, which would keep the database open."""
         ...
 
 
@@ -104,7 +105,7 @@ _FIRST_CHUNK, _LARGEST_CHUNK = 16, 256
 
 
 def entries(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
-    """All of `cursor`, read in chunks that grow: cheap for a scan that is left early and for a long one."""
+    """All entries of `cursor`, read in growing chunks: cheap for a scan that is left early and for a long one."""
     size = _FIRST_CHUNK
     while chunk := cursor.take(size):
         yield from chunk
@@ -118,16 +119,16 @@ def nothing_between(start: bytes | None, end: bytes | None) -> bool:
 
 
 DELAYED_WRITE_RATE = "rocksdb.actual-delayed-write-rate"
-"""RocksDB's property: bytes per second while it slows writes down, else 0."""
+"""RocksDB's property: the allowed bytes per second while RocksDB slows writes down, else 0."""
 
 STALL_LIMIT_S = 300.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _SAY_AFTER_S = 0.001, 0.05, 1.0
 
 
 def unstalled(write: Callable[[], None], rate: Callable[[], int], batches: Collection[Batch], what: str) -> None:
-    """Call `write`, which writes `batches` at once or is refused, until it isn't refused: RocksDB stalls writes while
-    flushes or compactions are behind. `rate`: `DELAYED_WRITE_RATE`. The library's errors, or `StateError` when that
-    takes longer than `STALL_LIMIT_S`."""
+    """Call `write`, which writes `batches` at once or is refused, until RocksDB doesn't refuse: RocksDB stalls writes
+    while flushes or compactions are behind. `rate`: `DELAYED_WRITE_RATE`. The library's errors, or `StateError` when
+    the stall takes longer than `STALL_LIMIT_S`."""
     stall: _Stall | None = None
     while True:
         try:
@@ -147,7 +148,7 @@ class _Stall:
         self._since_s, self._pause_s = time.monotonic(), _FIRST_PAUSE_S
 
     def wait(self, batches: Collection[Batch], rate: int) -> None:
-        """Until it is to be tried again. Outside of the library, so that every other thread runs."""
+        """Wait until the next try, outside of the library, so that every other thread runs."""
         stalled_s = time.monotonic() - self._since_s
         if stalled_s >= STALL_LIMIT_S:
             raise StateError(
@@ -159,14 +160,14 @@ class _Stall:
             log.warning("%s: a write waits, as flushes or compactions are behind: is the disk slow?", self._what)
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         if rate > 0:
-            # A refusal uses up the allowance that has come, and as much as it asked for of what is to come: only what
-            # comes after that counts for the next try, and a try before that uses up more.
+            # A refusal uses up the allowance so far, and as much as it asked for of the allowance to come: only a later
+            # allowance counts for the next try, and a try before that uses up more.
             pause_s = max(pause_s, 2 * sum(map(size, batches)) / rate + _FIRST_PAUSE_S)
         time.sleep(min(pause_s, STALL_LIMIT_S))
 
 
 def closed(what: str) -> StateError:
-    """`what`: a store, by the words of `Contents`."""
+    """The error of a call to a closed store. `what`: the store, by the words of `Contents`."""
     return StateError(f"{what} was closed: its task was closed, moved, or its store is being rebuilt")
 
 
@@ -209,8 +210,8 @@ _OTHER = _Meaning(("",), StateError, "failed")
 
 
 def failure(error: Exception, what: str, damaged: Iterable[StoreId] = ()) -> StateError:
-    """The error of this package that `error`, raised by a RocksDB library, stands for. `what`: its subject, a noun.
-    `damaged`: the stores that have to be rebuilt if it means damage."""
+    """The error of this package for `error`, raised by a RocksDB library. `what`: the subject, a noun. `damaged`: the
+    stores that have to be rebuilt if the error means damage."""
     if isinstance(error, StateError):
         return error
     text = _text(error)
@@ -223,28 +224,28 @@ def failure(error: Exception, what: str, damaged: Iterable[StoreId] = ()) -> Sta
 
 @dataclass(frozen=True)
 class Contents:
-    """What a database, or an engine in memory, holds: for its errors. `owners`: whose its namespaces are."""
+    """The content of a database, or of an engine in memory, for its errors. `owners`: the stores of its namespaces."""
 
     path: object
     owners: Mapping[str, StoreId] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """All of it."""
+        """The names of all stores."""
         return f"{self._only()} in {self.path}" if len(self.owners) == 1 else f"the stores in {self.path}"
 
     def name(self, namespace: str) -> str:
-        """One namespace, by the store that it is, if that is known."""
+        """The name of a namespace: that of its store, if that is known."""
         return str(self.owners.get(namespace, f"store {namespace!r}"))
 
     def failure(self, error: Exception, namespace: str | None = None) -> StateError:
-        """`failure` of one namespace, or of the whole database: then all that is in it is damaged."""
+        """`failure` of one namespace, or of the whole database, all of whose stores are damaged then."""
         if namespace is None:
             return failure(error, str(self), self.owners.values())
         owner = self.owners.get(namespace)
         return failure(error, f"{self.name(namespace)} in {self.path}", () if owner is None else (owner,))
 
     def closed(self, namespace: str | None = None) -> StateError:
-        """Somebody asks for what was closed."""
+        """The error of a call to a closed namespace, or to the closed database."""
         return closed(str(self) if namespace is None else self.name(namespace))
 
     def _only(self) -> StoreId:
@@ -253,6 +254,6 @@ class Contents:
 
 
 def _text(error: Exception) -> str:
-    """One of the libraries raises bytes."""
+    """The text of an error; one of the libraries raises bytes."""
     parts = (part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in error.args)
     return " ".join(parts).strip() or type(error).__name__

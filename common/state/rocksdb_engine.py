@@ -1,8 +1,8 @@
 """RocksDB through `import rocksdb` (the wheel `faust-streaming-rocksdb`, extra `rocksdb`): the second engine.
 
-It gives up the GIL while it works. Rules that the library imposes: an iterator, or a read, that outlives the
-database ends the process, so every access goes through a cell that `close` empties; `verify_checksums`, else a
-damaged block loses keys silently; settings objects belong to one database; a closed database leaves a file open.
+The library gives up the GIL while it works, and imposes rules: an iterator, or a read, that outlives the database ends
+the process, so every access goes through a cell that `close` empties; without `verify_checksums` a damaged block loses
+keys silently; settings objects belong to one database; a closed database leaves a file open.
 
 *Guarantees* and *assumes*: those of `engine.py`. There is no limit over the memtables of all stores: each has its own.
 """
@@ -53,7 +53,7 @@ class RocksDbEngines:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
 
     def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        """The library can't resize a cache: stores opened from now on share a new one."""
+        """Make a new cache for stores opened from now on: the library can't resize one."""
         self.settings = replace(
             self.settings,
             block_cache_bytes=block_cache_bytes,
@@ -62,7 +62,7 @@ class RocksDbEngines:
         self._cache = rocksdb.LRUCache(block_cache_bytes)
 
     def memory_bytes(self) -> int:
-        """The library doesn't tell what is used: the capacity."""
+        """The capacity of the cache: the library doesn't tell the used bytes."""
         return int(self.settings.block_cache_bytes)
 
     def _options(self) -> Any:
@@ -158,8 +158,8 @@ class RocksDbNamespace:
 
 
 class _RocksdbCursor:
-    """No frame that an error passes may keep the library's iterator: the error's traceback would let it outlive the
-    database."""
+    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would let the
+    iterator outlive the database."""
 
     def __init__(
         self, namespace: RocksDbNamespace, db: Any, start: bytes | None, end: bytes | None, reverse: bool
@@ -283,7 +283,7 @@ class RocksDbEngine:
         unstalled(write, lambda: int(db.get_property(rate) or 0), batches, str(self.contents))
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-        """The library can't take files in: they are read with the other one."""
+        """Read the files with `rocksdict`, and write their entries: this library can't take files in."""
         self.db()
         self._namespaces[namespace]  # opened, or a bug
         return write_entries(self, namespace, files)
@@ -338,8 +338,8 @@ class RocksDbEngine:
 
 
 def _close_left_open(path: Path) -> None:
-    """The library never deletes the database object that it has closed, which holds the directory open: an instance
-    that opens and closes stores for long enough would run out of files."""
+    """Close the file descriptor of a closed database's directory, which the library leaves open: an instance that opens
+    and closes stores for long enough would run out of files."""
     directory = path.stat()
     for name in os.listdir("/dev/fd"):  # noqa: PTH208  numbers
         try:

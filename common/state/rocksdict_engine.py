@@ -1,12 +1,13 @@
 """RocksDB through `rocksdict`: the default engine.
 
 Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
-silently on corruption), and a write batch is used once. An object that the library only points at is held for as long
-as the one that points: an iterator at the bytes of its upper bound, so a cursor keeps the options too. Every iterator,
-column family handle and checkpoint object keeps the database open, so all are let go at `close`. An object of a kind
-that isn't used yet gets its line in `tests/common/state/test_lifetimes.py`, where these lifetimes are checked.
+silently on corruption), and a write batch is used once. An object that the library only points at must live as long as
+the pointing one: an iterator points at the bytes of its upper bound, so a cursor keeps the options, too. Every
+iterator, column family handle and checkpoint object keeps the database open, so `close` releases them all.
+`tests/common/state/test_lifetimes.py` checks these lifetimes; a further kind of object gets its line there.
 
-*Guarantees* and *assumes*: those of `engine.py`. It holds the GIL in get, apply and scan: batches of a few thousand.
+*Guarantees* and *assumes*: those of `engine.py`. The library holds the GIL in get, apply and scan: batches of a few
+thousand.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class RocksDictEngines:
         return self._cache.get_usage()
 
     def options(self) -> Options:
-        """Of a database and of each column family."""
+        """The options of a database and of each column family."""
         size = self.settings
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
@@ -163,8 +164,8 @@ class RocksDictNamespace:
 
 
 class _RocksdictCursor:
-    """No frame that an error passes may keep the library's iterator: the error's traceback would hold the database
-    open for as long as somebody looks at the error."""
+    """A scan. No frame that an error passes may keep the library's iterator: the error's traceback would hold the
+    database open for as long as the error lives."""
 
     def __init__(self, namespace: RocksDictNamespace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
         self._namespace = namespace
@@ -280,7 +281,7 @@ class RocksDictEngine:
         unstalled(write, rate, batches, str(self.contents))
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-        """One step: the files are linked into the database, nothing is copied where it is on their disk."""
+        """Link the files into the database, in one step; files on another disk are copied."""
         self._db()
         options = IngestExternalFileOptions()
         options.set_move_files(True)
@@ -337,7 +338,7 @@ class RocksDictEngine:
 
 
 def _close(db: Rdict, contents: Contents) -> None:
-    """The library flushes when it closes. What fails there is in the write-ahead log all the same."""
+    """Close the database. The library flushes then; data whose flush fails is in the write-ahead log all the same."""
     try:
         db.close()
     except Exception as error:

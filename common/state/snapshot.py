@@ -5,12 +5,13 @@
         <time>-<offset>-<id>/manifest.json  the same, kept with its files
         <time>-<offset>-<id>/00000.sst ...  what `sst.py` writes
 
-A snapshot is a shortcut, never the truth: what it doesn't fit, or can't be read, is restored from the changelog.
+A snapshot is a shortcut, never the truth: a store whose snapshot doesn't fit or can't be read is restored from the
+changelog.
 
-*Guarantees*: `foreign`, `unfit` and `misplaced` refuse every snapshot that would not give what the changelog gives. A
-deletion that the topic's compaction has forgotten meanwhile is one of the reasons: a reader of the tail would never
-meet it. What of a manifest becomes part of a path is the name of an entry.
-*Assumes*: the clocks of whoever writes and whoever reads differ by less than a tenth of `delete.retention.ms`.
+*Guarantees*: `foreign`, `unfit` and `misplaced` refuse every snapshot that would give another content than the
+changelog, for instance by a deletion that the topic's compaction has forgotten: a reader of the tail would never meet
+it. A part of a manifest that becomes part of a path is a plain name.
+*Assumes*: the clocks of the snapshot's writer and reader differ by less than a tenth of `delete.retention.ms`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """One table file. `sha256`: of its bytes, in hex."""
+    """One table file. `sha256`: the digest of its bytes, in hex."""
 
     name: str
     bytes: int
@@ -41,11 +42,11 @@ class SnapshotFile:
 
 @dataclass(frozen=True)
 class SnapshotManifest:
-    """What a snapshot is of.
+    """The origin and the files of a snapshot.
 
-    `id` tells it from others of the same offset, such as another attempt's. `offset`: the changelog's next offset after
-    what is in it. `changelog_id`: Kafka's id of the topic, None where brokers tell none. `usable_until_ms`: wall clock;
-    None without an end.
+    `id` differs between snapshots of the same offset, such as those of two attempts. `offset`: the changelog's next
+    offset after the content. `changelog_id`: Kafka's id of the topic, None where brokers tell none. `usable_until_ms`:
+    wall clock; None without an end.
     """
 
     id: str
@@ -75,7 +76,7 @@ class SnapshotManifest:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> SnapshotManifest:
-        """`StateFormatError`, which says `where`, for what isn't a manifest of this format."""
+        """The manifest in `data`; `StateFormatError`, which names `where`, when it isn't one of this format."""
         try:
             written = json.loads(data)
             version = written.pop("format")
@@ -105,7 +106,8 @@ class SnapshotManifest:
         return cls(**{**known, **numbers, "usable_until_ms": None if until is None else int(until), "files": files})
 
     def foreign(self, application_id: str, store: str, changelog: TopicPartition) -> str | None:
-        """Why it isn't of this store partition, None when it is. All partitions of a changelog have one topic id."""
+        """Why the snapshot isn't of this store partition; None when it is. All partitions of a changelog have one topic
+        id."""
         found = (self.application_id, self.store, TopicPartition(self.changelog, self.partition))
         if found == (application_id, store, changelog):
             return None
@@ -115,7 +117,7 @@ class SnapshotManifest:
         )
 
     def unfit(self, kind: StoreKind, now_ms: int) -> str | None:
-        """Why a store of this kind can't begin with it at this time (wall clock), None when it can."""
+        """Why a store of this kind can't begin with the snapshot at this time (wall clock); None when it can."""
         if (self.kind, self.layout) != (kind, LAYOUTS[kind]):
             return f"it is of a {self.kind} store in layout {self.layout}, this is {kind} in layout {LAYOUTS[kind]}"
         if self.usable_until_ms is not None and now_ms > self.usable_until_ms:
@@ -123,8 +125,8 @@ class SnapshotManifest:
         return None
 
     def misplaced(self, changelog_id: str | None, first: int, end: int) -> str | None:
-        """Why the changelog as it is now can't follow it, None when it can. `changelog_id`: Kafka's, None when unknown;
-        `first` and `end`: its offsets."""
+        """Why the present changelog can't follow the snapshot; None when it can. `changelog_id`: Kafka's, None when
+        unknown; `first` and `end`: the changelog's offsets."""
         if None not in (self.changelog_id, changelog_id) and self.changelog_id != changelog_id:
             return f"it is of another topic of that name (topic id {self.changelog_id} then, {changelog_id} now)"
         if not first <= self.offset <= end:

@@ -1,8 +1,8 @@
-"""Where Spark tasks keep state on a machine: each has a state directory of its own, as processes run them side by side.
+"""The folders of Spark tasks on a machine: each task has a state directory of its own, as processes run side by side.
 
     <state_dir>/spark-<application_id>/
         <task>/<application_id>/            a `StateDirectory`
-        attempts/<name>/<application_id>/   that of an attempt that found its task's taken; goes with the attempt
+        attempts/<name>/<application_id>/   of an attempt that found its task's directory locked; removed at its end
 
 *Guarantees*: only directories of this application are found, though another may be called `spark-<application_id>`.
 *Assumes*: nothing.
@@ -34,7 +34,7 @@ def spark_attempts_folder(state_dir: str | Path, application_id: str) -> Path:
 
 
 def spark_directories(state_dir: str | Path, application_id: str) -> Iterator[Path]:
-    """All state directories of Spark tasks that lie there."""
+    """The state directories of all Spark tasks below `state_dir`."""
     folder = spark_folder(state_dir, application_id)
     for above in (*folder.glob("*_*"), *(folder / ATTEMPTS).glob("*")):
         if (above / application_id).is_dir():

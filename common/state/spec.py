@@ -1,4 +1,4 @@
-"""What a topology says about a state store, before any task exists.
+"""`StoreSpec`: a topology's description of a state store.
 
 *Guarantees*: immutable; equal specs open equal stores.
 *Assumes*: nothing.

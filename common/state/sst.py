@@ -1,10 +1,10 @@
-"""Sorted table files: how a store's entries travel into an engine without being written one by one.
+"""Sorted table files, by which a store's entries come into an engine without being written one by one.
 
-RocksDB's own files, with its default order of keys. An engine that can take them in does it by a link; for the others
-they are read again here.
+The files are RocksDB's own, with its default order of keys. An engine that can take files in links them; for other
+engines this module reads the files and writes their entries.
 
-*Guarantees*: what `SstWriter` was given, `entries` gives back, in order; a damaged file is a `StateCorruptError`, and
-never ends a reading early.
+*Guarantees*: `entries` gives all entries of `SstWriter`, in order; a damaged file is a `StateCorruptError`, and never
+ends a reading early.
 *Assumes*: `rocksdict`, whatever engine a store has.
 """
 
@@ -25,12 +25,12 @@ from milestones.common.state.rocksdict_engine import RocksDictEngines
 from milestones.common.state.steps import STEP_ENTRIES, steps
 
 FILE_BYTES = 64 * 1024 * 1024
-"""Keys and values in one file, before compression."""
+"""The bytes of keys and values in one file, before compression."""
 
 
 class SstWriter:
-    """Writes entries in rising order of their keys, into as many files as they need; `files` has how many entries each
-    of them has."""
+    """Writes entries in rising order of their keys, into as many files as needed; `files`: the number of entries by
+    file."""
 
     def __init__(self, directory: Path, file_bytes: int = FILE_BYTES) -> None:
         self._directory, self._file_bytes = directory, file_bytes
@@ -38,7 +38,7 @@ class SstWriter:
         self.files: dict[Path, int] = {}
 
     def write(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """All of `entries`. `StateError` when the disk is full, or a key isn't greater than the one before it."""
+        """Write all `entries`. `StateError` when the disk is full, or a key isn't greater than the one before it."""
         first = next(entries, None)
         while first is not None:
             first = self._write_file(first, entries)
@@ -46,7 +46,7 @@ class SstWriter:
     def _write_file(
         self, first: tuple[bytes, bytes], rest: Iterator[tuple[bytes, bytes]]
     ) -> tuple[bytes, bytes] | None:
-        """One file, beginning with `first`; the entry that is the next one's first."""
+        """Write one file, which begins with `first`, and return the first entry of the next file."""
         path = self._directory / f"{len(self.files):05d}.sst"
         try:
             writer = SstFileWriter(options=self._engines.options())
@@ -86,7 +86,7 @@ def entries(files: Sequence[Path]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _links(files: Sequence[Path], directory: Path) -> list[Path]:
-    """Links to the files: whoever takes them in takes them away."""
+    """Make links to the files, as an engine that takes files in removes them."""
     links = [directory / f"link-{file.name}" for file in files]
     for link, file in zip(links, files, strict=True):
         if not file.exists():
@@ -97,7 +97,7 @@ def _links(files: Sequence[Path], directory: Path) -> list[Path]:
 
 
 def write_entries(engine: Engine, namespace: str, files: Sequence[Path]) -> Iterator[None]:
-    """Write the entries of `files` into an engine that can't take them in; one step after the other."""
+    """Write the entries of `files` into an engine that can't take files in; one step after the other."""
     source = entries(files)
     try:
         while chunk := dict(islice(source, STEP_ENTRIES)):

@@ -1,8 +1,8 @@
 """The state manager of every stage before M6: a directory per task, an engine per store.
 
-*Guarantees*: a task's stores are open under its directory's lock, and what they were written as is what the topology
-says; an error at any step leaves no lock and no handle. Of the open stores: `task_storage.py`.
-*Assumes*: that of `task_storage.py`. Called from any thread.
+*Guarantees*: a task's stores are open under its directory's lock, and their files have the topology's kinds; an error
+at any step leaves no lock and no handle. Open stores have the guarantees of `task_storage.py`.
+*Assumes*: as `task_storage.py`. Called from any thread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LocalStateManager:
         transactional_id: str | None = None,
         owner: str | None = None,
     ) -> LocalTaskStorage:
-        """Without persistent stores nothing is written to disk."""
+        """Open a task's stores; without persistent stores nothing is written to disk."""
         persistent = [spec for spec in specs if spec.persistent]
         held = self.directory.lock(task, on_disk=bool(persistent), owner=owner)
         storage = LocalTaskStorage(held, self.engines, self.directory.clock)
@@ -73,7 +73,7 @@ class LocalStateManager:
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
-        """As `positions` has them. Stores that are just being opened, or closed, count as closed."""
+        """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as closed."""
         with self._lock:
             open_now = {storage.task for storage in self._open if storage.complete}
         return {
@@ -89,7 +89,7 @@ class LocalStateManager:
         self.directory.close()
 
     def _agree(self, held: TaskDirectory, specs: Sequence[StoreSpec], transactional_id: str | None) -> TaskManifest:
-        """Read the manifest, see that it fits, and write what is true from now on, before any store is opened."""
+        """Read the manifest, check that it fits, and write the new one, before any store is opened."""
         written = TaskManifest.read(held.path)
         known = self._known_stores(held, written, specs)
         manifest = TaskManifest(
@@ -132,6 +132,6 @@ class LocalStateManager:
                 store, path, written.stores[store].engine, self.engines.name,
             )  # fmt: skip
             positions.forget(path)
-            # Before the manifest says otherwise: after a crash in between it is done again.
+            # Before the new manifest is written: after a crash in between this is done again.
             remove_tree(path / ROCKSDB / store)
         return dict(written.stores)

@@ -1,4 +1,4 @@
-"""How much is written into an engine at once: a write holds Python's lock, about 10 ms per MiB.
+"""Cuts writes into steps: a write holds Python's lock, about 10 ms per MiB.
 
 *Guarantees*: a step has at most `STEP_ENTRIES` entries and, unless it is a single one, at most `STEP_BYTES` of keys and
 values. The steps of a batch are the batch, in its order.
@@ -18,7 +18,7 @@ STEP_BYTES: Final = 1024 * 1024
 
 
 def size(batch: Batch) -> int:
-    """Bytes of keys and values."""
+    """The bytes of keys and values."""
     return sum(map(len, batch)) + sum(map(len, filter(None, batch.values())))
 
 
@@ -36,7 +36,7 @@ def steps(batch: Batch) -> Iterator[Batch]:
 
 
 def _cut(batch: Batch) -> Iterator[Batch]:
-    """Parts by bytes only."""
+    """Cut `batch` into parts by bytes only."""
     step: dict[bytes, bytes | None] = {}
     taken = 0
     for key, value in batch.items():

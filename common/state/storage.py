@@ -1,11 +1,11 @@
-"""The seam between tasks and whatever keeps their state: what a task may do with its stores, and who opens them.
+"""The seam between tasks and their stored state: `TaskStorage` for a task's stores, `StateManager` for an instance's.
 
     task --namespace, apply, clear, ingest--> TaskStorage --namespaces--> Engine --> files
                                                   ^
     instance --open, clean, statistics--> StateManager (which engine, folder and damage is whose)
 
 *Guarantees*: no engine, folder or database comes out of here. Until M6 the implementation is `state_manager.py`: an
-engine per store, a folder per task. M6 puts another in its place.
+engine per store, a folder per task. M6 replaces the implementation.
 *Assumes*: a task's storage is used by one thread at a time, the one that has the task.
 """
 
@@ -21,25 +21,25 @@ from milestones.common.state.spec import StoreSpec
 
 
 class TaskStorage(Protocol):
-    """A task's open stores, locked for it. Stores are named as in the topology, whatever their engines call them.
+    """A task's open stores, under the task's lock, by the names of the topology.
 
-    `StateCorruptError` of any call, and of any namespace's, names the stores that are damaged."""
+    A `StateCorruptError` of any call, and of any namespace's, names the damaged stores."""
 
     def namespace(self, store: str) -> Namespace:
-        """The store's entries, to be read; the same object until the store is cleared."""
+        """The store's entries, for reading; the same object until the store is cleared."""
         ...
 
     def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        """Write what is committed, by store: entries, and the changelog offset up to which (exclusive) the store is
-        complete then. All stores of a commit in one call.
+        """Write a commit, all stores in one call: entries by store, and the changelog offsets up to which (exclusive)
+        the stores are complete then.
 
-        Written in `steps`; the offset of a store goes with the last of its entries, so that replay mends a call that
-        breaks off. A store without changelog is written in one atomic step. `StateError`."""
+        Written in `steps`; the offset of a store goes with the last of its entries, so that a replay repairs a call
+        that breaks off. A store without changelog is written in one atomic step. `StateError`."""
         ...
 
     def clear(self, store: str, reason: object | None = None) -> Namespace:
-        """Make the store empty, at offset None: its new namespace; the former one is closed. With a `reason`, which is
-        logged, its files aren't trusted: they are set aside, for whoever wants to know what happened to them."""
+        """Empty the store, at offset None, and return its new namespace; the former one is closed. With a `reason`,
+        which is logged, the store's files aren't trusted, and are set aside for an inspection."""
         ...
 
     def ingest(self, store: str, files: Sequence[Path]) -> Iterator[None]:
@@ -47,19 +47,19 @@ class TaskStorage(Protocol):
         ...
 
     def changelog_ids(self) -> Mapping[str, str]:
-        """By persistent store: Kafka's id of the topic that it follows, where it is known."""
+        """Kafka's id of the topic that each persistent store follows, where the id is known."""
         ...
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
-        """Remember, on disk, which topics the stores follow; stores in memory are passed over."""
+        """Write down, on disk, the ids of the topics that the stores follow; stores in memory are passed over."""
         ...
 
     def memory_bytes(self) -> int:
-        """Memory that is this task's alone. From any thread."""
+        """The memory of this task's engines, without shared memory. From any thread."""
         ...
 
     def close(self) -> None:
-        """Close the stores, give the task's lock back. Harmless when repeated."""
+        """Close the stores, and free the task's lock. Harmless when repeated."""
         ...
 
 
@@ -68,7 +68,7 @@ OpenStores = Callable[[], TaskStorage]
 
 
 class StateManager(Protocol):
-    """The state of an instance: all tasks that are open here, and all that lie here closed. Called from any thread."""
+    """The state of an instance: its open tasks, and the closed ones on its disk. Called from any thread."""
 
     def open(
         self,
@@ -83,24 +83,23 @@ class StateManager(Protocol):
         ...
 
     def closed_offsets(self) -> Mapping[TaskId, Mapping[str, int]]:
-        """By task whose state lies here, open to nobody: a lower bound of its persistent stores' changelog offsets. A
-        task that nothing is known of has none. `StateError`."""
+        """Lower bounds of the changelog offsets of persistent stores, by task whose state lies closed on this disk;
+        none for a task whose offsets aren't known. `StateError`."""
         ...
 
     def statistics(self) -> Mapping[tuple[TaskId, str], Mapping[str, int]]:
-        """By task and store that is open here: what its engine tells of itself (`Engine.statistics`), without those
-        that are opened or closed right now."""
+        """`Engine.statistics` by task and open store, without stores that are being opened or closed."""
         ...
 
     def memory_bytes(self) -> int:
-        """Memory of all engines, about, and of what they share."""
+        """Memory of all engines, with what they share, about."""
         ...
 
     def clean(self, now_ms: int, delay_ms: int) -> bool:
-        """Remove the state of tasks that nobody here has had for `delay_ms`; whether there was any. `now_ms`: wall
-        clock."""
+        """Remove the state of tasks that no thread of this instance has had for `delay_ms`; True when there was any.
+        `now_ms`: wall clock."""
         ...
 
     def release(self) -> None:
-        """Give the instance's state back, for another process to have. Harmless when repeated."""
+        """Free the instance's state for another process. Harmless when repeated."""
         ...

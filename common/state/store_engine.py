@@ -1,8 +1,8 @@
-"""A store in an engine of its own: how it is written, emptied and filled.
+"""A store in an engine of its own: writes, emptying, filling.
 
 *Guarantees*: a write is cut into `steps` (a write holds the GIL), the last one together with the changelog offset, so
-that replay mends one that breaks off. A store without changelog is written in one step, however large, as nothing would
-mend it: `statestore_uncommitted_max_bytes`, which asks for a commit, is all that bounds it.
+that a replay repairs a write that breaks off. A store without changelog is written in one step of any size, as nothing
+could repair it: only `statestore_uncommitted_max_bytes`, which asks for a commit, bounds the step.
 *Assumes*: one thread at a time.
 """
 
@@ -17,14 +17,14 @@ from milestones.common.state.steps import steps
 
 
 class StoreEngine:
-    """A store's engine, and its only namespace, which is called as the store."""
+    """A store's engine, with its only namespace, which has the store's name."""
 
     def __init__(self, spec: StoreSpec, engine: Engine) -> None:
         self.spec, self.engine = spec, engine
         self.namespace = engine.open(spec.name)
 
     def write(self, batch: Batch, offset: int | None) -> None:
-        """Committed entries, up to the changelog offset `offset` (exclusive)."""
+        """Write committed entries, up to the changelog offset `offset` (exclusive)."""
         name, apply = self.spec.name, self.engine.apply
         offsets = {} if offset is None else {name: offset}
         if not (batch or offsets):
@@ -35,13 +35,13 @@ class StoreEngine:
         apply({name: last}, offsets)
 
     def empty(self) -> Namespace:
-        """The namespace anew: without entries, at offset None."""
+        """Drop the namespace, and return a new one, without entries, at offset None."""
         self.engine.drop(self.spec.name)
         self.namespace = self.engine.open(self.spec.name)
         return self.namespace
 
     def ingest(self, files: Sequence[Path]) -> Iterator[None]:
-        """Sorted table files, in steps."""
+        """Take sorted table files in, in steps."""
         return self.engine.ingest(self.spec.name, files)
 
 

@@ -1,9 +1,9 @@
 """Key-value stores as user code and operators see them, typed by serdes.
 
-*Guarantees*: keys and values are serialised at `put`, so that no object that changes later changes the store; values
-that somebody could change are decoded anew by each `get`. Ranges are in the order of the serialised keys, as of their
-call, with the store's own uncommitted writes. Each write of a logged store is in its changelog exactly once, or, of a
-cached one, the last write per key and commit.
+*Guarantees*: keys and values are serialised at `put`, so that an object that changes later doesn't change the store;
+mutable values are decoded anew by each `get`. Ranges are in the order of the serialised keys, as of their call, with
+the store's own uncommitted writes. Each write of a logged store is in its changelog exactly once; of a cached store,
+the last write per key and commit.
 *Assumes*: the thread that has the task uses it, from the task's start to its close.
 """
 
@@ -39,7 +39,7 @@ class ValueAndTimestamp(NamedTuple):
 
 
 class InWork(Protocol):
-    """What a store needs to know of the record in work."""
+    """The properties of the record in work that a store uses."""
 
     timestamp: int
 
@@ -87,13 +87,13 @@ class KeyValueStore:
         self.close()
 
     def open(self) -> None:
-        """Let user code in."""
+        """Open the store for user code."""
         key, value = self._serdes
         self._encode_key, self._decode_key = key.serializer(self._topic), key.deserializer(self._topic)
         self._encode_value, self._decode_value = value.serializer(self._topic), value.deserializer(self._topic)
 
     def close(self) -> None:
-        """Keep user code out."""
+        """Close the store for user code."""
         self._encode_key = self._decode_key = self._encode_value = self._decode_value = self._not_open
 
     # -- one key
@@ -148,7 +148,7 @@ class KeyValueStore:
         return None
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set the value of `key` unless it has one; the value it has, else None."""
+        """Set the value of `key` unless the key has one; returns the present value, else None."""
         existing = self.get(key)
         if existing is None:
             self.put(key, value)
@@ -160,7 +160,7 @@ class KeyValueStore:
             self.put(key, value)
 
     def delete(self, key: Any) -> Any:
-        """Remove `key`; the value it had, else None."""
+        """Remove `key`, and return its former value, else None."""
         existing = self.get(key)
         self.put(key, None)
         return existing
@@ -190,13 +190,13 @@ class KeyValueStore:
         return self._entries(self._layers.scan(start, _after_prefix(start)))
 
     def approximate_num_entries(self) -> int:
-        """About how many entries the engine has; what isn't committed doesn't count."""
+        """An estimate of the number of committed entries."""
         self._check_open()
         return self._layers.approximate_entries()
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = True) -> bool:
         """True when this store is cached: then `listener` is called at each flush, and the operator must not forward
-        its updates itself. Without `send_old_values` it gets None for them."""
+        updates itself. Without `send_old_values` the listener gets None for old values."""
         if self.buffer is None:
             return False
         self._listener, self._send_old_values = listener, send_old_values
@@ -205,7 +205,7 @@ class KeyValueStore:
     # -- below
 
     def flush(self, key: bytes, waiting: PendingUpdate) -> None:
-        """Tell the listener of one waiting update; the task does it, in a scope of its own."""
+        """Give the listener one waiting update; the task calls this in a scope of its own."""
         new = self._layers.get(key)
         if self._listener is None or (new is None and waiting.old is None):
             return
@@ -214,7 +214,7 @@ class KeyValueStore:
         self._listener(self._decode_key(key), value, old, timestamp)
 
     def _flushed(self, data: bytes | None, timestamp: int) -> tuple[Any, int]:
-        """Value and time of a local value, `timestamp` when it has none of its own."""
+        """Value and time of a local value; `timestamp` when the value has no time."""
         return (None if data is None else self._decoded(data)), timestamp
 
     def _delete(self, data: bytes) -> None:
@@ -223,7 +223,7 @@ class KeyValueStore:
         self._read_cache.forget(data)
 
     def _read(self, key: bytes) -> Any:
-        """What `remembered` holds for a key: the decoded value if that is immutable, else its bytes."""
+        """Read a key's value and remember it: the decoded value if it is immutable, else its bytes."""
         value: Any = self._read_cache.find(key)
         if value is not ABSENT:
             return value

@@ -33,13 +33,14 @@ ROCKSDB: Final = "rocksdb"
 CORRUPT: Final = "corrupt"
 
 POSITIONS_INTERVAL_MS: Final = 10_000
-"""How often an open task writes down how far it is: after a crash the group should know whose state is the newest."""
+"""The time between two writes of an open task's checkpoint file, by which the group knows the newest state after a
+crash."""
 
 
 class LocalTaskStorage:
-    """See `TaskStorage`. `manifest`: what the directory says of the stores; None without persistent stores.
+    """See `TaskStorage`. `manifest`: the directory's description of the stores; None without persistent stores.
 
-    *Concurrency*: the task's thread's, but for `statistics`.
+    *Concurrency*: used by the thread that has the task, but for `statistics` and `memory_bytes`.
     """
 
     def __init__(self, held: TaskDirectory, engines: Engines, clock: Clock) -> None:
@@ -49,7 +50,7 @@ class LocalTaskStorage:
         self._stores: dict[str, StoreEngine] = {}
         self.manifest: TaskManifest | None = None
         self.complete = False
-        """All stores are open."""
+        """Whether all stores are open."""
         self._clock, self._next_positions_ms = clock, clock.monotonic_ms()
 
     def open(self, spec: StoreSpec) -> None:
@@ -97,13 +98,12 @@ class LocalTaskStorage:
             self.manifest = manifest
 
     def statistics(self) -> dict[str, Mapping[str, int]]:
-        """By store what its engine tells of itself, without those that are opened or closed right now. From any
-        thread."""
+        """`Engine.statistics` by store, without stores that are being opened or closed. From any thread."""
         told = self._ask(lambda engine: engine.statistics())
         return {name: known for name, known in told.items() if known}
 
     def memory_bytes(self) -> int:
-        """Of this task's engines; what they share is `Engines.memory_bytes`."""
+        """The memory of this task's engines, without what they share (`Engines.memory_bytes`)."""
         return sum(self._ask(lambda engine: engine.memory_bytes()).values())
 
     def _ask(self, question: Callable[[Engine], T]) -> dict[str, T]:
@@ -131,7 +131,7 @@ class LocalTaskStorage:
     # -- on disk
 
     def _keep_positions(self, stores: Stores) -> None:
-        """Write down how far the stores are, for whoever wants to know it without opening them."""
+        """Write the stores' changelog offsets to the checkpoint file."""
         self._next_positions_ms = self._clock.monotonic_ms() + POSITIONS_INTERVAL_MS
         if self.manifest is None or not self.complete:
             return
@@ -154,8 +154,8 @@ class LocalTaskStorage:
             store = StoreEngine(spec, engine)
             namespace, restorable = store.namespace, spec.logged or spec.source_topic is not None
             if restorable and namespace.offset() is None and any(True for _ in namespace.scan(None, None)):
-                # The beginning of a first write that was cut off. Of the keys in it those could survive a restoration
-                # that were deleted so long ago that the changelog has forgotten even the deletion.
+                # The beginning of a first write that was cut off. A key in it could survive a restoration if the
+                # changelog has forgotten even the key's deletion.
                 store.empty()
             return store
         except BaseException:
