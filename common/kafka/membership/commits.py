@@ -1,6 +1,7 @@
 """The commits that wait for the coordinator.
 
-*Guarantees*: first in, first out; each is answered exactly once, at its deadline at the latest (plus one request).
+*Guarantees*: first in, first out; each commit is answered exactly once, at its deadline at the latest (plus one
+request).
 *Assumes*: one owner, the member's machine, which knows when a generation can commit.
 """
 
@@ -36,9 +37,9 @@ class PendingCommits:
         self._waiting.append(commit)
 
     def step(self, coordinator: Coordinator, held: Membership, now_ms: int) -> ErrorCode | None:
-        """Send the head under the generation that is `held`, if it is time; it stays the head until it is answered.
-        The answer to what was sent, None if nothing was; `CoordinatorError` for a code that isn't about this commit
-        alone."""
+        """Send the first commit under the generation that is `held`, if it is time; the commit stays the first until it
+        is answered. Returns the answer's code, None when nothing was sent; `CoordinatorError` for a code that isn't
+        about this commit alone."""
         if not self._waiting or not self._resume_ms <= now_ms < self._waiting[0].deadline_ms:
             return None
         request = protocol.commit_request(self._settings, held.generation, held.member_id, self._waiting[0].offsets)
@@ -52,23 +53,23 @@ class PendingCommits:
         return code
 
     def next_ms(self) -> int:
-        """When the head can be tried again, or has to be given up."""
+        """The time at which the first commit can be tried again, or has to be given up."""
         return min(self._resume_ms, self._waiting[0].deadline_ms)
 
     def pause(self, until_ms: int) -> None:
         self._resume_ms = until_ms
 
     def _answer(self, error: MilestonesError | None) -> None:
-        """The head is done."""
+        """Answer the first commit, and remove it."""
         self._waiting.popleft().reply.try_put(error)
 
     def expire(self, now_ms: int) -> None:
-        """Give up those whose time is over."""
+        """Give up the commits whose deadlines are over."""
         while self._waiting and now_ms >= self._waiting[0].deadline_ms:
             late = "the offsets weren't committed in time: the coordinator didn't take them"
             self._answer(CommitRetriableError(late))
 
     def reject(self, error: MilestonesError) -> None:
-        """Answer all, with this error."""
+        """Answer all commits with this error."""
         while self._waiting:
             self._answer(error)

@@ -1,7 +1,8 @@
-"""The way to the group's coordinator: which broker it is, and the connections to it.
+"""`Coordinator`: finds the group's coordinator among the brokers, and keeps the connections to it.
 
-*Guarantees*: one attempt per call, so that nothing blocks for longer than one connect and one request. JoinGroup and
-SyncGroup, which the broker may hold back for minutes, have a connection of their own: heartbeats and commits go on.
+*Guarantees*: one attempt per call, so that no call blocks for longer than one connect and one request. JoinGroup and
+SyncGroup, whose answers the broker may hold back for minutes, have a connection of their own, beside that of heartbeats
+and commits.
 *Assumes*: one owner thread.
 """
 
@@ -40,14 +41,14 @@ class Coordinator:
         self._wire: Wire | None = None
         self._slow: Wire | None = None
         self.contacts = 0
-        """How often a broker has answered."""
+        """The number of answers of brokers."""
 
     @property
     def connected(self) -> bool:
         return self._wire is not None or self._slow is not None
 
     def call(self, request: RequestPayload, answer: type[R]) -> R:
-        """Ask the coordinator, found first when it isn't known.
+        """Ask the coordinator, after a look-up when it isn't known, and return the answer.
 
         `ConnectionLostError`, `CoordinatorError` of the look-up; the answer's own codes are the caller's.
         """
@@ -58,13 +59,13 @@ class Coordinator:
         return result
 
     def start(self, request: RequestPayload) -> None:
-        """Send what may take long; `end_slow` before the next when there was no answer."""
+        """Send a request whose answer may take long. Without an answer, `end_slow` comes before the next `start`."""
         if self._slow is None:
             self._slow = self._connect(self._locate())
         self._slow.send(request)
 
     def result(self, answer: type[R], timeout_ms: int) -> R | None:
-        """The answer to `start`; None when it isn't there yet."""
+        """The answer to `start`; None while it hasn't come."""
         if self._slow is None:
             raise ConnectionLostError("the connection was given up")
         result = self._slow.receive(answer, timeout_ms)
@@ -72,13 +73,13 @@ class Coordinator:
         return result
 
     def end_slow(self) -> None:
-        """Give up what `start` sent, and its connection."""
+        """Give up the request of `start`, with its connection."""
         if self._slow is not None:
             self._slow.close()
             self._slow = None
 
     def forget(self) -> None:
-        """The coordinator may be another one, or gone: look it up at the next call."""
+        """Look the coordinator up again at the next call."""
         self.end_slow()
         if self._wire is not None:
             self._wire.close()
@@ -107,7 +108,7 @@ class Coordinator:
 
 
 def code_of(answer: ResponsePayload) -> ErrorCode:
-    """The worst code in an answer: its own, or one of its members' or partitions'; `none` when all is well."""
+    """The worst code in an answer, also of its members and partitions; `none` when all is well."""
     parts: list[Any] = [answer, *getattr(answer, "members", ())]
     parts += [partition for topic in getattr(answer, "topics", ()) for partition in topic.partitions]
     codes = [cast(ErrorCode, part.error_code) for part in parts if hasattr(part, "error_code")]

@@ -1,6 +1,7 @@
-"""A membership that another process holds: what it commits under, told to those who work for it.
+"""A membership that one process holds and lends to others, which commit under its generation.
 
-*Guarantees*: a commit is refused once the lender's generation is over; nothing here joins, leaves or answers the group.
+*Guarantees*: a commit is refused once the lender's generation is over; a borrower never joins, leaves or answers the
+group.
 *Assumes*: one owner thread; the lender keeps the membership alive.
 """
 
@@ -46,7 +47,8 @@ class LentMembership:
 
 
 class BorrowedMembership:
-    """*Owns*: a connection to the coordinator, made when it is first needed; other questions may go over it, too."""
+    """A borrower's membership. *Owns*: a connection to the coordinator, made at its first use; other questions may use
+    it, too."""
 
     def __init__(
         self, settings: MemberSettings, lent: LentMembership, clock: Clock, connect: Connect | None = None
@@ -64,12 +66,12 @@ class BorrowedMembership:
         self._over: StaleGenerationError | None = None
 
     def metadata(self) -> bytes:
-        """For `send_offsets_to_transaction`."""
+        """The group metadata for `send_offsets_to_transaction`."""
         lent = self._lent
         return group_metadata(self._settings.group_id, lent.generation, lent.member_id, self._settings.instance_id)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """An OffsetCommit under the generation; returns once the broker has it. Errors as of `GroupMember`."""
+        """Make an OffsetCommit under the generation, and wait for it. Errors as of `GroupMember`."""
         request = commit_request(self._settings, self._lent.generation, self._lent.member_id, offsets)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
@@ -83,11 +85,11 @@ class BorrowedMembership:
             self._clock.sleep_ms(PAUSE_MS)
 
     def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        """As `commit_offsets`: nothing else is to be done meanwhile."""
+        """As `commit_offsets`: a borrower has nothing else to do meanwhile."""
         self.commit_offsets(offsets, timeout_ms)
 
     def commit_returned(self, _wait_ms: int) -> bool:
-        """It is, or `begin_commit` has raised."""
+        """True: `begin_commit` has waited for the answer, or raised."""
         return True
 
     def joining(self) -> bool:
@@ -95,8 +97,8 @@ class BorrowedMembership:
         return False
 
     def confirm(self) -> None:
-        """See that the loan holds, before anything is done under it. `StaleGenerationError`: it doesn't, or nobody said
-        so for a session."""
+        """Check that the membership holds, before it is used. `StaleGenerationError`: it doesn't, or no answer has
+        confirmed it for a session."""
         while not self._beat():
             if self.session_over():
                 break
@@ -104,24 +106,24 @@ class BorrowedMembership:
         self.check()
 
     def check(self) -> None:
-        """`StaleGenerationError` when the session is over. May be called at every step: it asks for it once in a
-        heartbeat's interval."""
+        """`StaleGenerationError` when the session is over. May be called at every step: the coordinator is asked once
+        in a heartbeat's interval."""
         if self._over is None and self._time_ms() - self._asked_ms >= self._settings.heartbeat_interval_ms:
             self._beat()
         if self.session_over():
-            raise self._over or StaleGenerationError("nobody has confirmed the membership for a session")
+            raise self._over or StaleGenerationError("no coordinator has confirmed the membership for a session")
 
     def session_over(self) -> bool:
-        """Whether the group may have given the tasks to others by now. Asks for it by a heartbeat, unless it was told
-        within the last third of a session. A rebalance that the lender doesn't join in time counts as its end: else our
-        heartbeats would keep a dead one in the group."""
+        """Whether the group may have given the tasks to others by now. Asks by a heartbeat, unless an answer came
+        within the last third of a session. A rebalance that the lender doesn't join in time counts as the lender's end:
+        otherwise the borrowers' heartbeats would keep a dead lender in the group."""
         now_ms, session_ms = self._time_ms(), self._settings.session_timeout_ms
         if self._over is None and now_ms - max(self._asked_ms, self._confirmed_ms) > session_ms // 3:
             self._beat()
         return self._over is not None or now_ms - self._confirmed_ms > session_ms
 
     def _beat(self) -> bool:
-        """Whether there was an answer."""
+        """Send a heartbeat; True when there was an answer."""
         self._asked_ms = sent_ms = self._time_ms()
         request = heartbeat_request(self._settings, self._lent.generation, self._lent.member_id)
         try:
@@ -137,7 +139,7 @@ class BorrowedMembership:
         return self._clock.monotonic_ms() + self._standstill.ms()
 
     def _take(self, request: str, answer: ResponsePayload, sent_ms: int) -> None:
-        """The answer's meaning: an error, or the group knew us still when it was sent."""
+        """Note an answer: an error, or that the group still knew the member when the request was sent."""
         code = code_of(answer)
         reaction = reaction_to(code)
         if code is ErrorCode.none:

@@ -1,7 +1,7 @@
-"""What a member and its owner say to each other.
+"""The messages between a member and its owner.
 
-*Guarantees*: events come in the order in which things happened. After `Lost` and at the start a `JoinNeeded` follows;
-after `Failed` nothing does.
+*Guarantees*: events come in the order of their causes. A `JoinNeeded` comes at the start and after `Lost`; nothing
+comes after `Failed`.
 *Assumes*: the owner answers a `JoinNeeded` by `join` within `max_poll_interval_ms`.
 """
 
@@ -21,14 +21,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True)
 class JoinNeeded:
-    """A rebalance has begun, or somebody asked for one: commit, then `join` with what you own."""
+    """A rebalance has begun, or was asked for: the owner commits, then calls `join` with the tasks that it owns."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """A new generation. `leader`: this member is the one that assigns and that watches the topics."""
+    """A new generation. `leader`: this member assigns, and watches the topics."""
 
     generation: int
     member_id: str
@@ -38,14 +38,14 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Lost:
-    """Others may own our tasks by now: drop the active ones without committing."""
+    """Other members may own the tasks by now: the owner drops the active ones without a commit."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The end of this member, for a reason that waiting won't change."""
+    """The end of this member, by a lasting reason."""
 
     error: MilestonesError
 
@@ -54,20 +54,20 @@ MemberEvent = JoinNeeded | Assigned | Lost | Failed
 
 
 Assigning = Generator[None, None, Mapping[str, Assignment]]
-"""The leader's work in steps: the member sends heartbeats between them. It returns an assignment by member id."""
+"""The leader's work in steps, between which the member sends heartbeats. Returns the assignments by member id."""
 
 
 class Leader(Protocol):
-    """Assigns, on the membership thread of the elected member.
+    """Assigns tasks, on the membership thread of the elected member.
 
-    A `MilestonesError` makes this member fail and leave, so that another is elected; a `ConnectionLostError` makes it
-    join again.
+    A `MilestonesError` makes this member fail and leave, so that another is elected; a `ConnectionLostError` makes the
+    member join again.
     """
 
     def assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
-        """A member that is left out gets an empty assignment. `origin`: of this round. It may take as long as
-        `max_poll_interval_ms`, but each step, up to a `yield`, no longer than a third of the session timeout. The steps
-        end early (`GeneratorExit`) when the group has gone on."""
+        """Assign tasks to these members; one that is left out gets an empty assignment. `origin`: the reasons of this
+        rebalance. The whole may take `max_poll_interval_ms`, but each step, up to a `yield`, at most a third of the
+        session timeout. The steps end early (`GeneratorExit`) when the group has begun another rebalance."""
         ...
 
 
@@ -82,14 +82,15 @@ class Join:
 
 @dataclass(frozen=True)
 class Rejoin:
-    """*Anybody to member.*"""
+    """*Any thread to member.* Ask for a rebalance."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class CommitOffsets:
-    """*Owner to member.* Answered once into `reply`, None being success; not sent after `deadline_ms`."""
+    """*Owner to member.* Commit these offsets. Answered once into `reply`, None being success; not sent after
+    `deadline_ms`."""
 
     offsets: Offsets
     deadline_ms: int
@@ -98,8 +99,8 @@ class CommitOffsets:
 
 @dataclass(frozen=True)
 class Committed:
-    """The answer to `FetchOffsets` of that number; partitions without a committed offset are left out. `error`: a
-    `MembershipError` is a refusal, or the end of this member; with any other the generation has ended before."""
+    """The answer to the `FetchOffsets` of that number, without partitions that have no committed offset. `error`: a
+    `MembershipError` is a refusal, or the end of this member; by any other error the generation has ended before."""
 
     number: int
     offsets: Offsets
@@ -108,7 +109,8 @@ class Committed:
 
 @dataclass(frozen=True)
 class FetchOffsets:
-    """*Owner to member.* What is committed for these partitions, once no transaction pends on any of them?"""
+    """*Owner to member.* Ask for the committed offsets of these partitions, once no transaction pends on any of
+    them."""
 
     number: int
     partitions: frozenset[TopicPartition]
@@ -117,7 +119,7 @@ class FetchOffsets:
 
 @dataclass(frozen=True)
 class Close:
-    """*Owner to member.*"""
+    """*Owner to member.* End; with `leave` the member leaves the group."""
 
     leave: bool
 
@@ -126,7 +128,7 @@ Command = Join | Rejoin | CommitOffsets | FetchOffsets | Close
 
 
 class Membership(NamedTuple):
-    """What the member publishes, as one immutable value: generation -1 is none; `joins` is the last one answered."""
+    """The published membership, one immutable value: generation -1 is none; `joins`: the last `Join` answered."""
 
     generation: int = -1
     member_id: str = ""

@@ -1,7 +1,7 @@
 """Questions for the group's committed offsets.
 
-*Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), for as
-long as it takes; the log says so when that is long. Each question is answered once, with the error when it is refused.
+*Guarantees*: answers are stable: while a transaction pends on an offset, the question is asked again (KIP-447), without
+a limit; the log says so when that takes long. Each question is answered once, a refused one by its error.
 *Assumes*: one owner, the member's machine, which has a heartbeat answered between a question and its answer.
 """
 
@@ -26,15 +26,16 @@ log = logging.getLogger(__name__)
 
 REQUEST = "OffsetFetch"
 LONG_MS = 30_000
-"""Longer than an instance that died leaves its transaction open, as a rule: 10 s, and up to 10 until a broker looks."""
+"""The time after which the log tells of a wait. A dead instance's transaction is open for less, as a rule: 10 s, and up
+to 10 until a broker looks."""
 _FINAL = frozenset({Reaction.REFUSE, Reaction.FAIL})
 _WITHOUT_OFFSET = frozenset({ErrorCode.none, ErrorCode.unknown_topic_or_partition})
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """`resume_ms`: when it may be asked; at once, at first. `since_ms`: when it had to wait first. `told`: the log has
-    it."""
+    """A question. `resume_ms`: the time from which it may be asked. `since_ms`: the time of its first wait. `told`:
+    whether the log has told of the wait."""
 
     question: FetchOffsets
     resume_ms: int = 0
@@ -43,7 +44,7 @@ class _Waiting:
 
 
 class PendingFetches:
-    """Questions in their order, but for those that have to wait for a transaction to end: these keep no other back."""
+    """Questions in their order. One that waits for the end of a transaction keeps no other back."""
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
@@ -57,15 +58,15 @@ class PendingFetches:
         self._waiting.append(_Waiting(question))
 
     def next_ms(self) -> int:
-        """When the next one can be asked."""
+        """The time at which the next question can be asked."""
         return max(self._resume_ms, min(one.resume_ms for one in self._waiting))
 
     def pause(self, until_ms: int) -> None:
-        """After an error of the coordinator that passes."""
+        """Ask nothing until then, after a passing error of the coordinator."""
         self._resume_ms = until_ms
 
     def step(self, coordinator: Coordinator, now_ms: int) -> bool:
-        """Ask the first question whose time it is. `CoordinatorError` when the coordinator refuses as a whole."""
+        """Ask the first question that is due. `CoordinatorError` when the coordinator refuses all questions."""
         waiting = next((one for one in self._waiting if one.resume_ms <= now_ms), None)
         if waiting is None or now_ms < self._resume_ms:
             return False
@@ -109,6 +110,6 @@ class PendingFetches:
             )  # fmt: skip
 
     def reject(self, error: MilestonesError) -> None:
-        """Answer all, with this error."""
+        """Answer all questions with this error."""
         while self._waiting:
             self._answer(self._waiting[0], {}, error)

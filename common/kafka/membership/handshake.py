@@ -1,10 +1,10 @@
-"""How a member gets its place in the group: JoinGroup, then SyncGroup.
+"""The handshake by which a member joins a generation: JoinGroup, then SyncGroup.
 
 *Guarantees*: a step waits `ANSWER_WAIT_MS` at most: the broker may hold either answer back for minutes. The leader
-assigns in between, one of its steps in one of ours. Never two requests without an answer on one connection: the answer
-to the first would be read as that of the second. An answer tells of the time when its request was sent, no later one:
-it may have waited for a process that stood still.
-*Assumes*: one owner, the member's machine, which says which of the two steps it is at, and what an error leads to.
+assigns in between, one step of `Leader.assign` in one step of the handshake. No connection ever has two requests
+without an answer: the answer to the first would be read as that of the second. An answer counts for the time at which
+its request was sent: it may have waited for a process that stood still.
+*Assumes*: one owner, the member's machine, which chooses the step and answers errors.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", JoinGroupResponse, SyncGroupResponse)
 
 ANSWER_WAIT_MS = 20
-"""How long a step looks for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
+"""The longest wait of a step for the answer to a JoinGroup or SyncGroup; commands wait so long at most."""
 LONG_JOIN_MS = 3_000
-"""From when on the log says that a join waits."""
+"""The time after which the log says that a join waits."""
 
 JOIN_GRACE_MS = 5_000
-"""How much longer than the rebalance timeout the broker may take with JoinGroup."""
+"""The time beyond the rebalance timeout that the broker may take with JoinGroup."""
 
 
 class Handshake:
-    """`member_id` and `generation`: what the broker gave last; the generation is ours once SyncGroup is answered.
-    `leads`: whether this member is the one that assigns."""
+    """`member_id` and `generation`: as the broker gave them last; the generation holds once SyncGroup is answered.
+    `leads`: whether this member assigns."""
 
     def __init__(self, settings: MemberSettings, leader: Leader, coordinator: Coordinator, pulse: Pulse) -> None:
         self._settings, self._leader, self._coordinator, self._pulse = settings, leader, coordinator, pulse
@@ -58,7 +58,7 @@ class Handshake:
         self._waits = False
 
     def give_up(self) -> None:
-        """What was sent is answered to nobody, and nobody needs what the leader works at."""
+        """Give the request under way up, and the leader's work."""
         self._coordinator.end_slow()
         self._sent_ms = None
         if self._assigning is not None:
@@ -66,21 +66,21 @@ class Handshake:
             self._assigning = None
 
     def send_again(self) -> None:
-        """The next step is a JoinGroup that isn't sent yet; on another connection if an answer is due on this one."""
+        """Begin again with a JoinGroup; on another connection if this one still owes an answer."""
         if self._sent_ms is not None or self._assigning is not None:
             self.give_up()
 
     def waited_ms(self, now_ms: int) -> int | None:
-        """For how long an answer has been due; None: nothing is waited for."""
+        """The time for which an answer has been due; None when none is."""
         return None if self._sent_ms is None else now_ms - self._sent_ms
 
     def busy_ms(self, now_ms: int) -> int | None:
-        """The same, or for how long the leader has worked."""
+        """The time for which an answer has been due, or the leader has worked; None for neither."""
         return self.waited_ms(now_ms) if self._assigning is None else now_ms - self._assigns_from_ms
 
     def join(self, subscription: Subscription, owned: Iterable[TopicPartition], reason: str, now_ms: int) -> bool:
-        """Send JoinGroup, or look for its answer; once that is there, SyncGroup is sent, but by the leader, who has to
-        assign first. Whether the answer is there."""
+        """Send JoinGroup, or look for its answer; True once the answer has come. A follower sends SyncGroup then; the
+        leader has to assign first."""
         if self._sent_ms is None:
             request = protocol.join_request(self._settings, self.member_id, subscription, owned, reason)
             self._send(request, now_ms)
@@ -110,7 +110,7 @@ class Handshake:
         self._sent_ms = now_ms
 
     def _say_that_it_waits(self, ms: int) -> None:
-        """Once per join, and only where it is long: a start after a crash would look as if it stood still."""
+        """Log a long wait, once per join: a start after a crash would look like a standstill."""
         if ms >= LONG_JOIN_MS and not self._waits:
             self._waits = True
             log.info(
@@ -120,14 +120,14 @@ class Handshake:
             )  # fmt: skip
 
     def _note_protocol(self, name: str | None) -> None:
-        """Which one the broker chose: the members' metadata that the leader gets is that of this version."""
+        """Note and log the protocol that the broker chose: the leader gets the members' metadata of its version."""
         if name != self._protocol:
             self._protocol = name
             log.info("group %s: protocol %s, of %s", self._settings.group_id, name, ", ".join(self._settings.protocols))
 
     def sync(self, now_ms: int) -> Assignment | None:
-        """What SyncGroup's answer gives this member; None when it isn't there yet. The leader's next step comes
-        first."""
+        """Do the leader's next step, or look for SyncGroup's answer: this member's assignment; None before it has
+        come."""
         if self._assigning is not None:
             try:
                 next(self._assigning)
@@ -148,7 +148,7 @@ class Handshake:
             raise MembershipError(f"group {self._settings.group_id}: {error}") from error
 
     def _await(self, kind: type[R], now_ms: int) -> R | None:
-        """The answer to what was sent by `start`, when it is there."""
+        """The answer to the request of `start`; None before it has come."""
         answer = self._coordinator.result(kind, ANSWER_WAIT_MS)
         assert self._sent_ms is not None
         if answer is not None:

@@ -1,4 +1,4 @@
-"""What the elected member does between JoinGroup and SyncGroup, and whether a member can live with what it got.
+"""The leader's work between JoinGroup and SyncGroup, and the check whether an assignment calls for another rebalance.
 
 *Guarantees*: every member of the generation gets an assignment: the leader's, an empty one, or the reason why not.
 *Assumes*: a `Leader` whose steps return in time.
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
-    """Assignments by member id, in the leader's steps. A member that can't be understood is told so; the others go on
-    without it."""
+    """The assignments by member id, in the leader's steps. A member that can't be understood gets the reason, and the
+    others share all tasks."""
     members: dict[str, Subscription] = {}
     result: dict[str, Assignment] = {}
     for member in answer.members:
@@ -45,22 +45,23 @@ def lead(leader: Leader, group: str, answer: JoinGroupResponse) -> Assigning:
 
 
 def topics_of(assignment: Assignment) -> frozenset[str]:
-    """The input topics of its active tasks: those that patterns match, too."""
+    """The input topics of the assignment's active tasks, also those that patterns match."""
     return frozenset(at.topic for task in assignment.active for at in assignment.partitions.get(task, ()))
 
 
 def outdated(assignment: Assignment, subscription: Subscription, *, returns: bool) -> str | None:
-    """Why this assignment calls for another rebalance, if it does. `returns`: to a static member without a generation.
+    """Why this assignment calls for another rebalance; None when it doesn't. `returns`: the assignment went to a static
+    member that had no generation.
 
-    A static member that was restarted gets its old assignment without a rebalance, whatever it says of itself now.
-    A topic that no member's subscription names isn't the group's for the coordinator, which lets committed offsets of
-    it expire `offsets.retention.minutes` after their commit, under a running group (KIP-211).
+    A restarted static member gets its old assignment without a rebalance, whatever its new subscription says. A topic
+    that no member's subscription names doesn't belong to the group for the coordinator, which lets the topic's
+    committed offsets expire `offsets.retention.minutes` after their commit, under a running group (KIP-211).
     """
     if assignment.profile is not None and assignment.profile != profile_of(subscription):
         return "this static member has another configuration than before"
     if unnamed := topics_of(assignment) - set(subscription.topics):
         return f"the subscription doesn't name {', '.join(sorted(unnamed))} yet"
     if returns and assignment.followup:
-        # It would have asked for the follow-up after its release, had it lived.
+        # The member would have asked for the follow-up after its release, had it lived.
         return "this static member has returned, and others may wait for what it had"
     return None

@@ -1,9 +1,9 @@
-"""A group member as a step machine: what its thread does, one step at a time.
+"""A group member as a step machine, which the membership thread drives one step at a time.
 
-*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. `Notices` and replies are all that
-leaves the machine. During a rebalance the old generation stays the published one: the broker accepts it until the join
-completes. Only an answer says that the group knows us still; a group that is left is left once the owner can see it.
-*Assumes*: one thread drives it; `now_ms` is monotonic and doesn't go back.
+*Guarantees*: a step sends at most one heartbeat and waits for one answer at most. Only `Notices` and replies leave the
+machine. During a rebalance the old generation stays the published one: the broker accepts it until the join completes.
+Only an answer proves that the group still knows the member. The machine leaves the group after its owner can see that.
+*Assumes*: one thread drives the machine; `now_ms` is monotonic and doesn't go back.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class MemberMachine:
         now_ms: int,
         stood_still_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`stood_still_ms`: for how long the machine has stood still so far, by `Standstill`."""
+        """`stood_still_ms`: gives the time for which the computer has stood still so far (`Standstill`)."""
         self._settings, self._coordinator = settings, coordinator
         self.polled_ms = now_ms
-        """When the owner polled last. *Concurrency*: written by the owner, read here; an int, swapped whole."""
+        """The time of the owner's last poll. *Concurrency*: written by the owner, read here; an int, swapped whole."""
         self.state = MemberState.UNJOINED
         self._pulse = Pulse(settings, now_ms, stood_still_ms)
         self._notices = Notices(post, publish)
@@ -90,7 +90,7 @@ class MemberMachine:
     # ---- what the thread calls ----
 
     def receive(self, command: Command) -> None:
-        """Take one command; what it asks for is done by the steps that follow."""
+        """Take one command, which the next steps carry out."""
         match command:
             case Join():
                 self._join(command)
@@ -127,26 +127,26 @@ class MemberMachine:
         return did
 
     def session_over(self, now_ms: int) -> bool:
-        """See `GroupMember.session_over`. *Concurrency*: the owner asks; each of the values is swapped whole."""
+        """See `GroupMember.session_over`. *Concurrency*: the owner asks; each value is swapped whole."""
         without = self.state in ENDS or not self._notices.has_generation
         return without or self._owner_is_late(now_ms) or self._pulse.session_over(now_ms)
 
     def _owner_is_late(self, now_ms: int) -> bool:
-        """The group is left for it, so the owner counts as gone from this moment on."""
+        """Whether the owner's last poll is so old that the machine leaves the group."""
         return now_ms - self.polled_ms > self._settings.max_poll_interval_ms
 
     def silent_ms(self, now_ms: int) -> int:
-        """How long ago that was sent to which the coordinator last answered as to a member."""
+        """The age of the last request that the coordinator has answered as to a member."""
         return max(0, self._pulse.in_session_ms(now_ms) - self._pulse.contact_ms)
 
     def die(self, error: MilestonesError) -> None:
-        """The end by a bug: say so to whom it may concern."""
+        """End by a bug, with `Failed` to the owner and an error to each waiting commit and question."""
         self.state = MemberState.FAILED
         self._end(error)
         self._notices.failed(error)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing needs to be done unless a command comes; 0: look for an answer at once."""
+        """The time until the next step is needed, unless a command comes; 0: at once."""
         if self.state in ENDS:
             return 0
         due, retry_ms = [now_ms + self._settings.heartbeat_interval_ms], self._pulse.retry_ms
@@ -166,7 +166,8 @@ class MemberMachine:
 
     def _join(self, command: Join) -> None:
         if self.state in ENDS or command.losses != self._notices.published.losses:
-            # It describes what the owner had before a loss that it hasn't seen yet: another JoinNeeded is on its way.
+            # The join has the tasks from before a loss that the owner hasn't seen yet: another JoinNeeded is on its
+            # way.
             self._notices.stale(command)
             return
         told = command.subscription
@@ -220,7 +221,7 @@ class MemberMachine:
             return fetched or did
         committed = self._commits.step(self._coordinator, self._notices.published, now_ms)
         if committed is ErrorCode.none:
-            # One that is refused may be so before anybody looks whose it is.
+            # The coordinator may refuse a commit before it checks the generation.
             self._pulse.confirmed(now_ms)
         return committed is not None or fetched or did
 
@@ -255,7 +256,7 @@ class MemberMachine:
         return True
 
     def _heartbeat(self, now_ms: int) -> bool:
-        # Times are those of the sending: what took long on the way can't make the session look younger than it is.
+        # Times are those of the sending: a slow answer can't make the session look younger than it is.
         code = self._probe.ask()
         self._pulse.beaten(now_ms)
         if code is not ErrorCode.none:
@@ -270,7 +271,7 @@ class MemberMachine:
             f"the owner hasn't polled for more than max_poll_interval_ms ({limit}): a record takes too long, or the "
             "thread is stuck; process less at once, or raise it"
         )
-        # First the owner can see it, then the group may give its tasks away.
+        # First the owner can see the loss, then the group may give the tasks away.
         self._lose(reason, keep_id=True)
         if self._settings.instance_id is None:
             self._leave_group("max_poll_interval_ms exceeded")
@@ -285,7 +286,7 @@ class MemberMachine:
             return
         self._outage.over(now_ms)
         code, commits = error.code, error.request == COMMIT
-        # What a start and a coordinator that moves bring is no news.
+        # Errors of a start, and of a coordinator that moves, are expected.
         calm = reaction_to(code) in (Reaction.RETRY, Reaction.FIND, Reaction.TAKE_ID)
         log.log(logging.DEBUG if calm else logging.INFO, "group %s: %s", self._settings.group_id, error)
         match reaction_to(code):
@@ -388,7 +389,7 @@ class MemberMachine:
         self._fetches.reject(error)
 
     def _leave_group(self, reason: str) -> None:
-        """Best effort: a group that doesn't hear of it notices by the session timeout."""
+        """Send LeaveGroup once; a group that doesn't get the request notices by the session timeout."""
         if not self._handshake.member_id:
             return
         request = protocol.leave_request(self._settings, self._handshake.member_id, reason)

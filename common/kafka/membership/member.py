@@ -1,9 +1,9 @@
-"""The member of a consumer group that one stream thread owns.
+"""`GroupMember`: the member of a consumer group that one stream thread owns.
 
-*Guarantees*: `poll` never blocks; nothing else here waits for the network without a deadline. A heartbeat never
-waits for the owner.
-*Assumes*: one owner calls `poll`, `join`, `close`, and what commits, one commit at a time; `request_rejoin`, `metadata`
-and `joining` may be called by any thread.
+*Guarantees*: `poll` never blocks; no other call waits for the network without a deadline. A heartbeat never waits for
+the owner.
+*Assumes*: one owner calls `poll`, `join`, `close`, and the methods that commit, one commit at a time; any thread may
+call `request_rejoin`, `metadata` and `joining`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_EVENTS = 64
 MAX_COMMANDS = 1024
 PUT_TIMEOUT_MS = 5_000
 CLOSE_TIMEOUT_MS = 10_000
-"""How long `close` waits for the thread; after that it ends by itself, as soon as the network lets it."""
+"""The longest wait of `close` for the thread, which ends by itself after that, as soon as the network lets it."""
 
 
 class GroupMember:
@@ -57,9 +57,9 @@ class GroupMember:
 
     *Owns* (the thread): the machine and, through it, connections, member id, generation. *Receives*: joins, rejoin
     requests, commits, questions for offsets, the close. *Sends*: `JoinNeeded`, `Assigned`, `Lost`, `Failed`, answers.
-    *Concurrency*: `_membership` is written by the thread and read by all, `machine.polled_ms` the other way round;
-    both are immutable values that are swapped whole. `_joins`, `_losses`, `_stale_below` are the owner's;
-    so is `blocked_ns`, the time that its calls have waited.
+    *Concurrency*: the thread writes `_membership` and all threads read it; the owner writes `machine.polled_ms` and the
+    thread reads it. Both are immutable values that are swapped whole. The owner has `_joins`, `_losses`, `_stale_below`
+    and `blocked_ns`, the time that its calls have waited.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class GroupMember:
         connect: Connect | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """`ConfigError` for settings that can't work. `connect` replaces the real network. `tell` is called in each
-        turn of the thread: what time it is, and for how many ms the coordinator hasn't answered it as a member."""
+        """`ConfigError` for settings that can't work. `connect` replaces the real network. The thread calls `tell` in
+        each turn with the time and the ms for which the coordinator hasn't answered the member."""
         wire = WireSettings.of(settings.client)
         timeout_ms = min(settings.request_timeout_ms, wire.socket_timeout_ms)
         connector = connect or Connector(replace(wire, connect_timeout_ms=min(timeout_ms, wire.connect_timeout_ms)))
@@ -95,59 +95,60 @@ class GroupMember:
     # ---- the owner's side ----
 
     def start(self) -> None:
-        """Begin; the first `JoinNeeded` comes at once. `MembershipError` when this confluent-kafka isn't supported."""
+        """Start the thread; the first `JoinNeeded` comes at once. `MembershipError` when this confluent-kafka isn't
+        supported."""
         verify_group_metadata_format()
         self._machine.polled_ms = self._clock.monotonic_ms()
         self._thread.start()
 
     def poll(self) -> list[MemberEvent]:
-        """What happened since the last call, oldest first. Also the sign of life for `max_poll_interval_ms`."""
+        """The events since the last call, oldest first. Also the sign of life for `max_poll_interval_ms`."""
         self._machine.polled_ms = self._clock.monotonic_ms()
         events: list[MemberEvent] = []
         for event, joins in self._drain():
             if isinstance(event, Lost):
                 self._losses, self._stale_below = self._losses + 1, 0
-            # A request that crossed our join on the way is answered by it.
+            # A JoinNeeded that crossed the join on the way is answered by that join.
             if not (isinstance(event, JoinNeeded) and joins < self._stale_below):
                 events.append(event)
         return events
 
     def join(self, subscription: Subscription) -> None:
-        """Join the next generation with what is owned now; commit before. Once after each `JoinNeeded`."""
+        """Join the next generation with the tasks owned now, after a commit. Called once after each `JoinNeeded`."""
         self._joins += 1
         self._stale_below = self._joins
         self._send(Join(self._joins, self._losses, subscription))
 
     def joining(self) -> bool:
-        """The commit gate: True from `join` until the new generation is there, or nothing is left to wait for."""
+        """Whether a commit has to wait: True from `join` until the new generation has come or can't come any more."""
         current = self._membership
         return self._joins > current.joins and current.error is None
 
     def session_over(self) -> bool:
-        """Whether the group may have given this member's tasks to others by now: it has no generation, hasn't answered
-        for longer than the session, or this owner hasn't polled for longer than `max_poll_interval_ms`. A process or
-        machine that stood still knows it by the clocks before anybody tells it."""
+        """Whether the group may have given this member's tasks to others by now: the member has no generation, the
+        coordinator hasn't answered for a session, or the owner hasn't polled for `max_poll_interval_ms`. After a
+        standstill of the process or machine the clocks tell, before any message comes."""
         return self._machine.session_over(self._clock.monotonic_ms())
 
     def commit_offsets(self, offsets: Offsets, timeout_ms: int) -> None:
-        """As `begin_commit`, and wait for it."""
+        """Do `begin_commit`, and wait for the answer."""
         self.begin_commit(offsets, timeout_ms)
         while not self.commit_returned(timeout_ms):
             pass
 
     def begin_commit(self, offsets: Offsets, timeout_ms: int) -> None:
-        """An OffsetCommit under our generation; `commit_returned` tells when the broker has it."""
+        """Begin an OffsetCommit under the generation; `commit_returned` says when the broker has it."""
         reply: Mailbox[MilestonesError | None] = Mailbox(1, "answer to a commit")
         now_ms = self._clock.monotonic_ms()
         if offsets:
             self._send(CommitOffsets(offsets, now_ms + timeout_ms, reply))
         else:
             reply.try_put(None)
-        # The thread answers at the deadline; a request that it has just sent may take a little longer.
+        # The thread answers at the deadline; a request sent just before may take a little longer.
         self._commit = reply, now_ms + timeout_ms + min(self._settings.request_timeout_ms, timeout_ms)
 
     def commit_returned(self, wait_ms: int) -> bool:
-        """Whether the commit that was begun is made, waiting at most `wait_ms`.
+        """Whether the begun commit is made, after a wait of at most `wait_ms`.
 
         `CommitRetriableError`: no answer in time, ask again. `StaleGenerationError` (a `TaskMigratedError`): the
         generation is over. `MembershipError`: it can't succeed.
@@ -169,13 +170,13 @@ class GroupMember:
         return True
 
     def fetch_offsets(self, number: int, partitions: frozenset[TopicPartition], reply_to: Mailbox[Committed]) -> None:
-        """Ask what the group has committed for the partitions. The answer, with that `number`, comes once no
+        """Ask for the group's committed offsets of the partitions. The answer, with that `number`, comes once no
         transaction pends on any of them, or when this membership is lost; there is no deadline. A heartbeat goes first:
-        who is told offsets, and isn't `joining`, was a member of the published generation after it asked."""
+        an owner that gets offsets, and isn't `joining`, was in the published generation after its question."""
         self._send(FetchOffsets(number, partitions, reply_to))
 
     def close(self, leave: bool) -> None:
-        """End; with `leave` the group is told, else it notices by the session timeout. Harmless when repeated."""
+        """End the member. Without `leave` the group notices by the session timeout. Harmless when repeated."""
         try:
             self._commands.put(Close(leave), PUT_TIMEOUT_MS)
         except MilestonesError:
@@ -183,17 +184,17 @@ class GroupMember:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_MS / 1000)
 
-    # ---- anybody's ----
+    # ---- any thread's ----
 
     def request_rejoin(self, reason: str) -> None:
-        """Have a `JoinNeeded` posted to the owner, once the group is stable."""
+        """Ask for a rebalance: a `JoinNeeded` is posted to the owner once the group is stable."""
         try:
             self._send(Rejoin(reason))
         except MembershipError:
             log.debug("no rejoin (%s): membership has ended", reason)
 
     def metadata(self) -> bytes:
-        """For `send_offsets_to_transaction`; `StaleGenerationError` when there is no generation."""
+        """The group metadata for `send_offsets_to_transaction`; `StaleGenerationError` without a generation."""
         current = self._membership
         if current.error is not None:
             raise current.error
@@ -224,7 +225,7 @@ class GroupMember:
             self._reject_rest(self._membership.error or error)
 
     def _reject_rest(self, error: MilestonesError) -> None:
-        """Answer the commits that came after the last step."""
+        """Answer the commits and questions that came after the last step."""
         try:
             for command in self._commands.drain():
                 if isinstance(command, CommitOffsets):
@@ -236,7 +237,7 @@ class GroupMember:
 
     def _take_event(self, event: MemberEvent, joins: int) -> None:
         if not self._events.try_put((event, joins)):
-            raise AssertionError(f"a bug: {MAX_EVENTS} membership events that nobody polled")
+            raise AssertionError(f"a bug: the owner hasn't polled {MAX_EVENTS} membership events")
 
     def _take_membership(self, membership: Membership) -> None:
         self._membership = membership

@@ -1,7 +1,7 @@
 """librdkafka's bytes of a consumer group's metadata, for `send_offsets_to_transaction`.
 
-They are undocumented: `CGMDv2:`, the generation (int32, native order), group, member (both ended by a zero byte), then
-1 for no instance id, or 0 and the instance id ended by a zero byte.
+The format is undocumented: `CGMDv2:`, the generation (int32, native order), group, member (both ended by a zero byte),
+then 1 for no instance id, or 0 and the instance id ended by a zero byte.
 
 *Guarantees*: `verify_group_metadata_format` raises before a byte of another format could be sent.
 *Assumes*: names have no zero bytes (`MemberSettings` refuses them).
@@ -21,7 +21,7 @@ PREFIX = b"CGMDv2:"
 
 
 def group_metadata(group: str, generation: int, member: str, instance: str | None) -> bytes:
-    """The bytes for a member of a real generation; -1 is refused, Kafka wouldn't fence it."""
+    """The bytes for a member of a real generation; generation -1 is refused, as Kafka wouldn't fence it."""
     if generation < 0 or not member:
         raise ValueError(f"generation {generation} of member {member!r} is none: it would commit unfenced")
     return _build(group, generation, member, instance)
@@ -34,7 +34,8 @@ def _build(group: str, generation: int, member: str, instance: str | None) -> by
 
 @cache
 def verify_group_metadata_format() -> None:
-    """Compare with what this confluent-kafka makes for itself; no broker is asked. `MembershipError` if it differs."""
+    """Compare `group_metadata` with the bytes that this confluent-kafka makes; no broker is asked. `MembershipError` if
+    they differ."""
     for instance in (None, "an-instance"):
         settings = {"group.id": "a-group", "bootstrap.servers": "", "logger": _silent()}
         consumer = Consumer(settings | ({} if instance is None else {"group.instance.id": instance}))

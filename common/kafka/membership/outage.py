@@ -1,7 +1,7 @@
-"""What the log says while no coordinator answers.
+"""The lines of the log while no coordinator answers.
 
-*Guarantees*: one warning when that begins, one each `AGAIN_MS` as long as it lasts, a line when it is over; the tries
-in between are told at DEBUG.
+*Guarantees*: one warning when an outage begins, one each `AGAIN_MS` as long as it lasts, a line when it is over; the
+tries in between are at DEBUG.
 *Assumes*: one owner, the member's machine.
 """
 
@@ -23,7 +23,7 @@ class Outage:
         self._told_ms = 0
 
     def lost(self, error: Exception, now_ms: int) -> None:
-        """A connection was lost, or couldn't be made."""
+        """Log that a connection was lost, or couldn't be made."""
         if self._since_ms is None:
             self._since_ms = self._told_ms = now_ms
             log.warning("group %s: the coordinator doesn't answer, it is asked again: %s", self._group, error)
@@ -35,7 +35,7 @@ class Outage:
             log.debug("group %s: %s", self._group, error)
 
     def over(self, now_ms: int) -> None:
-        """A coordinator has answered."""
+        """Log the end of an outage, as a coordinator has answered."""
         if self._since_ms is not None:
             log.info("group %s: the coordinator answers again, after %d ms", self._group, now_ms - self._since_ms)
             self._since_ms = None

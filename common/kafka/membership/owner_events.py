@@ -1,7 +1,7 @@
-"""What the owner hears of its member: events, the published membership, and why it should join.
+"""`Notices`: the events for the owner of a member, and the published membership.
 
-*Guarantees*: reasons to join are gathered into one `JoinNeeded` until the owner has answered it. What was published
-stays valid until the next is: during a rebalance that is the old generation.
+*Guarantees*: reasons to join are gathered into one `JoinNeeded` until the owner has answered it. A published membership
+holds until the next one: during a rebalance the old generation is published.
 *Assumes*: one owner, the member's machine.
 """
 
@@ -24,7 +24,8 @@ from milestones.common.kafka.membership.events import (
 
 
 class Notices:
-    """`published`: what was published last. `post` is given each event with the number of the join it comes after."""
+    """`published`: the membership published last. `post` is called with each event and the number of the join before
+    it."""
 
     def __init__(self, post: Callable[[MemberEvent, int], None], publish: Callable[[Membership], None]) -> None:
         self._post_to, self._publish_to = post, publish
@@ -38,21 +39,21 @@ class Notices:
         return self.published.generation >= 0
 
     def ask(self, reason: str) -> None:
-        """Have the owner join, unless it was asked and hasn't answered."""
+        """Ask the owner to join, unless an earlier request is unanswered."""
         if self._asked is None:
             self._asked = reason
             self._post(JoinNeeded(reason))
 
     def ask_once_assigned(self, reason: str) -> None:
-        """The subscription on its way may not know of the reason yet."""
+        """Ask the owner to join again after the next assignment, as the join under way may not know the reason yet."""
         self._wish = reason
 
     def stale(self, join: Join) -> None:
-        """The owner's answer came too late to be used."""
+        """Note that the owner's join came too late."""
         self._publish(joins=join.number)
 
     def taken(self, join: Join) -> str:
-        """The owner has answered: the reason that it was asked for."""
+        """Note the owner's answer, and return the reason of the request."""
         self._joins = join.number
         reason, self._asked = self._asked or "asked by the owner", None
         return reason
@@ -65,7 +66,7 @@ class Notices:
             self.ask(wish)
 
     def lost(self, reason: str) -> None:
-        """The owner hears of it if there was something to lose, and has to join in any case."""
+        """Post `Lost` if there was a generation to lose, then ask the owner to join."""
         held = self.has_generation
         self._asked = self._wish = None
         self._publish(generation=-1, member_id="", joins=self._joins, losses=self.published.losses + held)

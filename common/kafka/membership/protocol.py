@@ -1,8 +1,8 @@
-"""Our subscriptions and assignments in Kafka's own consumer format, and the requests around them.
+"""Subscriptions and assignments in Kafka's own consumer format, and the requests of the group protocol.
 
-*Guarantees*: the group tools and the broker's offset expiry read the topics and partitions; ours travels in the user
-data. What another member wrote is either understood or a `UserDataError`.
-*Assumes*: all members of a group with one of our protocol names write this format.
+*Guarantees*: the group tools and the broker's offset expiry read the topics and partitions; the rest travels in the
+user data. Bytes of another member are either understood or a `UserDataError`.
+*Assumes*: all members of a group with this program's protocol names write this format.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ E = TypeVar("E", bound=Entity)
 
 FORMAT_VERSION = 3
 MAX_REASON = 255
-"""What the broker keeps of a reason, in characters."""
+"""The number of characters of a reason that the broker keeps."""
 
 
 def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartition], version: int) -> bytes:
-    """`version`: of the user data."""
+    """The bytes of a subscription. `version`: that of the user data."""
     entity = ConsumerProtocolSubscription(
         topics=tuple(sorted(subscription.topics)),
         user_data=encode_subscription(subscription, version),
@@ -69,20 +69,21 @@ def subscription_bytes(subscription: Subscription, owned: Iterable[TopicPartitio
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """`UserDataError` says why it can't be read."""
+    """The subscription in `data`; `UserDataError` says why it can't be read."""
     entity = _unpack(data, ConsumerProtocolSubscription)
     return decode_subscription(entity.user_data, entity.topics, entity.generation_id)
 
 
 def assignment_bytes(assignment: Assignment) -> bytes:
-    """Kafka's part names the input partitions of the active tasks."""
+    """The bytes of an assignment; Kafka's part names the input partitions of the active tasks."""
     inputs = {tp for task in assignment.active for tp in assignment.partitions.get(task, ())}
     topics = tuple(AssignedTopic(topic=t, partitions=p) for t, p in _by_topic(inputs))
     return _pack(ConsumerProtocolAssignment(assigned_partitions=topics, user_data=encode_assignment(assignment)))
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """An empty one when there are no bytes: the leader left us out. `UserDataError` as above."""
+    """The assignment in `data`, an empty one for no bytes, when the leader left the member out. `UserDataError` as
+    above."""
     if not data:
         return Assignment()
     return decode_assignment(_unpack(data, ConsumerProtocolAssignment).user_data)
@@ -91,8 +92,8 @@ def read_assignment(data: bytes) -> Assignment:
 def join_request(
     settings: MemberSettings, member_id: str, held: Subscription, owned: Iterable[TopicPartition], reason: str
 ) -> JoinGroupRequest:
-    """Every protocol that we speak, with metadata of its version: the broker picks the first one that all members know,
-    and gives the leader each member's metadata of that one."""
+    """A JoinGroup with every offered protocol, each with metadata of its version: the broker picks the first one that
+    all members know, and gives the leader each member's metadata of that protocol."""
     inputs = list(owned)
     return JoinGroupRequest(
         group_id=GroupId(settings.group_id),
@@ -112,7 +113,7 @@ def join_request(
 def sync_request(
     settings: MemberSettings, generation: int, member_id: str, protocol: str | None, result: Mapping[str, Assignment]
 ) -> SyncGroupRequest:
-    """`result` is empty on members that don't lead."""
+    """A SyncGroup; `result` is empty on members that don't lead."""
     return SyncGroupRequest(
         group_id=GroupId(settings.group_id),
         generation_id=i32(generation),
@@ -175,7 +176,8 @@ def fetch_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetFet
 
 
 def _terminated(text: str) -> str:
-    """As confluent-kafka writes it: its reader takes all up to a zero byte, beyond the end of the text if need be."""
+    """The text with a zero byte, as confluent-kafka writes it: its reader takes all bytes up to a zero byte, beyond the
+    end of the text if need be."""
     return f"{text}\0" if text else ""
 
 
@@ -199,7 +201,7 @@ def _unpack(data: bytes, kind: type[E]) -> E:
     if version < FORMAT_VERSION:
         raise UserDataError(f"it writes version {version} of Kafka's consumer format: the group id is used twice")
     try:
-        # A newer version only appends: what it has more is left unread, as Kafka's own clients do.
+        # A newer version only appends: its further fields are left unread, as by Kafka's own clients.
         return entity_reader(kind)(data, 2)[0]
     except (SerialError, ValueError) as error:
         raise UserDataError(f"its metadata can't be read: {error}") from error

@@ -1,7 +1,7 @@
-"""The one table of what the coordinator may answer, and what we do then.
+"""The table of the coordinator's error codes, each with the member's reaction.
 
-*Guarantees*: every code has a reaction; those that aren't in the table are retried when Kafka calls them retriable,
-else they are the end.
+*Guarantees*: every code has a reaction; a code that isn't in the table is retried when Kafka calls it retriable, and
+ends the member otherwise.
 *Assumes*: broker semantics of the classic group protocol, Kafka 3.2 and newer.
 """
 
@@ -21,13 +21,13 @@ class Reaction(Enum):
     FIND = auto()
     """Look up the coordinator, then the same request again."""
     REJOIN = auto()
-    """A rebalance has begun: ask the owner to join, or join again when already at it."""
+    """A rebalance has begun: ask the owner to join, or join again when a join is under way."""
     TAKE_ID = auto()
     """Join again at once, with the member id that the answer brought."""
     LOSE_GENERATION = auto()
-    """The group went on without us: everything active is lost, the member id isn't."""
+    """The generation is over: all active tasks are lost, the member id isn't."""
     LOSE_MEMBER = auto()
-    """The group doesn't know us any more: everything active is lost."""
+    """The group has removed the member: all active tasks and the member id are lost."""
     REFUSE = auto()
     """This commit or question can never succeed; the membership isn't touched."""
     FAIL = auto()
@@ -35,11 +35,11 @@ class Reaction(Enum):
 
 
 class CommitRetriableError(MilestonesError):
-    """The commit's outcome is unknown, or it has to wait: ask again. Steers the runtime only."""
+    """A commit's outcome is unknown, or the commit has to wait: ask again. Steers the runtime only."""
 
 
 class StaleGenerationError(TaskMigratedError):
-    """Committed, or asked for, under a generation that is over: the tasks may belong to somebody else."""
+    """A commit or a question under a generation that is over: the tasks may belong to another member."""
 
 
 _ACL = "grant the user READ on the group, and READ on its source topics"
@@ -64,7 +64,7 @@ TABLE: dict[ErrorCode, tuple[Reaction, str]] = {
     ErrorCode.not_leader_or_follower: (Reaction.FIND, "the coordinator's partition has moved"),
     ErrorCode.rebalance_in_progress: (Reaction.REJOIN, "the group rebalances"),
     ErrorCode.member_id_required: (Reaction.TAKE_ID, "the coordinator gives out a member id"),
-    ErrorCode.illegal_generation: (Reaction.LOSE_GENERATION, "the group has gone on to another generation"),
+    ErrorCode.illegal_generation: (Reaction.LOSE_GENERATION, "the group is in another generation"),
     ErrorCode.unknown_member_id: (Reaction.LOSE_MEMBER, "the group has removed this member (session or poll timeout)"),
     ErrorCode.offset_metadata_too_large: (Reaction.REFUSE, "longer than the broker's offset.metadata.max.bytes"),
     ErrorCode.invalid_commit_offset_size: (Reaction.REFUSE, "more offsets than the broker stores in one batch"),
@@ -91,7 +91,7 @@ def reaction_to(code: ErrorCode) -> Reaction:
 
 
 def explain(code: ErrorCode) -> str:
-    """The code by Kafka's name, and what it means for a user."""
+    """The code by Kafka's name, and its meaning for a user."""
     meaning = TABLE.get(code, (None, "unexpected here"))[1]
     return f"{code.name.upper()}: {meaning}"
 

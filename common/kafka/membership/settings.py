@@ -1,4 +1,4 @@
-"""What a group member needs to know.
+"""The settings of a group member.
 
 *Guarantees*: a value that can't work is a `ConfigError`, raised by the constructor.
 *Assumes*: `client` has confluent-kafka's names and values; times are in milliseconds.
@@ -22,9 +22,9 @@ class MemberSettings:
 
     `client`: connection and security settings, under confluent-kafka's names. `instance_id`: static membership
     (KIP-345), unique among the group's live members. `max_poll_interval_ms` is also the time that the group waits
-    for this member in a rebalance. `protocols`: what is offered, newest first, each name with the version of user data
-    that it stands for; all members must share one.
-    `unreachable_after_ms`: how long no broker may answer at the very start; later the member waits for Kafka.
+    for this member in a rebalance. `protocols`: the offered protocols, newest first, each name with its version of the
+    user data; all members must share one. `unreachable_after_ms`: the longest time without an answer of any broker at
+    the start; later the member waits for Kafka.
     """
 
     group_id: str
@@ -54,5 +54,5 @@ class MemberSettings:
 
     @property
     def request_timeout_ms(self) -> int:
-        """How long one short request may take: a third of the session, so that there is a second try in time."""
+        """The longest time of one short request: a third of the session, so that a second try is in time."""
         return max(self.session_timeout_ms // 3, 1)
