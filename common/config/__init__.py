@@ -1,6 +1,6 @@
 """Settings of an application: one table of keys, Kafka Streams' names in snake case (`docs/configuration.md`).
 
-*Guarantees*: a `StreamsConfig` is immutable and was checked as a whole before anybody sees it.
+*Guarantees*: a `StreamsConfig` is immutable, and was checked as a whole.
 *Assumes*: nothing.
 """
 

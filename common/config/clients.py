@@ -1,6 +1,7 @@
 """Complete librdkafka settings for each client of the runtime.
 
-*Guarantees*: what the runtime controls can't be overridden; everything else can, by the key with the nearest prefix.
+*Guarantees*: settings that the runtime controls can't be overridden; all others can, by the key with the nearest
+prefix.
 *Assumes*: the pass-through settings were checked when the config was made.
 """
 
@@ -67,8 +68,8 @@ def main_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
-    """Settings of the restore consumer of the thread `name`. It reads committed records only, always: what was
-    aborted must not come back, even after a change of the processing guarantee."""
+    """Settings of the restore consumer of the thread `name`. The consumer always reads committed records only: aborted
+    ones must not come back, even after a change of the processing guarantee."""
     return {
         **CONSUMER_DEFAULTS,
         **RESTORE_DEFAULTS,
@@ -82,7 +83,7 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def producer(config: StreamsConfig, name: str, transactional_id: str | None) -> dict[str, Any]:
-    """Settings of the producer of the thread `name`; transactional when it is given an id."""
+    """Settings of the producer of the thread `name`; transactional when an id is given."""
     transactions: dict[str, Any] = {}
     if transactional_id is not None:
         transactions = {
@@ -105,8 +106,8 @@ def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
-    """Settings of the group member of the thread `name`, the `index`-th (from 1), or of what else has one place in the
-    group; a static id carries that."""
+    """Settings of the group member of the thread `name`. `index`: the thread's number (from 1), or another word for the
+    member's place in the group; a static id ends with it."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client
@@ -126,7 +127,7 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
 
 
 def queue_bytes(config: StreamsConfig, name: str) -> int:
-    """What the clients of the thread `name` may hold, by their settings. What a consumer unpacks isn't in it."""
+    """The bytes that the clients of the thread `name` may hold, by their settings, without what a consumer unpacks."""
     consumers = main_consumer(config, name), restore_consumer(config, name)
     fetched = sum(int(settings["queued.max.messages.kbytes"]) for settings in consumers)
     return 1024 * (fetched + int(producer(config, name, None)["queue.buffering.max.kbytes"]))

@@ -16,7 +16,7 @@ LOG_AND_FAIL, LOG_AND_CONTINUE, RETRY_OR_FAIL = "log_and_fail", "log_and_continu
 
 
 def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
-    """The handler that a name stands for; a handler of the user is what it is."""
+    """The handler of a name; a handler of the user is returned unchanged."""
     from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
 
     by_name = {
@@ -28,8 +28,8 @@ def built_in(handler: Any, values: Mapping[str, Any]) -> Any:
 
 
 def unused_dead_letters(config: StreamsConfig) -> str | None:
-    """A warning where a dead letter topic is named and every handler is a built-in one that fails: nothing is written
-    to it."""
+    """A warning when a dead letter topic is named but every handler is a built-in one that fails, so that no letter is
+    written; else None."""
     from milestones.common.topology import handlers  # here, so that a config alone doesn't load the topology
 
     topic = config.errors_dead_letter_queue_topic_name

@@ -1,4 +1,4 @@
-"""One config key, and what is said about values that can't be used.
+"""`ConfigKey`, a row of the table of keys, and the errors about unusable values.
 
 *Guarantees*: a `ConfigKey` in a class body is a typed, read-only attribute of its instances.
 *Assumes*: the owner keeps its values in `_values`, by name.
@@ -18,7 +18,7 @@ Importance = Literal["high", "medium", "low"]
 
 
 class HasValues(Protocol):
-    """What a class with `ConfigKey`s has."""
+    """A class with `ConfigKey`s."""
 
     _values: Mapping[str, Any]
 
@@ -39,10 +39,10 @@ class Derived(Generic[T]):
 
 
 class ConfigKey(Generic[T]):
-    """A row of the table: what a key is called, what it takes, what it means.
+    """A row of the table: a key's name, type and meaning.
 
-    `stage`: the first stage in which it has an effect. `settle`: turns a name into what it stands for, once all other
-    values are known.
+    `stage`: the first stage in which the key has an effect. `settle`: turns a name into the named object, once all
+    other values are known.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ConfigKey(Generic[T]):
 
 
 class ConfigErrors(ConfigError):
-    """Several config values that can't be used, each with its reason; `errors` has them one by one."""
+    """Several config values that can't be used, each with its reason; `errors`: one error per value."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
         self.errors = tuple(errors)
@@ -92,6 +92,6 @@ class ConfigErrors(ConfigError):
 
 
 def raise_all(errors: list[ConfigError]) -> None:
-    """Nothing, the one error, or all of them in one `ConfigErrors`."""
+    """Raise the only error, or all in one `ConfigErrors`; do nothing without errors."""
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)

@@ -33,7 +33,7 @@ from milestones.common.config.value_types import (
 
 AT_LEAST_ONCE, EXACTLY_ONCE_V2 = "at_least_once", "exactly_once_v2"
 OLDER_PROTOCOLS = ("v1",)
-"""Those of the group's protocols that aren't the newest."""
+"""The group's protocols without the newest."""
 TASK_ASSIGNORS = ("high_availability", "sticky")
 MIB = 1024 * 1024
 
@@ -47,7 +47,7 @@ def _state_dir(_: Mapping[str, Any]) -> str:
 
 
 class ApplicationKeys:
-    """What the application is and how it processes."""
+    """The application, and how it processes."""
 
     _values: Mapping[str, Any]
 
@@ -102,7 +102,7 @@ class ApplicationKeys:
         integer(at_least=0),
         Derived(_commit_interval, "30000, or 100 under `exactly_once_v2`"),
         importance="low",
-        doc="Time between two commits. Under `exactly_once_v2` nobody sees an output before its commit.",
+        doc="Time between two commits. Under `exactly_once_v2` outputs are visible from their commit on.",
     )
     poll_ms = ConfigKey(
         integer(at_least=0),
@@ -192,7 +192,7 @@ class ApplicationKeys:
 
 
 class StateKeys:
-    """Where state lives, and how much memory it may take."""
+    """State: its place on the disk, its memory, standbys and snapshots."""
 
     _values: Mapping[str, Any]
 
@@ -313,8 +313,8 @@ class StateKeys:
         handler("a task assignor", *TASK_ASSIGNORS),
         TASK_ASSIGNORS[0],
         importance="medium",
-        doc="Who gives tasks to members: `high_availability` moves a stateful task only when its new owner has caught "
-        "up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a "
+        doc="The assignor, which gives tasks to members: `high_availability` moves a stateful task only when its new "
+        "owner has caught up, `sticky` at once. A callable takes `(members, plan, rules)` and returns a "
         "`milestones.assignment.Placement` (KIP-924). That of the group's leader counts.",
     )
     client_tags = ConfigKey(

@@ -1,4 +1,4 @@
-"""Settings that go on to librdkafka and to internal topics, and those that the runtime keeps for itself.
+"""Settings that are passed to librdkafka and to internal topics, and those that the runtime controls.
 
 *Guarantees*: a setting that librdkafka doesn't know, doesn't accept, or would ignore is an error that names it; so
 is one that the runtime controls.
@@ -27,13 +27,13 @@ PREFIXES: Mapping[str, frozenset[str]] = {
     "admin_": frozenset({"admin"}),
     "topic_": frozenset(),
 }
-"""What a key with this prefix goes to; a longer prefix is looked for first, and wins."""
+"""The clients to which a key with a prefix goes; a longer prefix is looked for first, and wins."""
 
 SECURITY = ("security_protocol", "sasl_", "ssl_", "enable_ssl_", "enable_sasl_", "https_")
-"""Keys that begin so go to every client, the group member included."""
+"""The prefixes of keys that go to every client, the group member included."""
 
 OWN_CONNECTIONS = frozenset({"", "consumer_", "main_consumer_", "admin_"})
-"""Prefixes of settings that go to connections of our own as well, which aren't librdkafka's."""
+"""The prefixes of settings that also go to the runtime's own connections, which aren't librdkafka's."""
 
 _NOT_OURS = {
     "bootstrap.servers": "set bootstrap_servers",
@@ -117,7 +117,7 @@ TOPIC_SETTINGS = frozenset(
 """Topic settings of Kafka that may be given to internal topics."""
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""What the group member speaks."""
+"""The SASL mechanisms of the group member."""
 
 
 def split(name: str) -> tuple[str, str] | None:
@@ -164,7 +164,7 @@ _ABOUT_ONE = ("No such configuration property", "Invalid value", "outside allowe
 
 
 class _Warnings(logging.Handler):
-    """Collects what librdkafka warns of while a client is made."""
+    """Collects librdkafka's warnings while a client is made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,8 +201,8 @@ _MAKE: Mapping[str, Callable[[dict[str, Any], logging.Logger], None]] = {
 def refused_by_client(
     client: str, settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
 ) -> Iterator[ConfigError]:
-    """What librdkafka has against `settings`, found by making the client without brokers (under a millisecond).
-    `given`: the pass-through settings among them, each with the key and value that brought it."""
+    """librdkafka's errors about `settings`, found by making the client without brokers (under a millisecond). `given`:
+    the pass-through settings among them, each with the key and value that the user gave."""
     together = _attempt(client, settings)
     if together is None:
         return
@@ -219,7 +219,7 @@ def refused_by_client(
 def refused_by_member(
     settings: Mapping[str, Any], given: Mapping[str, tuple[str, object]]
 ) -> Iterator[ConfigError]:
-    """What our own connections, which aren't librdkafka's, have against the connection's settings; `given` as above."""
+    """The errors of the group member's own connections about the connection's settings; `given` as above."""
     from milestones.common.kafka.wire_settings import WireSettings  # here, so that a config alone loads no client
 
     try:

@@ -1,4 +1,4 @@
-"""What values say together: one rule per combination that can't work.
+"""The rules about several values: one per combination that can't work.
 
 *Guarantees*: a rule yields an error for each key whose value it refuses, and changes nothing.
 *Assumes*: each value by itself passed its own check.

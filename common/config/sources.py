@@ -1,4 +1,4 @@
-"""Where values come from: keywords, the environment, a TOML file.
+"""The sources of values: keywords, the environment, a TOML file.
 
 *Guarantees*: one flat table of raw values per source, keys in snake case; a value remembers its source.
 *Assumes*: nothing.
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 KEYWORD, COMMAND_LINE = "keyword", "command line"
 ENVIRONMENT_PREFIX = "MILESTONES_"
 RESERVED_ENVIRONMENT = frozenset({"FAULT", "MAVEN_REPOSITORY"})
-"""Variables with our prefix that aren't config keys: armed test faults, and where the embedded broker's jars are."""
+"""Variables with the prefix that aren't config keys: armed test faults, and the folder of the embedded broker's
+jars."""
 
 _OF_A_SERVICE = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
@@ -34,13 +35,13 @@ _ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://")
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Raw values by key, and how to name this source for one key."""
+    """Raw values by key, and the name of their source."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def origin(self, key: str) -> str:
-        """Where the value of `key` was written."""
+        """The place at which the value of `key` was written."""
         if self.name == "environment":
             return f"environment variable {ENVIRONMENT_PREFIX}{key.upper()}"
         return self.name
@@ -52,7 +53,7 @@ def keywords(values: Mapping[str, Any]) -> ConfigSource:
 
 
 def command_line(values: Mapping[str, Any]) -> ConfigSource:
-    """Options of a command: they win over everything, also over what code says."""
+    """Options of a command, which win over all other sources, also over the code."""
     return ConfigSource(COMMAND_LINE, values)
 
 

@@ -1,6 +1,6 @@
 """`StreamsConfig`: all settings of an application, checked.
 
-*Guarantees*: immutable; made only of values that passed every check; every value knows where it came from.
+*Guarantees*: immutable; made only of values that passed every check; the source of every value is known.
 *Assumes*: nothing outside the given sources; neither Kafka nor the disk is touched.
 """
 
@@ -59,15 +59,15 @@ class StreamsConfig(Keys):
         return cls._of([toml_file(path), environment(variables), keywords(settings)])
 
     def replace(self, **settings: Any) -> Self:
-        """This config with other values; what follows from them (defaults) follows anew."""
+        """This config with other values, from which derived defaults are worked out anew."""
         return self._of([*self._sources, keywords(settings)])
 
     def over_file(self, path: str | os.PathLike[str]) -> Self:
-        """This config, with what it leaves open taken from a TOML file."""
+        """This config, with the values that it leaves open taken from a TOML file."""
         return self._of([toml_file(path), *self._sources])
 
     def with_options(self, options: Mapping[str, Any]) -> Self:
-        """This config with what a command line says: it wins over the code, too."""
+        """This config with the options of a command line, which win over the code, too."""
         return self._of([*self._sources, command_line(options)])
 
     @classmethod
@@ -106,15 +106,14 @@ class StreamsConfig(Keys):
         return self.processing_guarantee == EXACTLY_ONCE_V2
 
     def origin(self, key: str) -> str:
-        """Where the value of `key` was written: `keyword`, `environment variable ...`, `file ...`,
-        `command line`, or `default`."""
+        """The source of the value of `key`: `keyword`, `environment variable ...`, `file ...`, `command line`, or
+        `default`."""
         if key not in KEYS and key not in self._passed:
             raise ConfigError(key, None, why_refused(key, _suggestions()))
         return self._origins.get(key, "default")
 
     def overridden(self) -> dict[str, str]:
-        """Where values were written that aren't used because the code has others, by key: in a file or the
-        environment."""
+        """The sources, by key, of values of a file or the environment that aren't used because the code has others."""
         found: dict[str, str] = {}
         for at, source in enumerate(self._sources):
             if source.name in (KEYWORD, COMMAND_LINE):
@@ -131,7 +130,7 @@ class StreamsConfig(Keys):
         return {**self._values, **self._passed}
 
     def security_settings(self) -> dict[str, Any]:
-        """What every connection needs: `security.protocol`, `sasl.*`, `ssl.*`, by librdkafka's names."""
+        """The security settings of every connection, by librdkafka's names: `security.protocol`, `sasl.*`, `ssl.*`."""
         return self.passed("")
 
     def topic_settings(self) -> dict[str, str]:
@@ -155,7 +154,7 @@ class StreamsConfig(Keys):
         return clients.admin(self, name)
 
     def client_queue_bytes(self, name: str) -> int:
-        """What the Kafka clients of the thread `name` may hold, in bytes."""
+        """The bytes that the Kafka clients of the thread `name` may hold."""
         return clients.queue_bytes(self, name)
 
     def member_settings(self, name: str, index: int | str) -> MemberSettings:
@@ -169,7 +168,7 @@ class StreamsConfig(Keys):
         return {at[1]: value for prefix in prefixes for at, value in found if at is not None and at[0] == prefix}
 
     def _refused_by_clients(self) -> Iterator[ConfigError]:
-        """Each client that is given settings is made once, without brokers, so that librdkafka checks them."""
+        """The errors of librdkafka: each client with settings of the user is made once, without brokers."""
         settings = {
             "main_consumer": self.consumer_settings("check"),
             "restore_consumer": self.restore_consumer_settings("check"),
@@ -202,13 +201,13 @@ class StreamsConfig(Keys):
     __hash__ = None  # type: ignore[assignment]  # values may be objects of the user
 
     def __repr__(self) -> str:
-        """What isn't default; secrets are hidden."""
+        """The values that aren't defaults; secrets are hidden."""
         given = {k: v for k, v in self.as_dict().items() if self.origin(k) != "default"}
         return f"StreamsConfig({', '.join(f'{k}={shown(k, v)!r}' for k, v in given.items())})"
 
 
 def _same(key: str, one: object, other: object) -> bool:
-    """Whether two sources say the same, each in its way."""
+    """Whether two sources give the same value, each in its own form."""
     try:
         return bool(KEYS[key].parse(one) == KEYS[key].parse(other))
     except (KeyError, ValueError):
@@ -217,7 +216,7 @@ def _same(key: str, one: object, other: object) -> bool:
 
 
 def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
-    """The pass-through settings among `raw`; whatever is no key at all goes to `errors`."""
+    """The pass-through settings among `raw`; an unknown key becomes an error."""
     for name, (value, origin) in raw.items():
         if name in KEYS:
             continue
@@ -231,7 +230,7 @@ def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError
 
 
 def _parsed(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> dict[str, Any]:
-    """Every key's value, derived defaults last; keys without a usable one go to `errors`."""
+    """Every key's value, derived defaults last; a key without a usable value becomes an error."""
     values: dict[str, Any] = {}
     for name, key in KEYS.items():
         if name in raw:

@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 class ThreadKeys:
-    """How many threads process, in which order, and what may wait between them and the stream thread."""
+    """The number of processing threads, the priorities of tasks, the room for outputs."""
 
     _values: Mapping[str, Any]
 
@@ -35,7 +35,7 @@ class ThreadKeys:
         stage="m2",
         doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
         "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
-        "enough for all. Nobody starves.",
+        "enough for all. No task starves.",
     )
     output_buffer_max_bytes = ConfigKey(
         integer(at_least=1),

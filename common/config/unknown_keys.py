@@ -1,4 +1,4 @@
-"""Names that aren't accepted although somebody may well write them, each with what to do instead.
+"""Plausible names that aren't accepted, each with what to do instead.
 
 *Guarantees*: no key is accepted without effect.
 *Assumes*: names are in snake case.
@@ -13,7 +13,7 @@ LATER = {
     "num_threads_per_task": ("m2", "several threads process one task (KIP-408)"),
     "streams_memory_bytes": ("m6", "one bound for all memory of an instance"),
 }
-"""Keys that are designed and not built: from which stage on they will be had, and what they are for."""
+"""Keys that are designed and not built: the stage that will have each, and its purpose."""
 
 NO_COUNTERPART = {
     "application_server": "interactive queries between instances aren't part of this runtime",

@@ -1,4 +1,4 @@
-"""What a config value may be: one `ValueType` per type and range.
+"""The types of config values: one `ValueType` per type and range.
 
 *Guarantees*: a parser returns a value of its type or raises `ValueError` with a reason that reads after
 `config key=value: `; text, as the environment gives it, is accepted wherever it can be understood.
@@ -21,12 +21,12 @@ from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function
 T = TypeVar("T")
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka accepts as a topic name; ids that become part of one, or of a path, keep to it as well."""
+"""The names that Kafka accepts for topics; ids that become part of a topic's name or of a path keep to it, too."""
 
 
 @dataclass(frozen=True)
 class ValueType(Generic[T]):
-    """How a value is read (`parse`) and how the documentation calls it (`text`)."""
+    """A type of values: its parser, and its name in the documentation (`text`)."""
 
     parse: Callable[[object], T]
     text: str
@@ -58,7 +58,7 @@ def _whole(value: object) -> int | None:
 
 
 def choice(*options: str, hints: Mapping[str, str] | None = None) -> ValueType[str]:
-    """One of the given words, in any case; `hints` answer words that others use."""
+    """One of the given words, in upper or lower case; `hints`: the advice for wrong words."""
     by_lower = {option.lower(): option for option in options}
 
     def parse(value: object) -> str:
@@ -83,7 +83,7 @@ def legal_name(what: str) -> ValueType[str]:
 
 
 def _read(value: object) -> object:
-    """Text in the form of a TOML list or table, as one writes it into the environment, as that; all else as it is."""
+    """The list or table of a text in TOML's form, as of the environment; any other value unchanged."""
     if isinstance(value, str) and value.strip().startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {value.strip()}")["value"]

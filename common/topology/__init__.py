@@ -1,4 +1,4 @@
-"""What a user writes: builder, streams, tables, processors; what it becomes: sub-topologies and compiled programs."""
+"""The DSL and the Processor API (builder, streams, tables, processors), sub-topologies, compiled programs."""
 
 from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder

@@ -25,7 +25,7 @@ NULL_KEY_OR_VALUE = "null key or value"
 
 
 def forwarding(context: OperatorContext, store: TableStore, send_old_values: bool) -> Process:
-    """Where an operator sends its updates: to its children, or nowhere when the store's cache does it at the flush."""
+    """The target of an operator's updates: its children, or none when the store's cache emits at the flush."""
     forward = context.forward
 
     def flushed(key: Any, new: Any, old: Any, timestamp: int) -> None:
@@ -42,7 +42,7 @@ def _nowhere(key: Any, value: Any, timestamp: int) -> None:
 
 @dataclass(frozen=True)
 class StreamCount:
-    """A count per key. An old value is sent as 0 before the first record, as Kafka Streams does."""
+    """A count per key. The old value before the first record is sent as 0, as in Kafka Streams."""
 
     store: str
     send_old_values: bool = False
@@ -86,7 +86,7 @@ def _minus_one(_key: Any, _value: Any, aggregate: int) -> int:
 
 @dataclass(frozen=True)
 class StreamAggregate:
-    """Any aggregate per key. The old value that is sent before the first record is the initializer's."""
+    """Any aggregate per key. The old value before the first record is the initializer's."""
 
     store: str
     initializer: Initializer
@@ -119,7 +119,7 @@ class StreamAggregate:
 
 @dataclass(frozen=True)
 class StreamReduce:
-    """A reduction per key; the first value is taken as it is."""
+    """A reduction per key; the first value is the first aggregate."""
 
     store: str
     reducer: Reducer

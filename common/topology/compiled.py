@@ -1,4 +1,4 @@
-"""From a sub-topology to nested calls: what a task runs.
+"""`compile_program`: from a sub-topology to the nested calls that a task runs.
 
 Each node's operator is bound to the closures of its children, leaves first, so that one record goes through the whole
 program by plain calls. Every closure gets a code object of its own that carries the node's name: tracebacks show
@@ -56,14 +56,14 @@ class Program:
         self._contexts = contexts
 
     def init(self) -> None:
-        """`Processor.init` in the order of the nodes. Stores must be ready."""
+        """Call `Processor.init` in the order of the nodes. Stores must be ready."""
         for context in self._contexts:
             for callback in context.init_callbacks:
                 callback()
 
     def close(self) -> None:
-        """`Processor.close` in reverse order; every one is tried, then the first error is raised. What processors keep
-        of their contexts is of no use from then on."""
+        """Call `Processor.close` in reverse order, of every processor, then raise the first error. The processors'
+        contexts refuse all calls from then on."""
         first: Exception | None = None
         for context in reversed(self._contexts):
             for callback in context.close_callbacks:
@@ -271,8 +271,8 @@ def _wrap_new(process: Process) -> Process:
 
 
 def named(process: F, node: str, owned: Iterable[Process] = ()) -> F:
-    """`process` with a code object that carries the node's name; as it is when it is one of another node (`owned`)
-    or no Python function."""
+    """`process` with a code object that carries the node's name; unchanged when it belongs to another node (`owned`) or
+    is no Python function."""
     if process is _nothing or not isinstance(process, FunctionType) or any(process is other for other in owned):
         return process
     code = process.__code__.replace(co_name=node, co_qualname=MARK + node)

@@ -16,7 +16,7 @@ from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, Sour
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """One node; its neighbours in the order of the text. `label`: what the text says of it in parentheses."""
+    """One node; its neighbours in the order of the text. `label`: the text in parentheses."""
 
     node: Node
     kind: str

@@ -1,4 +1,4 @@
-"""What a DSL program is before it has nodes: operations that each write one or more nodes.
+"""The graph of a DSL program: operations, each of which writes one or more nodes.
 
 Between the two there is time to decide what only the whole program tells: which tables need their old values or a
 store, which source is read twice.
@@ -26,7 +26,7 @@ from milestones.common.topology.topology import Topology
 
 @dataclass(eq=False)
 class GraphNode:
-    """One operation. `name` is that of the node its children have as parent. `priority` is its place in the order."""
+    """One operation. `name`: the node that its children have as parent. `priority`: the place in the order."""
 
     name: str
     parents: list[GraphNode] = field(default_factory=list, init=False)
@@ -47,8 +47,8 @@ class StreamSource(GraphNode):
 
 @dataclass(eq=False)
 class ProcessorGraphNode(GraphNode):
-    """A processor node. `make` is called when the graph is written: what tables need is known by then. `spec`: the
-    store of its own, if it has one by then; `stores`: the names of others."""
+    """A processor node. `make` is called when the graph is written, when the needs of tables are known. `spec`: the
+    node's own store, if it has one by then; `stores`: the names of others."""
 
     make: Callable[[], Operator]
     spec: Callable[[], StoreSpec | None] = lambda: None
@@ -76,7 +76,7 @@ class TableFromTopic(ProcessorGraphNode):
 
 @dataclass(eq=False)
 class Repartition(GraphNode):
-    """Through an internal topic. `drop`: the node before it that drops null keys; tables have none."""
+    """A way through an internal topic. `drop`: the node before it that drops null keys; tables have none."""
 
     topic: str
     sink: str
@@ -123,7 +123,7 @@ class Graph:
         self._added = 0
 
     def add(self, node: GraphNode, *parents: GraphNode) -> None:
-        """Add `node` below `parents` (none: the root). One that is added again moves back in the order."""
+        """Add `node` below `parents` (none: the root). A node that is added again moves back in the order."""
         for parent in parents or (self.root,):
             if node not in parent.children:
                 parent.children.append(node)
@@ -150,7 +150,7 @@ class Graph:
 
 
 def _merge_sources(nodes: Iterable[GraphNode]) -> dict[GraphNode, GraphNode]:
-    """Streams of the same topics or pattern are read once: each further source -> the first one."""
+    """The first source of the same topics or pattern, by each further one: these are read once."""
     first: dict[str, StreamSource] = {}
     merged: dict[GraphNode, GraphNode] = {}
     for node in nodes:

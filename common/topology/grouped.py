@@ -24,7 +24,7 @@ _REDUCE = "KSTREAM-REDUCE-"
 
 
 class KGroupedStream(Explained):
-    """Made by `KStream.group_by` and `group_by_key`, not by hand.
+    """Records grouped by key. Made by `KStream.group_by` and `group_by_key`, not by hand.
 
     `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`
     has the other keyword arguments.
@@ -47,7 +47,7 @@ class KGroupedStream(Explained):
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable:
-        """The number of records per key; those with a None value don't count. Its values are LONG by default."""
+        """Count the records per key, without those with a None value. The table's values are LONG by default."""
         materialized = Materialized(store, **options)
         if store is None and materialized.given:
             self._graph.names.store(_AGGREGATE)
@@ -63,7 +63,8 @@ class KGroupedStream(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """`reducer(aggregate, value) -> aggregate`, the first value being the first aggregate."""
+        """Reduce the values per key by `reducer(aggregate, value) -> aggregate`; the first value is the first
+        aggregate."""
         return self._aggregate(
             _REDUCE,
             Materialized(store, **options),
@@ -81,7 +82,8 @@ class KGroupedStream(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """`aggregator(key, value, aggregate) -> aggregate`, starting with `initializer()`. None deletes the row."""
+        """Aggregate the values per key by `aggregator(key, value, aggregate) -> aggregate`, starting with
+        `initializer()`. None deletes the row."""
         return self._aggregate(
             _AGGREGATE,
             Materialized(store, **options),

@@ -27,7 +27,8 @@ _REDUCE = "KTABLE-REDUCE-"
 
 
 class KGroupedTable(Explained):
-    """Made by `KTable.group_by`, not by hand. Keyword arguments are those of `KGroupedStream`."""
+    """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
+    `KGroupedStream`."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class KGroupedTable(Explained):
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable:
-        """The number of rows per key."""
+        """Count the rows per key."""
         return self._aggregate(
             _AGGREGATE,
             Materialized(store, **options),
@@ -63,7 +64,8 @@ class KGroupedTable(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """`adder(aggregate, value)` for a row's new value, after `subtractor(aggregate, value)` for its old one."""
+        """Reduce the rows per key by `adder(aggregate, value)` for a row's new value, after
+        `subtractor(aggregate, value)` for its old one."""
         return self._aggregate(
             _REDUCE,
             Materialized(store, **options),
@@ -82,8 +84,8 @@ class KGroupedTable(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """`adder(key, value, aggregate)` for a row's new value, after `subtractor(key, value, aggregate)` for its old
-        one, starting with `initializer()`."""
+        """Aggregate the rows per key by `adder(key, value, aggregate)` for a row's new value, after
+        `subtractor(key, value, aggregate)` for its old one, starting with `initializer()`."""
         return self._aggregate(
             _AGGREGATE,
             Materialized(store, **options),

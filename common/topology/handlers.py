@@ -1,4 +1,4 @@
-"""What to do with an error of one record: deserialisation, processing (KIP-1033) and production handlers.
+"""Exception handlers, which answer an error of one record: deserialisation, processing (KIP-1033), production.
 
 A handler is a function `(context, error) -> Response`. One that skips a record may write it to a dead letter topic
 (KIP-1034): the original key and value, the record's headers and those of the error. One that fails writes none: the
@@ -48,7 +48,7 @@ class Response(NamedTuple):
 
 
 class ErrorContext(NamedTuple):
-    """Where an error happened. Topic None, partition and offset -1: no input record (a punctuation)."""
+    """The place of an error. Topic None, partition and offset -1: no input record (a punctuation)."""
 
     topic: str | None
     partition: int
@@ -71,12 +71,12 @@ Handler: TypeAlias = Callable[[ErrorContext, Exception], Response]
 
 
 MOST_LINES, PAUSE_S = 20, 10.0
-"""Lines about the records that one node fails at, with one kind of error: so many at once, then one in so many
-seconds."""
+"""The number of lines about records at which one node fails with one kind of error, and the seconds between later
+lines."""
 
 
 class Seldom:
-    """Which lines of a kind are worth telling: the first `MOST_LINES`, then one in `PAUSE_S`.
+    """Chooses the lines of a kind that are logged: the first `MOST_LINES`, then one in `PAUSE_S`.
 
     *Concurrency*: any thread asks; two that ask at one moment may both be told yes.
     """
@@ -85,7 +85,7 @@ class Seldom:
         self._told: dict[str, tuple[int, float, int]] = {}  # lines told, when the last was, how many left out since
 
     def left_out(self, kind: str) -> int | None:
-        """How many were left out since the last one that was told; None: leave this one out too."""
+        """The number of lines left out since the last logged one; None: leave this line out, too."""
         told, at_s, left_out = self._told.get(kind, (0, 0.0, 0))
         now_s = time.monotonic()
         if told >= MOST_LINES and now_s - at_s < PAUSE_S:
@@ -99,8 +99,8 @@ class Seldom:
 class LogAndContinue:
     """Log, write a dead letter if there is a topic for it, and skip the record.
 
-    The log has the traceback of an error of user code; that of a serde is told in one line. A node that goes on failing
-    with one kind of error is told of less and less often.
+    The log has the traceback of an error of user code, and one line for an error of a serde. Errors of one kind that a
+    node repeats are logged less and less often.
     """
 
     dead_letter_topic: str | None = None
@@ -118,8 +118,8 @@ class LogAndContinue:
 
 @dataclass(frozen=True)
 class LogAndFail:
-    """Stop with the error, before the record: no dead letter. The default. The stream thread that dies of it logs it,
-    with its traceback; so does, from m2 on, the quarantine that comes before."""
+    """Stop with the error, before the record, without a dead letter. The default. The stream thread that dies of the
+    error logs its traceback; so does, from m2 on, the quarantine that comes before."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         return Response(Action.FAIL)
@@ -127,21 +127,21 @@ class LogAndFail:
 
 @dataclass(frozen=True)
 class RetryOrFail:
-    """The default of production: retry what Kafka calls retriable, else as `LogAndFail`."""
+    """Retry errors that Kafka calls retriable, else do as `LogAndFail`. The default of production."""
 
     def __call__(self, context: ErrorContext, error: Exception) -> Response:
         return Response(Action.RETRY) if context.retriable else LogAndFail()(context, error)
 
 
 def send_to_dead_letter_topic(topic: str) -> LogAndContinue:
-    """A handler that moves failing records to `topic`, which must exist, and goes on."""
+    """A handler that skips failing records and writes them to `topic`, which must exist."""
     return LogAndContinue(topic)
 
 
 def dead_letter(topic: str, context: ErrorContext, error: Exception) -> Output:
     """The record for a dead letter topic: original key, value and headers, and the error's headers as KIP-1034.
 
-    Which input record an output came from isn't known once it has been sent: the letter then has the output's own.
+    Once an output has been sent, its input record isn't known: the letter has the output's key, value and headers then.
     """
     key, value = context.source_raw_key, context.source_raw_value
     if context.topic is None and context.output is not None:

@@ -24,7 +24,7 @@ def hash_code(text: str) -> int:
 
 
 def hash_order(texts: Iterable[str], copied: bool = False) -> list[str]:
-    """The strings as a `HashSet` iterates them that got them one by one, or (`copied`) as a collection."""
+    """The strings in the order of a `HashSet` to which they were added one by one, or (`copied`) as a collection."""
     unique = list(dict.fromkeys(texts))
     table = _SMALLEST_TABLE
     wanted = int(len(unique) / 0.75) + 1 if copied else 0
@@ -49,7 +49,7 @@ class _Entry(Generic[T]):
 
 
 class TreeSet(Generic[T]):
-    """A red-black tree. Its shape matters because what it compares by may change after an element was added."""
+    """A red-black tree. The shape matters because sort keys may change after an element was added."""
 
     def __init__(self, compare: Callable[[T, T], int]) -> None:
         self._compare = compare

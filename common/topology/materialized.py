@@ -33,7 +33,8 @@ class StoreOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Materialized:
-    """What a user asked for. `store` None: the store gets a generated name, or there is none if it isn't needed."""
+    """A user's choices for a table. `store` None: the store gets a generated name, or isn't made if it isn't
+    needed."""
 
     store: str | None = None
     key: Serde[Any] | None = None
@@ -51,7 +52,7 @@ class Materialized:
 
     @property
     def given(self) -> bool:
-        """Whether anything was asked for: Kafka Streams numbers some operators otherwise then."""
+        """Whether the user made any choice: Kafka Streams numbers some operators otherwise then."""
         return self != _DEFAULT
 
     def spec(self, name: str, key: Choice, value: Choice) -> StoreSpec:

@@ -1,4 +1,4 @@
-"""What there isn't, and what to do instead: the words of Kafka Streams that this version doesn't have.
+"""Kafka Streams' operators that this version doesn't have, each with what to do instead.
 
 *Guarantees*: an unknown attribute is an `AttributeError`, as ever; its message helps.
 *Assumes*: nothing. Type checkers see no attribute that isn't there.
@@ -45,11 +45,11 @@ INSTEAD: Mapping[str, str] = {
     "peek": "a table is read by way of its stream: table.to_stream().peek(...)",
     "clean_up": "delete the application's folder in state_dir, or use `milestones reset`",
 }
-"""By Kafka Streams' name in snake case."""
+"""The advice by Kafka Streams' name in snake case."""
 
 
 def why_missing(kind: type, name: str) -> str:
-    """The message for an attribute that objects of a class haven't got."""
+    """The message about an unknown attribute of a class."""
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
     said = f"{kind.__name__!r} object has no attribute {name!r}"
     if snake != name and hasattr(kind, snake):
@@ -58,7 +58,7 @@ def why_missing(kind: type, name: str) -> str:
 
 
 class Explained:
-    """Base of what a user writes a topology with: an attribute that isn't there says what to do instead."""
+    """Base of the classes of the DSL: the error of an unknown attribute says what to do instead."""
 
     if not TYPE_CHECKING:
 

@@ -23,7 +23,7 @@ _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 
 
 def check_name(name: str, what: str) -> str:
-    """`name`, when it may be part of a topic's name; else `TopologyError`. `what` says what it names."""
+    """`name`, if it may be part of a topic's name, else `TopologyError`. `what`: the named thing, for the error."""
     if not isinstance(name, str):
         raise TopologyError(f"{what} must be named by a str, not {name!r}")
     if not name or name in (".", ".."):
@@ -36,7 +36,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def is_generated(name: str) -> bool:
-    """Whether `name` is one that a stream operator generated."""
+    """Whether a stream operator has generated `name`."""
     return _GENERATED.fullmatch(name) is not None
 
 
@@ -66,6 +66,6 @@ class Names:
         return self.processor(prefix + STATE_STORE)
 
     def given(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """`name` + `suffix`, or a new node name; uses up a number either way."""
+        """`name` + `suffix`, or a new node name; either way a number is used up."""
         generated = self.processor(prefix)
         return generated if name is None else check_name(name + suffix, "an operator")

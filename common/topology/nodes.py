@@ -20,8 +20,8 @@ OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 
 
 class SinkRecord(NamedTuple):
-    """What a function that chooses a sink's topic sees besides key and value; -1 and None when there is no input
-    record (a wall-clock punctuation)."""
+    """The record of a sink, for a function that chooses the topic; -1 and None when there is no input record (a
+    wall-clock punctuation)."""
 
     timestamp: int
     headers: Headers
@@ -35,7 +35,7 @@ TopicExtractor: TypeAlias = Callable[[Any, Any, SinkRecord], str]
 
 Partitioner: TypeAlias = Callable[[str, Any, Any, int], "int | Iterable[int] | None"]
 """Chooses partitions: `(topic, key, value, partitions) -> partition`. None: the default partitioner; several: the
-record goes to each; an empty collection: it is dropped (KIP-837)."""
+record goes to each; an empty collection: the record is dropped (KIP-837)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SourceNode:
     timestamp_extractor: TimestampExtractor | None = None
     offset_reset: OffsetReset | None = None
     own_timestamps: bool = False
-    """The records' own timestamps, whatever the application's default extractor is (repartition topics)."""
+    """Whether the records' own timestamps count, whatever the default extractor is (repartition topics)."""
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -92,27 +92,27 @@ class RepartitionTopic:
 
 @dataclass(frozen=True)
 class SubTopology:
-    """Nodes that are connected, by streams or by stores, without a topic between them: what one task runs."""
+    """The nodes that one task runs: connected, by streams or by stores, without a topic between them."""
 
     id: int
     nodes: tuple[Node, ...]
-    """Parents first; real topic names; serdes settled."""
+    """The nodes, parents first, with real topic names and settled serdes."""
     source_topics: tuple[str, ...]
-    """Real names, sorted, repartition topics included."""
+    """The real names of source topics, sorted, repartition topics included."""
     source_patterns: tuple[str, ...]
     sink_topics: tuple[str, ...]
-    """Static ones only, sorted."""
+    """The static sink topics, sorted."""
     repartition_topics: Mapping[str, RepartitionTopic]
-    """Of the source topics: those that this application owns."""
+    """The source topics that this application owns."""
     stores: tuple[StoreSpec, ...]
     changelogs: Mapping[str, str]
-    """Store -> changelog topic (a source topic where the spec says so), of stores that are logged."""
+    """The changelog topics of logged stores, by store (a source topic where the spec says so)."""
     copartition_groups: tuple[frozenset[str], ...]
-    """Source topics that must have equal partition counts."""
+    """The groups of source topics that must have equal partition counts."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Store -> the source topics whose records reach it, where they are several."""
+    """The source topics whose records reach a store, by store, where there are several."""
 
 
 def function_name(function: object) -> str:
-    """What to call a user's function in texts."""
+    """The name of a user's function, for texts."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -24,7 +24,7 @@ ForeachAction = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class PassThrough:
-    """Forwards what it gets: merges, branches."""
+    """Forwards each record: for merges and branches."""
 
     def bind(self, context: OperatorContext) -> Process:
         return context.forward
@@ -216,7 +216,7 @@ class Print:
 
 @dataclass(frozen=True)
 class Branch:
-    """To the child of the first predicate that holds, else to the default branch, if there is one (KIP-418)."""
+    """Sends a record to the child of the first predicate that holds, else to the default branch, if any (KIP-418)."""
 
     predicates: tuple[Predicate, ...]
     children: tuple[str, ...]

@@ -25,7 +25,7 @@ from milestones.common.writable import LAST_TIMESTAMP, headers_of, timestamp_of
 
 
 class _Ended(dict[Any, Any]):
-    """In place of what a context had, once its processor was closed: refuses whatever is asked of it."""
+    """Takes the place of a context's parts once its processor was closed, and refuses every call."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -40,7 +40,7 @@ class _Ended(dict[Any, Any]):
 
 
 class ProcessorContext:
-    """What a processor may ask of its task (KIP-478, KIP-820), until it is closed."""
+    """The calls of a processor to its task (KIP-478, KIP-820), until the processor is closed."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class ProcessorContext:
         self._context = self._children = ended
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Send `record` to all children, or to the one named `child`; returns when they are done with it."""
+        """Send `record` to all children, or to the one named `child`; returns when the children are done."""
         try:
             process = self._children[child]
         except KeyError:
@@ -79,14 +79,14 @@ class ProcessorContext:
             scope.headers = before
 
     def _checked(self, timestamp: int, headers: Headers | None) -> tuple[int, Headers]:
-        """What isn't as the client handed it out: whether the client takes it back as it is."""
+        """Check that the client takes those parts of a record that don't come from the client unchanged."""
         try:
             return timestamp_of(timestamp), headers_of(headers or ())
         except ValueError as error:
             raise ValueError(f"{self._context.node} forwards a record with {error}") from error
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name; it must be connected to this processor, else `TopologyError`."""
+        """The store of that name; `TopologyError` unless it is connected to this processor."""
         return self._context.store(name)
 
     def schedule(
@@ -124,7 +124,7 @@ class ProcessorContext:
 
 
 class FixedKeyProcessorContext(ProcessorContext):
-    """The same for `process_values`: a record's key can't change."""
+    """The context of `process_values`, where a record's key can't change."""
 
     def __init__(self, context: OperatorContext) -> None:
         super().__init__(context)
@@ -142,17 +142,18 @@ class FixedKeyProcessorContext(ProcessorContext):
 
 
 class Processor:
-    """Base of processors; `init` keeps the context. Overriding `process` is enough. An attribute lives as long as its
-    processor: a restart, a move of the task and a roll-back make a new one, which knows what the stores know and begins
-    with `init`. So an attribute may repeat what a store has, and be faster; what has to last belongs into a store. A
-    record that fails takes its writes, outputs, schedules and requests back, not what it has set in attributes: where
-    its handler goes on, or it is tried again, the processor has them still. Set them last, after what may fail."""
+    """Base of processors; `init` keeps the context. Overriding `process` is enough.
+
+    An attribute lives as long as its processor. A restart, a move of the task and a roll-back make a new processor,
+    which begins with `init` and finds the stores as committed. So an attribute may repeat a store's values, for speed;
+    values that have to last belong into a store. A record that fails loses its writes, outputs, schedules and requests,
+    but keeps the attributes that it has set: set attributes last, after calls that may fail."""
 
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
-        """Once, before the first record: get stores, schedule punctuations. What it writes and forwards is committed.
-        After a restart, a move and a roll-back a new processor begins with it."""
+        """Called once, before the first record: get stores, schedule punctuations. Writes and forwarded records are
+        committed. After a restart, a move and a roll-back a new processor begins with `init`."""
         self.context = context
 
     def process(self, record: Record) -> None:
@@ -160,11 +161,11 @@ class Processor:
         raise NotImplementedError(f"{type(self).__qualname__} needs a method process(record)")
 
     def close(self) -> None:
-        """Once, when the task is closed or was rolled back. What it writes or forwards isn't committed."""
+        """Called once, when the task is closed or was rolled back. Writes and forwarded records are dropped."""
 
 
 class FixedKeyProcessor:
-    """Base of processors that don't change keys. What it keeps lives as long as with `Processor`."""
+    """Base of processors that don't change keys. Attributes live as long as those of a `Processor`."""
 
     context: FixedKeyProcessorContext
 
@@ -181,8 +182,8 @@ class FixedKeyProcessor:
 
 
 def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
-    """`supplier` when it can make processors; else `TopologyError`. A function is called twice, to see that it makes
-    a new one each time."""
+    """`supplier`, if it can make processors, else `TopologyError`. A function is called twice, and must make a new
+    processor each time."""
     hint = "each task needs one of its own, a roll-back another one: give the class, or a function that makes one"
     if not callable(supplier):
         raise TopologyError(f"the supplier of {node} can't be {supplier!r}: {hint}")
@@ -193,7 +194,7 @@ def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
 
 
 def _give_context(processor: object, context: ProcessorContext) -> None:
-    """A class that has an `init` of its own needn't call that of its base."""
+    """Set the context and call `init`: a class with an `init` of its own needn't call its base's."""
     if isinstance(processor, Processor | FixedKeyProcessor):
         processor.context = context
 

@@ -1,4 +1,4 @@
-"""What a compiled topology and the task that runs it promise each other.
+"""The contract between a compiled topology and the task that runs it.
 
 A topology is compiled per task, and anew after each roll-back of it, into plain nested calls: each node becomes a
 closure `(key, value, timestamp)`, bound to the closures of its children, from the leaves up. Depth first, one record at
@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from milestones.common.records import Emitted, Headers, RecordMetadata, TaskId
 
 Process = Callable[[Any, Any, int], None]
-"""A bound node: takes key, value and timestamp (ms) of one record, returns when all below it is done."""
+"""A bound node: takes key, value and timestamp (ms) of one record, returns when all nodes below are done."""
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
@@ -26,7 +26,7 @@ class Cancellable(Protocol):
     """A scheduled punctuation."""
 
     def cancel(self) -> None:
-        """No call after this one."""
+        """Call no more after the call in work."""
         ...
 
 
@@ -48,7 +48,7 @@ class RecordContext(Protocol):
 
 
 class TaskServices(Protocol):
-    """What operators may use of the task that runs them. Given to `compile_program`; `common.task` implements it."""
+    """The calls of operators to their task. Given to `compile_program`; `common.task` implements this Protocol."""
 
     task_id: TaskId
     application_id: str
@@ -91,7 +91,7 @@ class TaskServices(Protocol):
 
 
 class TableStore(Protocol):
-    """What table operators use of a timestamped key-value store. Plain tuples, no copies."""
+    """The calls of table operators to a timestamped key-value store. Plain tuples, no copies."""
 
     def get_raw(self, key: Any) -> tuple[Any, int] | None:
         """(value, timestamp) of `key`, None when it is absent."""
@@ -102,7 +102,8 @@ class TableStore(Protocol):
         ...
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
-        """True when this store is cached: then it calls `listener` at the flush, and the operator doesn't forward."""
+        """True when this store is cached: then the store calls `listener` at the flush, and the operator doesn't
+        forward."""
         ...
 
 
@@ -111,19 +112,19 @@ FlushListener = Callable[[Any, Any, Any, int], None]
 
 
 class OperatorContext(TaskServices, Protocol):
-    """What one node sees while it is bound: its task's services, its name, its children.
+    """The surroundings of one node while it is bound: its task's services, its name, its children.
 
     `store` gives the stores that are connected to the node, `TopologyError` for others.
     """
 
     node: str
     forward: Process
-    """To all children, in the order in which they were added."""
+    """Sends to all children, in the order in which they were added."""
     forward_new: Process
-    """To all children of a table node that sends no old values: takes the new value instead of (new, old)."""
+    """Sends to all children of a table node without old values: takes the new value instead of (new, old)."""
 
     def forward_to(self, child: str) -> Process:
-        """To the one child of that name; `TopologyError` when there is none."""
+        """The closure of the child of that name; `TopologyError` when there is none."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -140,13 +141,13 @@ class OperatorContext(TaskServices, Protocol):
 
 
 class Operator(Protocol):
-    """What a processor node does: an immutable description that is bound once per program. What a closure remembers
-    ends with the program: a roll-back makes another one.
+    """The work of a processor node: an immutable description that is bound once per program. A closure's memory ends
+    with the program: a roll-back makes another one.
 
-    One that looks at the new value only of a table's update may have `bind_new` besides: the same, for a closure that
-    takes the new value instead of (new, old).
+    An operator that uses only the new value of a table's update may have `bind_new`, too, for a closure that takes the
+    new value instead of (new, old).
     """
 
     def bind(self, context: OperatorContext) -> Process:
-        """A closure for one task; user code is called by it and nowhere else."""
+        """A closure for one task, which alone calls the operator's user code."""
         ...

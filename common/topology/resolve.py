@@ -121,7 +121,7 @@ def _sub_topology(
 
 
 def _shared_stores(group: Sequence[Node], real: _Real) -> dict[str, frozenset[str]]:
-    """By store that records of several source topics reach, these topics."""
+    """The source topics whose records reach a store, by store with several."""
     reached: dict[str, frozenset[str]] = {}
     stores: dict[str, frozenset[str]] = {}
     for node in group:  # parents first

@@ -1,4 +1,4 @@
-"""Which serde a node or store ends up with.
+"""The choice of the serde of a node or store.
 
 An operator's serde is the one given to it, else the one inherited from upstream as Kafka Streams inherits it, else
 the application's default. Where Kafka Streams would have none at all (the operator may have changed the type and the
@@ -34,14 +34,14 @@ Choice: TypeAlias = "Serde[Any] | Upstream | ChangeOf | None"
 
 
 def check_serde(serde: Any, what: str) -> Serde[Any] | None:
-    """`serde` when it is one (or None); else `TopologyError`."""
+    """`serde`, if it is a serde or None, else `TopologyError`."""
     if serde is None or isinstance(serde, Serde):
         return serde
     raise TopologyError(f"{what} must be a Serde, not {serde!r}: see milestones.serdes, such as serdes.STRING")
 
 
 def weaken(choice: Choice) -> Choice:
-    """What is left of a serde behind an operator that may change the type."""
+    """The serde behind an operator that may change the type."""
     return Upstream(choice) if isinstance(choice, Serde) else choice
 
 

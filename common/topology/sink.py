@@ -1,4 +1,4 @@
-"""What a sink does with a record: choose topic and partition, serialise, hand it to the task.
+"""Sinks: choose topic and partition of a record, serialise it, hand it to the task.
 
 *Guarantees*: bytes are made at once, so that nothing the user does later changes them. Without a partitioner the
 partition is -1: the producer's murmur2 of the key decides, as in Java.
@@ -20,7 +20,7 @@ _BY_PRODUCER = (-1,)
 
 
 class OutputSerializationError(SerializationError):
-    """The serde of a sink refused a key or value. `origin`: "key" or "value"; `topic`: where it was to go."""
+    """The serde of a sink refused a key or value. `origin`: "key" or "value"; `topic`: the record's topic."""
 
     def __init__(self, message: str, topic: str, origin: str, node: str) -> None:
         super().__init__(f"sink {node}: {message}")
@@ -113,7 +113,7 @@ def _serdes(node: SinkNode) -> tuple[Serde[Any], Serde[Any]]:
 
 
 def _refused(node: SinkNode, topic: str, key: Any, value: Any, error: Exception) -> OutputSerializationError:
-    """Which of the two was it: try the key again, off the hot path."""
+    """Whether key or value was refused, by serialising the key again, off the hot path."""
     key_serde, value_serde = _serdes(node)
     origin, serde, refused = "value", value_serde, value
     try:

@@ -1,4 +1,4 @@
-"""`KStream.split()`: branches, and what comes of each (KIP-418).
+"""`KStream.split()`: the branches of a stream (KIP-418).
 
 *Guarantees*: Kafka Streams' names: the splitter's name followed by the branch's, or by its number (0: the default).
 *Assumes*: one thread builds.
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from milestones.common.topology.stream import KStream
 
 Chain = Callable[["KStream"], "KStream | None"]
-"""What to do with a branch at once: what it returns goes into the result in place of the branch, None into none."""
+"""A function of a branch, called at once: its result takes the branch's place; None leaves the branch out."""
 
 
 class BranchedKStream:
-    """Branches so far. End with `default_branch` or `no_default_branch`."""
+    """The branches of a stream so far. End with `default_branch` or `no_default_branch`."""
 
     def __init__(
         self, graph: Graph, parent: GraphNode, name: str | None, stream: Callable[[GraphNode], KStream]
@@ -37,18 +37,19 @@ class BranchedKStream:
     def branch(
         self, predicate: Callable[[Any, Any], Any], *, name: str | None = None, chain: Chain | None = None
     ) -> BranchedKStream:
-        """Records for which `predicate(key, value)` holds and that no branch before took."""
+        """Add a branch of the records for which `predicate(key, value)` holds, but no earlier predicate."""
         self._predicates.append(predicate)
         self._children.append(self._add(str(len(self._predicates)), name, chain))
         return self
 
     def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
-        """All other records. Gives the branches by name: the splitter's name followed by the branch's."""
+        """Add a branch of all other records, and return the branches by name: the splitter's name, then the
+        branch's."""
         self._default = self._add("0", name, chain)
         return self._branches
 
     def no_default_branch(self) -> dict[str, KStream]:
-        """Other records are dropped. Gives the branches by name: the splitter's name followed by the branch's."""
+        """Drop all other records, and return the branches by name: the splitter's name, then the branch's."""
         return self._branches
 
     def _operator(self) -> operators.Branch:

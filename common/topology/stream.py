@@ -1,7 +1,7 @@
 """`KStream`: a stream of records, and the operators on it. Names and semantics are Kafka Streams'.
 
 Each operator adds to the builder's graph and returns a new stream; a stream may be used several times. `name=` names
-the operator's node. Serdes go on from stream to stream until an operator may change the type.
+the operator's node. Serdes pass from stream to stream until an operator may change the type.
 
 *Guarantees*: a repartition topic is inserted only when an operator that may change keys lies before one that needs
 records by key.
@@ -59,35 +59,36 @@ class KStream(Explained):
         return self._then("KSTREAM-FILTER-", operators.FilterNot(function_of(predicate)), name)
 
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
-        """`mapper(key, value) -> (key, value)`."""
+        """Replace each record by `mapper(key, value) -> (key, value)`."""
         return self._then("KSTREAM-MAP-", operators.Map(function_of(mapper)), name, rekey=True, revalue=True)
 
     def map_values(
         self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
-        """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`."""
+        """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
         kind = operators.MapValuesWithKey if with_key else operators.MapValues
         return self._then("KSTREAM-MAPVALUES-", kind(function_of(mapper)), name, revalue=True)
 
     def flat_map(
         self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None
     ) -> KStream:
-        """`mapper(key, value) -> [(key, value), ...]`."""
+        """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
         return self._then("KSTREAM-FLATMAP-", operators.FlatMap(function_of(mapper)), name, rekey=True, revalue=True)
 
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
-        """`mapper(value) -> [value, ...]`, or with `with_key=True` `mapper(key, value) -> [value, ...]`."""
+        """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
+        `mapper(key, value) -> [value, ...]`."""
         kind = operators.FlatMapValuesWithKey if with_key else operators.FlatMapValues
         return self._then("KSTREAM-FLATMAPVALUES-", kind(function_of(mapper)), name, revalue=True)
 
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
-        """`mapper(key, value) -> key`."""
+        """Replace each key by `mapper(key, value) -> key`."""
         return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(function_of(mapper)), name, rekey=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
-        """Call `action(key, value)` for each record, and let it pass."""
+        """Call `action(key, value)` for each record, which passes unchanged."""
         return self._then("KSTREAM-PEEK-", operators.Peek(function_of(action)), name)
 
     def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
@@ -106,8 +107,9 @@ class KStream(Explained):
         self._then("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
 
     def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
-        """Run a `Processor` per task, with access to `stores`; its keys and values may be anything. `supplier`: its
-        class, or a function that makes a new one at each call, of which there are two when the topology is built."""
+        """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
+        the processor's class, or a function that makes a new processor at each call; building a topology calls it
+        twice."""
         name = self._processor_name("KSTREAM-PROCESSOR-", name)
         operator = ProcessorOperator(check_supplier(supplier, name))
         node = ProcessorGraphNode(name, lambda: operator, stores=stores)
@@ -157,8 +159,8 @@ class KStream(Explained):
         partitions: int | None = None,
         partitioner: Partitioner | None = None,
     ) -> KStream:
-        """Through a topic of `partitions` partitions (None: as many as the largest source) that is this application's:
-        `<application_id>-<name>-repartition`."""
+        """Write all records to an internal topic, `<application_id>-<name>-repartition`, and read them again.
+        `partitions` None: as many as the largest source's."""
         if partitions is not None and partitions < 1:
             raise TopologyError(f"repartition needs at least one partition, not {partitions}")
         prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
@@ -170,7 +172,7 @@ class KStream(Explained):
     def group_by_key(
         self, *, name: str | None = None, key: Serde[Any] | None = None, value: Serde[Any] | None = None
     ) -> KGroupedStream:
-        """Group by the key as it is. `name`: of the repartition topic, if one is needed."""
+        """Group by the present key. `name`: of the repartition topic, if one is needed."""
         return self._group(self._node, name, check_serde(key, "key") or self._key, value, self._rekeyed)
 
     def group_by(
@@ -190,7 +192,7 @@ class KStream(Explained):
     def to_table(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
     ) -> KTable:
-        """A table of the latest value per key; None deletes."""
+        """Make a table of the latest value per key; None deletes."""
         materialized, names = Materialized(store, **options), self._graph.names
         table_name = names.given(name, "KSTREAM-TOTABLE-")
         store_name = store or names.store("KSTREAM-TOTABLE-")
@@ -216,8 +218,8 @@ class KStream(Explained):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> None:
-        """Write to `topic`, or to the one that `topic(key, value, record)` gives. Without a `partitioner` the key's
-        murmur2 decides, as with Java's producer."""
+        """Write all records to `topic`, or to the topic that `topic(key, value, record)` returns. Without a
+        `partitioner` the key's murmur2 hash chooses the partition, as in Java's producer."""
         node = SinkNode(
             name=self._graph.names.given(name, naming.SINK),
             parents=(),

@@ -51,7 +51,7 @@ class KTable(Explained):
 
     @property
     def queryable_store_name(self) -> str | None:
-        """The store's name, when the user gave it one."""
+        """The store's name, if the user gave one."""
         return self._state.name if self._state.named else None
 
     def filter(
@@ -62,7 +62,7 @@ class KTable(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """The rows for which `predicate(key, value)` holds. `store`: keep the result in a store of that name."""
+        """Keep the rows for which `predicate(key, value)` holds. `store`: keep the result in a store of that name."""
         return self._filter(predicate, False, name, Materialized(store, **options))
 
     def filter_not(
@@ -73,7 +73,7 @@ class KTable(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """The rows for which `predicate(key, value)` doesn't hold."""
+        """Drop the rows for which `predicate(key, value)` holds."""
         return self._filter(predicate, True, name, Materialized(store, **options))
 
     def map_values(
@@ -85,7 +85,8 @@ class KTable(Explained):
         name: str | None = None,
         **options: Unpack[StoreOptions],
     ) -> KTable:
-        """`mapper(value) -> value`, or with `with_key=True` `mapper(key, value) -> value`; deletions pass by."""
+        """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`;
+        deletions pass unchanged."""
         function_of(mapper)
         materialized = Materialized(store, **options)
         value = materialized.value or weaken(self._value)
@@ -122,7 +123,7 @@ class KTable(Explained):
     def to_stream(
         self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None
     ) -> KStream:
-        """The updates as a stream, None for a deleted row. `mapper(key, value) -> key` selects a new key at once."""
+        """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
         node = ProcessorGraphNode(self._graph.names.given(name, "KTABLE-TOSTREAM-"), ToStream)

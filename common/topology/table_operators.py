@@ -23,8 +23,8 @@ NULL_KEY = "null key"
 
 @dataclass(frozen=True)
 class TableSource:
-    """Makes a table of a stream: each record is the row's new value, None deletes it. `store` None: not materialised,
-    the updates only pass through."""
+    """Makes a table of a stream: each record is a row's new value, None deletes the row. `store` None: the table isn't
+    materialised, its updates only pass through."""
 
     store: str | None = None
     send_old_values: bool = False
@@ -88,7 +88,7 @@ class OutOfOrder:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """Rows that hold the predicate (`negate`: that don't); others are deleted downstream."""
+    """Keeps rows for which the predicate holds (`negate`: doesn't); others are deleted downstream."""
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
@@ -160,7 +160,7 @@ def _output(context: OperatorContext, store: TableStore | None, send_old_values:
 
 @dataclass(frozen=True)
 class TableRepartitionMap:
-    """Gives rows a new key and value for `group_by`. The old pair goes first; None, or a pair with one, leaves the
+    """Gives rows a new key and value for `group_by`. The old pair is sent first; None, or a pair with None, leaves the
     row out of all groups."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any] | None]
@@ -203,5 +203,5 @@ class ToStream:
         return process
 
     def bind_new(self, context: OperatorContext) -> Process:
-        """For a parent that sends no old values: nothing is left to do."""
+        """Pass updates through, for a parent that sends no old values."""
         return context.forward

@@ -1,6 +1,6 @@
-"""What is known of a table while the program is written: has it a store, does it send old values.
+"""The state of a table while the program is written: whether it has a store, whether it sends old values.
 
-*Guarantees*: only grows: a table that got a store or sends old values keeps doing so.
+*Guarantees*: a table that has a store or sends old values keeps doing so.
 *Assumes*: one thread builds.
 """
 
@@ -10,8 +10,8 @@ from milestones.common.state.spec import StoreSpec
 
 
 class TableState:
-    """`spec`: the store it has or would have. `parent`: the table whose updates it maps, None for the first of a
-    line. `named`: the user named the store."""
+    """One table. `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps,
+    None for the first of a line. `named`: the user named the store."""
 
     def __init__(
         self, spec: StoreSpec, has_store: bool, parent: TableState | None = None, named: bool | None = None
@@ -22,7 +22,7 @@ class TableState:
 
     @property
     def name(self) -> str:
-        """The name of the store it has or would have."""
+        """The name of the store that the table has or would have."""
         return self._spec.name
 
     @property
@@ -34,7 +34,8 @@ class TableState:
         return self._spec.name if self._has_store else None
 
     def want_old_values(self, force: bool) -> bool:
-        """Whether this table sends old values from now on. `force`: give the first of its line a store for that."""
+        """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
+        a store for that."""
         if self._has_store:
             self.send_old_values = True
         elif self._parent is not None:

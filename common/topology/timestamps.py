@@ -1,4 +1,4 @@
-"""Timestamp extractors: which time a record of a source has (Kafka Streams' four, and any function like them).
+"""Timestamp extractors, which give a record its time (Kafka Streams' four, and any function like them).
 
 An extractor takes a `SourceRecord` and the partition's time, the highest timestamp seen on it so far (-1 before the
 first), and returns milliseconds since the epoch. A negative result drops the record.
@@ -18,7 +18,7 @@ from milestones.common.records import Headers
 
 
 class SourceRecord(NamedTuple):
-    """A record as it came from a source topic, deserialised; `timestamp` is the broker's or the producer's, ms."""
+    """A deserialised record of a source topic; `timestamp` is the broker's or the producer's, ms."""
 
     key: Any
     value: Any

@@ -1,4 +1,4 @@
-"""A topology: named nodes, topics and store specs, and how they fall into sub-topologies.
+"""`Topology`: named nodes, topics and store specs, and their sub-topologies.
 
 The Processor API adds nodes by hand (parents first); the DSL's `StreamsBuilder.build()` does it for you, and more may
 be added to what it built.
@@ -80,8 +80,8 @@ class Topology:
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> Topology:
-        """Run a `Processor` per task on the records of `parents`. `supplier`: its class, or a function that makes a new
-        one at each call."""
+        """Run a `Processor` per task on the records of `parents`. `supplier`: the processor's class, or a function that
+        makes a new processor at each call."""
         return self.add_node(ProcessorNode(name, parents, ProcessorOperator(check_supplier(supplier, name))))
 
     def add_sink(
@@ -93,7 +93,7 @@ class Topology:
         value: Serde[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
-        """Write the records of `parents` to `topic`, or to the one that a function chooses for each."""
+        """Write the records of `parents` to `topic`, or to the topic that a function chooses for each record."""
         return self.add_node(
             SinkNode(
                 name=name,
@@ -106,8 +106,8 @@ class Topology:
         )
 
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Topology:
-        """Add a store and connect `processors` to it. The same spec may be added again, an equal one may not: two
-        owners that don't know of each other would write into one store."""
+        """Add a store and connect `processors` to it. The same spec may be added again, an equal one may not: two parts
+        of a program would write into one store by mistake."""
         if self._stores.get(spec.name, spec) is not spec:
             raise TopologyError(
                 f"there are two stores named {spec.name}: give one another name. To share a store, add one StoreSpec "
@@ -156,7 +156,7 @@ class Topology:
         self._internal[name] = partitions
 
     def copartition_sources(self, sources: Iterable[str]) -> None:
-        """The topics of these source nodes must have equal partition counts."""
+        """Require equal partition counts of the topics of these source nodes."""
         self._copartitioned.append(frozenset(sources))
 
     def _check_source(self, node: SourceNode) -> None:

@@ -1,4 +1,4 @@
-"""What a traceback says of a topology: each node's closure carries the node's name (`compiled.named`).
+"""The nodes in a traceback: each node's closure carries the node's name (`compiled.named`).
 
 *Guarantees*: pure.
 *Assumes*: no function of a user has a name that begins with `MARK`: it isn't a name in Python.
@@ -7,16 +7,16 @@
 from __future__ import annotations
 
 MARK = "node "
-"""What a node's name follows in the name of its code."""
+"""The mark before a node's name in the name of its code."""
 
 
 def failing_node(error: BaseException) -> str | None:
-    """The innermost node that `error` went through, by its traceback; None when it went through none."""
+    """The innermost node in the traceback of `error`; None when there is none."""
     return _innermost(error)[0]
 
 
 def failing_call(error: BaseException) -> str | None:
-    """The function or method that this node had called, such as `Totals.init`; None when the node itself failed."""
+    """The function or method called by the innermost node, such as `Totals.init`; None when the node itself failed."""
     return _innermost(error)[1]
 
 

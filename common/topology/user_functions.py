@@ -27,7 +27,7 @@ _METHODS: Final = ("init", "process", "close")
 
 
 def function_of(given: Any) -> Any:
-    """What an operator was given, when it is a function; else `TopologyError`."""
+    """`given`, if it can be called, else `TopologyError`."""
     if not callable(given):
         raise TopologyError(f"an operator needs a function, not {given!r}")
     return given
@@ -52,8 +52,8 @@ def check_functions(node: Node) -> None:
 
 
 def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> None:
-    """Those of a function whose signature is known: of many that are written in C it isn't. A decorator's function
-    counts, not what it wraps: it may give that more, or less."""
+    """Check the arguments of a function whose signature is known (that of many functions in C isn't). The function of a
+    decorator counts, not the wrapped one, to which it may pass more arguments, or less."""
     count = _arguments(node.operator, field) if isinstance(node, ProcessorNode) else None
     if count is None:
         return
@@ -71,7 +71,8 @@ def _check_arguments(node: Node, field: str, function: Callable[..., Any]) -> No
 
 
 def _arguments(operator: Any, field: str) -> int | None:
-    """How many arguments a function in this field of an operator is called with, by its type; None: that isn't said."""
+    """The number of arguments of a call to the function in this field of an operator, by the field's type; None when
+    the type doesn't say."""
     if field == "mapper" and hasattr(operator, "with_key"):
         return 2 if operator.with_key else 1
     pending = [get_type_hints(type(operator)).get(field)]
@@ -93,7 +94,7 @@ def check_methods(processor: object, node: str) -> None:
 
 
 def check_complete(processor: object, node: str) -> None:
-    """See that what a supplier made has all methods of a processor."""
+    """Check that a supplier's processor has all methods of one."""
     missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
     if missing:
         raise TopologyError(
