@@ -1,9 +1,9 @@
-"""A client whose calls are begun, and looked at until they are over.
+"""`BegunCalls`: a client whose calls are begun, and looked at until they are over.
 
-*Guarantees*: `returned` waits no longer than it is told to; what a call raises is raised there. While another thread
-makes a call nothing else is asked of the client: that is checked once per call. A transactional call that misses its
-deadline leaves the client dead.
-*Assumes*: one owner thread. What only looks (a flush) may be left for another call.
+*Guarantees*: `returned` waits at most `wait_ms`, and raises the call's error. While another thread makes a call the
+owner makes no other: that is checked once per call. A transactional call that misses its deadline leaves the client
+dead.
+*Assumes*: one owner thread. A call that changes nothing (a flush) may be given up for another call.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.clients import Owned
 
 GRACE_MS = 5_000
-"""How long a transactional call may be late before its client counts as dead."""
+"""The time by which a transactional call may be late before its client counts as dead."""
 
 
 class BegunCalls(Owned):
-    """*Owns*: what is under way."""
+    """*Owns*: the call under way."""
 
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
-        """`when_late` is called by another thread, once a call that was given up has returned after all."""
+        """`when_late`: called by the call's thread when a call that was given up returns after all."""
         super().__init__()
         self._call_thread = CallThread(name, when_late)
         self._look: Callable[[int], bool] | None = None
 
     def returned(self, wait_ms: int) -> bool:
-        """Whether the call that was begun is over, waiting at most `wait_ms`; its error is raised."""
+        """Whether the begun call is over, after a wait of at most `wait_ms`; raises the call's error."""
         self._check_owner()
         if self._look is None:
             raise OwnershipError("no call of this client is under way: this is a bug")
@@ -84,7 +84,8 @@ class BegunCalls(Owned):
         self._look = look
 
     def _wait_for_call(self, timeout_ms: int) -> None:
-        """Before the client is closed. What becomes of the call is told to nobody; one that takes longer is left."""
+        """Wait for a call under way, before the client is closed. The call's outcome is dropped; a call that takes
+        longer is given up."""
         self._look = None
         if self._call_thread.busy and not self._call_thread.late:
             with suppress(KafkaException, LateError):

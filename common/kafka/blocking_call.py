@@ -1,11 +1,11 @@
 """Blocking calls of a client that doesn't keep its own timeouts.
 
-librdkafka's `send_offsets_to_transaction` may wait for ever: its timeout isn't looked at once the coordinator's
-connection is gone (its issues 5456 and 5511). So its caller must be able to walk away.
+librdkafka's `send_offsets_to_transaction` may wait for ever: librdkafka doesn't look at the timeout once the
+coordinator's connection is gone (issues 5456 and 5511). So the caller must be able to give the call up.
 
 *Guarantees*: a call is over, or late, after its timeout plus a little; its error is raised in the owner's thread.
-*Assumes*: one owner, which begins no call before the last one is over, and doesn't touch what a call works on until
-then, or ever again once it was late.
+*Assumes*: one owner, which begins no call before the last one is over, and doesn't touch the objects of a call until
+then, or ever again once the call was late.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from milestones.common.kafka.failures import caught
 from milestones.common.mailbox import Mailbox
 
 IDLE_MS = 60_000
-"""How long the thread sleeps at most when there is nothing to call."""
+"""The longest sleep of the thread without a call."""
 
 
 class LateError(TimeoutError):
-    """The call didn't return in time. It may still be at it: nothing that it works on may be used any more."""
+    """A call didn't return in time. As the call may still run, its objects mustn't be used any more."""
 
 
 class _Outcome(NamedTuple):
@@ -33,12 +33,12 @@ class _Outcome(NamedTuple):
 class CallThread:
     """A thread that makes one call at a time for its owner.
 
-    *Owns*: what a call works on, while the call lasts; after a late one for good. *Receives*: calls. *Sends*: their
+    *Owns*: the objects of a call while the call lasts, those of a late call for good. *Receives*: calls. *Sends*: their
     outcomes.
     """
 
     def __init__(self, name: str, when_late: Callable[[], object]) -> None:
-        """`when_late` is called in this thread, once a call that was given up has returned after all."""
+        """`when_late`: called in this thread when a call that was given up returns after all."""
         self._name, self._when_late = name, when_late
         self._calls: Mailbox[Callable[[], object]] = Mailbox(1, f"{name} calls")
         self._outcomes: Mailbox[_Outcome] = Mailbox(1, f"{name} outcomes")
@@ -47,13 +47,13 @@ class CallThread:
         self.busy = self.late = False
 
     def call(self, function: Callable[[], object], timeout_ms: int) -> None:
-        """`function()`, and its error; `LateError` when it takes longer than `timeout_ms`."""
+        """Call `function` and raise its error; `LateError` when the call takes longer than `timeout_ms`."""
         self.begin(function, timeout_ms)
         while not self.returned(timeout_ms):
             pass
 
     def begin(self, function: Callable[[], object], timeout_ms: int) -> None:
-        """Have `function()` called; `returned` tells what became of it."""
+        """Begin a call of `function`; `returned` gives the outcome."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -61,7 +61,8 @@ class CallThread:
         self.busy, self._timeout_ms, self._until_ns = True, timeout_ms, monotonic_ns() + timeout_ms * 1_000_000
 
     def returned(self, wait_ms: int) -> bool:
-        """Whether the call is over, waiting at most so long; its error is raised. `LateError` when its time is up."""
+        """Whether the call is over, after a wait of at most `wait_ms`; raises the call's error. `LateError` when the
+        call's time is up."""
         left_ms = max(0, -((monotonic_ns() - self._until_ns) // 1_000_000))
         outcome = self._outcomes.get(min(wait_ms, left_ms))
         if outcome is None:
@@ -75,7 +76,7 @@ class CallThread:
         return True
 
     def leave(self) -> None:
-        """Give up the call that is under way."""
+        """Give up the call under way."""
         self.late = True
         self.close()
 

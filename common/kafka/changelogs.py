@@ -1,7 +1,7 @@
-"""Where the changelogs of an application's tasks end: what the leader turns positions into lags with.
+"""`task_ends`: the ends of the tasks' changelogs, with which the leader turns positions into lags.
 
-*Guarantees*: one question for all changelogs. What can't be found out is left out, with a line in the log; nothing
-is raised for it.
+*Guarantees*: one question for all changelogs. A task whose ends can't be found out is left out, with a line in the log;
+no error is raised for it.
 *Assumes*: the thread that owns the cluster.
 """
 
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 def task_ends(
     cluster: Cluster, plan: TaskPlan, group: str, *, new: Collection[str] = (), timeout_ms: int
 ) -> dict[TaskId, int]:
-    """By task, the sum of the ends of its changelogs, in offsets; tasks of which one isn't known are left out.
+    """The sums of the ends of changelogs, in offsets, by task; a task with an unknown end is left out.
 
-    `new` are topics that have just been made: they are empty, and their leaders may not be there yet. A source topic
-    that serves as changelog is only good up to what the group has committed.
+    `new`: topics that have just been made, which are empty, and may have no leaders yet. A source topic that serves as
+    changelog ends at the group's committed offset.
     """
     inputs = {at for task in plan.changelogs for at in plan.tasks[task]}
     all_ = {at for logs in plan.changelogs.values() for at in logs}

@@ -1,7 +1,7 @@
-"""What all Kafka clients share: one log, one owner thread each, and the reason why their brokers can't be reached.
+"""The common base of Kafka clients: one log, one owner thread each, the reason why brokers can't be reached.
 
-*Guarantees*: in the log, a client tells of an outage once, then once in `OUTAGE_MS` with how much was left out since;
-it is a warning, for librdkafka connects again by itself. Everything else it says at most once in `QUIET_MS`.
+*Guarantees*: the log has one warning of a client's outage, then one per `OUTAGE_MS` with the number of lines left out;
+librdkafka connects again by itself. Each other line of a client is logged at most once in `QUIET_MS`.
 *Assumes*: clients are made with `logger=client_log`, and polled now and then: librdkafka logs while it is polled.
 """
 
@@ -21,11 +21,11 @@ from milestones.common.errors import OwnershipError
 from milestones.common.kafka.failures import error_of
 
 QUIET_MS = 10_000
-"""How long a client doesn't repeat itself in the log."""
+"""The time for which the log leaves out repeated lines of a client."""
 
 OUTAGE_MS = 60_000
-"""How long a client that has told of a lost connection tells of none, whichever it is and whatever the reason: in an
-outage each broker, each attempt and each step of it fails with a line of its own."""
+"""The time for which the log leaves out further lost connections of a client, of all brokers and for all reasons: in an
+outage each attempt to reach each broker fails with a line of its own."""
 
 _KEPT = 1_000
 _THREAD = re.compile(r"^\[thrd:.*?\]: ")
@@ -34,12 +34,12 @@ _SECURITY = re.compile(r"\b(SSL|SASL|TLS|certificate|authenticat)", re.IGNORECAS
 
 
 def reason_in(text: str) -> str:
-    """What librdkafka says about a connection, without its thread's name and the age of the connection."""
+    """librdkafka's text about a connection, without its thread's name and the age of the connection."""
     return _STATE.sub("", _THREAD.sub("", text))
 
 
 def text_of(exception: BaseException) -> str:
-    """What an exception of confluent-kafka says, without its code."""
+    """The text of an exception of confluent-kafka, without its code."""
     error = error_of(exception)
     return str(exception) if error is None else reason_in(error.str())
 
@@ -70,7 +70,7 @@ class CalmFilter(logging.Filter):
         return True
 
     def _left_out(self, said: tuple[str, str], quiet_ms: int) -> int | None:
-        """How often it was left out since it was told last; None when it is to be left out now."""
+        """The number of times that a line was left out since its last logging; None when it is left out now, too."""
         now = self._clock.monotonic_ms()
         with self._lock:
             if len(self._told) >= _KEPT:
@@ -95,12 +95,13 @@ class LastReason:
         self.text: str | None = None
 
     def note(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # that one names no cause
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # which names no cause
             self.text = reason_in(error.str())
 
 
 class Owned:
-    """A client that only the thread that made it may touch. `blocked_ns`: how long its calls have waited for Kafka."""
+    """A client that only the thread that made it may use. `blocked_ns`: the time that its calls have waited for
+    Kafka."""
 
     def __init__(self) -> None:
         self._owner = get_ident()

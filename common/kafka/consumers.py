@@ -1,7 +1,7 @@
-"""Consumers that only ever assign: the group is joined elsewhere (`membership`).
+"""`AssignedConsumer`: a consumer that is only ever assigned; `membership/` joins the group.
 
-*Guarantees*: one owner thread, checked at each call; what `fetch` returns belongs to partitions that are assigned now,
-from the position asked for; a partition's end, control records included, is reported once reached.
+*Guarantees*: one owner thread, checked at each call; records of `fetch` belong to partitions that are assigned now,
+from the given positions on; a partition's end, control records included, is reported once reached.
 *Assumes*: `enable.partition.eof` and `auto.offset.reset=error` in the settings.
 """
 
@@ -33,7 +33,7 @@ ASSIGNED_CONSUMER = {
 
 
 NO_WAIT_S = 0.001
-"""Of a question that is only to be asked."""
+"""The time-out of a question whose answer isn't awaited."""
 
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 """Codes of a partition that doesn't exist."""
@@ -41,9 +41,9 @@ GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITIO
 
 @dataclass
 class Fetched:
-    """What one `fetch` brought. `ends`: position after the last record, control records included, where the end of a
-    partition was reached and nothing came after that. `out_of_range`: partitions whose position is gone from the log
-    (truncated, retention). `gone`: partitions that don't exist any more."""
+    """The result of one `fetch`. `ends`: the positions after the last record, control records included, of partitions
+    whose ends were reached. `out_of_range`: partitions whose positions are gone from the log (truncated, retention).
+    `gone`: partitions that don't exist any more."""
 
     records: dict[TopicPartition, list[Message]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Fetched:
 
 
 class AssignedConsumer(Owned):
-    """A consumer whose partitions and positions are told to it."""
+    """A consumer whose owner assigns partitions and positions."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class AssignedConsumer(Owned):
             self._look_for_leaders({partition.topic for partition in positions} - known)
 
     def _look_for_leaders(self, topics: Iterable[str]) -> None:
-        """By itself librdkafka looks for them as it connects, and afterwards once a second. The answer isn't waited
-        for: it tells the client, not us."""
+        """Have the client look for the topics' leaders, which librdkafka does as it connects, and afterwards once a
+        second only. The answer isn't awaited: only the client needs it."""
         for topic in topics:
             with suppress(KafkaException), self._waiting():
                 self._consumer.list_topics(topic, timeout=NO_WAIT_S)
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take partitions away; those that aren't assigned are passed over."""
+        """Remove partitions from the assignment; others are passed over."""
         self._check_owner()
         leaving = self._assigned.intersection(partitions)
         # librdkafka keeps a partition paused beyond its assignment: the next one would fetch nothing.
@@ -97,7 +97,7 @@ class AssignedConsumer(Owned):
             self._assigned -= leaving
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching; what was prefetched is thrown away, so pause rarely."""
+        """Stop fetching; the client throws prefetched records away, so pause rarely."""
         self._check_owner()
         stopping = self._assigned.intersection(partitions) - self._paused
         if stopping:
@@ -155,7 +155,7 @@ class AssignedConsumer(Owned):
                 "READ on the topic, and check its credentials"
             )
         else:
-            log.debug("consumer: %s (%s); librdkafka goes on by itself", error.str(), partition)
+            log.debug("consumer: %s (%s); librdkafka recovers by itself", error.str(), partition)
 
     def known_end(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, without asking; None before the first."""

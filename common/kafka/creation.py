@@ -1,4 +1,4 @@
-"""Making the application's internal topics, one step at a time.
+"""`TopicCreation`: makes the application's internal topics, one step at a time.
 
     look --all there--> done
      ^ |
@@ -6,8 +6,8 @@
      +-------- pause <--- passing error ---+
 
 *Guarantees*: a step waits `STEP_MS` for an answer, a look at most as long as one request of the cluster may take; a
-request has no more partitions than a broker takes at once. Errors that pass are met by asking again, after a pause that
-gets longer. A topic that is there is never changed: one that doesn't fit is an error that says what to do.
+request has no more partitions than a broker takes at once. After a passing error Kafka is asked again, after growing
+pauses. An existing topic is never changed: one that doesn't fit is an error that says what to do.
 *Assumes*: driven by the thread that owns the cluster; `now_ms` is monotonic.
 """
 
@@ -29,22 +29,22 @@ from milestones.common.kafka.topics import Cluster, InternalTopic
 log = logging.getLogger(__name__)
 
 STEP_MS = 20
-"""How long a step waits."""
+"""The longest wait of a step."""
 
 MOST_PARTITIONS = 2_000
-"""In one request. Kafka's controllers refuse more than 10,000 at once, and take seconds for so many."""
+"""The most partitions in one request. Kafka's controllers refuse more than 10,000, and take seconds for so many."""
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 100, 5_000
-"""Before Kafka is asked again, twice as long after each failure."""
+"""The first pause before Kafka is asked again, doubled after each failure."""
 
 
 class TopicCreation:
-    """`made`: the topics that this has made. *Owns*: the answers that are awaited."""
+    """`made`: the topics made so far. *Owns*: the awaited answers."""
 
     def __init__(
         self, cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int, patience_ms: int, clock: Clock
     ) -> None:
-        """`patience_ms`: for how long errors are met by asking again."""
+        """`patience_ms`: the time for which Kafka is asked again after errors."""
         self._clock, self._cluster, self._wanted = clock, cluster, {topic.name: topic for topic in topics}
         self._replication_factor, self._patience_ms = replication_factor, patience_ms
         self._asked: dict[str, Future[None]] = {}
@@ -55,8 +55,8 @@ class TopicCreation:
         self.made: frozenset[str] = frozenset()
 
     def run_once(self, now_ms: int) -> bool:
-        """One step; True when all topics are there. `SourceTopicError` for one that doesn't fit; `MilestonesError` for
-        one that can't be made; the last error of Kafka's when patience is over."""
+        """Do one step; True when all topics exist. `SourceTopicError` for a topic that doesn't fit; `MilestonesError`
+        for one that can't be made; Kafka's last error when `patience_ms` is over."""
         self._since_ms = now_ms if self._since_ms is None else self._since_ms
         if now_ms < self._resume_ms:
             self._clock.sleep_ms(STEP_MS)
@@ -67,7 +67,7 @@ class TopicCreation:
             if not is_passing_or_away(error) or now_ms - self._since_ms > self._patience_ms:
                 raise
             log.info("internal topics: asked again in %d ms: %s", self._pause_ms, text_of(error))
-        # By a connection of its own: on the old one an answer that is late holds up all that follow.
+        # By a new connection: on the old one a late answer holds up all later ones.
         self._cluster.renew()
         self._pause(now_ms)
         return False
@@ -85,7 +85,7 @@ class TopicCreation:
             self._asked = self._cluster.start_creating(_batch(missing), self._replication_factor)
             return False
         if unheard := self._there - counts.keys():
-            # Made by another leader, and the broker that answers hasn't heard of it yet; or it is about to be gone.
+            # Another leader has made the topic, and the answering broker doesn't know it yet; or it was just deleted.
             self._there -= unheard
             raise KafkaUnreachableError(f"the broker that answers doesn't know {min(unheard)}, which is said to exist")
         self._must_fit(counts.keys() - self.made)
@@ -103,7 +103,7 @@ class TopicCreation:
         return False
 
     def _note(self, topic: InternalTopic, future: Future[None]) -> KafkaException | None:
-        """What became of one topic; the error that calls for asking again."""
+        """Note the answer about one topic; returns an error after which Kafka is to be asked again."""
         try:
             future.result()
         except KafkaException as exception:
@@ -122,7 +122,7 @@ class TopicCreation:
         return None
 
     def _must_fit(self, names: Iterable[str]) -> None:
-        """Settings of topics that were there before. Who may not read them isn't held up."""
+        """Check the settings of topics that existed before. A principal that may not read settings isn't held up."""
         names = sorted(names)
         try:
             settings = self._cluster.topic_settings(names)
@@ -136,7 +136,7 @@ class TopicCreation:
 
 
 def is_passing_or_away(error: KafkaException | KafkaUnreachableError) -> bool:
-    """Whether it may be another answer when it is asked again."""
+    """Whether Kafka may give another answer to the same question later."""
     return isinstance(error, KafkaUnreachableError) or is_passing(error)
 
 
@@ -150,7 +150,7 @@ def _must_have(topic: InternalTopic, partitions: int) -> None:
 
 
 def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
-    """The first of them, as many as go into one request."""
+    """The first topics, as many as go into one request."""
     batch: list[InternalTopic] = []
     for topic in topics:
         if batch and sum(one.partitions for one in batch) + topic.partitions > MOST_PARTITIONS:
@@ -163,7 +163,7 @@ def create_topics(
     cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int, *, patience_ms: int = 30_000,
     clock: Clock | None = None,
 ) -> frozenset[str]:
-    """Make the topics that aren't there, and wait for it; those that were made. Errors as of `TopicCreation`."""
+    """Make missing topics, wait for that, and return the topics made. Errors as of `TopicCreation`."""
     clock = clock or SystemClock()
     creation = TopicCreation(cluster, topics, replication_factor, patience_ms, clock)
     while not creation.run_once(clock.monotonic_ms()):

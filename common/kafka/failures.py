@@ -1,4 +1,4 @@
-"""What a client's error means for the runtime: one table.
+"""The classes of a client's errors, by the runtime's answer to them: one table.
 
 *Guarantees*: every `KafkaError` falls into exactly one class.
 *Assumes*: librdkafka's own marks (`fatal`, `txn_requires_abort`, `retriable`) are right; an error of a transactional
@@ -20,7 +20,7 @@ class ErrorClass(enum.Enum):
     """The three classes of a transactional producer's errors (KIP-691 draws the same line)."""
 
     RETRIABLE = "the same call again, until task_timeout_ms"
-    ABORTABLE = "abort the transaction, roll back, go on with the same producer"
+    ABORTABLE = "abort the transaction, roll back, keep the producer"
     FATAL = "the producer is dead"
 
 
@@ -72,7 +72,7 @@ REFUSED_RECORD = TOO_LARGE | UNKNOWN_TOPIC | frozenset(
 REFUSED_WITH_ANOTHER = frozenset(
     {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 )
-"""Codes of records that weren't refused themselves: another one of their batch or transaction was."""
+"""Codes of records that weren't refused themselves, but with another record of their batch or transaction."""
 
 REFUSED_BATCH = frozenset(
     {
@@ -82,7 +82,8 @@ REFUSED_BATCH = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""Codes of a batch that is refused for a record in it. Not always is it said which: the innocent have the same code."""
+"""Codes of a batch that is refused for one of its records. The broker doesn't always name the record: the others may
+have the same code."""
 
 REFUSED_TOPIC = frozenset(
     {
@@ -164,16 +165,16 @@ PENDING = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Codes of an answer that isn't there yet: a transaction pends on the offsets, a leader or the controller moves, a
+"""Codes of an answer that Kafka can't give yet: a transaction pends on the offsets, a leader or the controller moves, a
 quota is used up."""
 
 
 def caught(call: Callable[[], object], *kinds: type[E]) -> E | None:
-    """What the call raises of these kinds, when it isn't being handled any more.
+    """The error of these kinds that `call` raises, returned outside of an `except` block; None without one.
 
-    Whatever is asked of the client because of an error is asked outside of `except`: each error that one of its calls
-    raises is never let go (confluent-kafka 2.16), and it keeps the exception that is handled meanwhile as its context,
-    with all that the frames of that one hold: tasks, stores and buffers of a thread.
+    A client's calls in answer to an error are made outside of `except`: confluent-kafka 2.16 never frees an error that
+    one of its calls raises, and such an error keeps, as its context, the exception that is being handled, with all
+    objects of that one's frames: tasks, stores and buffers of a thread.
     """
     try:
         call()

@@ -1,7 +1,7 @@
-"""Whether an internal topic that was made by hand, or by a broker, may hold what the application puts there.
+"""`misfit`: checks an internal topic that was made by hand, or by a broker.
 
-*Guarantees*: refused is only what would lose records; what is refused is said with the command that mends it.
-*Assumes*: settings as they are in effect, by Kafka's names.
+*Guarantees*: only settings that would lose records are refused, with the command that mends them.
+*Assumes*: settings are those in effect, by Kafka's names.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ UNLIMITED = "-1"
 
 
 def misfit(topic: InternalTopic, actual: Mapping[str, str]) -> str | None:
-    """Why the topic, with these settings, loses what the application relies on; None when it doesn't. Settings that
-    the application's own configuration asks for are its own affair."""
+    """Why the topic, with these settings, loses records that the application needs; None when it doesn't. Settings from
+    the application's own configuration aren't checked."""
     wanted, found = _policies(topic.settings), _policies(actual)
     if not found or not wanted or found == wanted:
         return None

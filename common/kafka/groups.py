@@ -4,9 +4,9 @@
 coordinator serves all questions, and is closed by `close`.
 *Assumes*: nothing about the group: it may be unknown, its coordinator still to be made. One owner thread.
 
-The clients' own ways don't do: confluent-kafka's admin call for offsets ends the process when the group's coordinator
-isn't there yet (confluent-kafka-python's issue 1982), its consumer reads metadata beyond their end, and its description
-of a group leaves out the members' user data.
+confluent-kafka's own calls can't be used: its admin call for offsets ends the process when the group's coordinator
+doesn't exist yet (confluent-kafka-python's issue 1982), its consumer reads metadata beyond their end, and its
+description of a group leaves out the members' user data.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _group_in(answer: DescribeGroupsResponse) -> DescribedGroup:
 
 
 def the_address(servers: str | None) -> str:
-    """What to check where no broker answers: the default may mean that it was forgotten."""
+    """The address to check when no broker answers, with a hint where it is the default."""
     default = KEYS["bootstrap_servers"].default
     return f"the address ({default} is the default, where bootstrap_servers isn't given)" if servers == default else (
         "the address"

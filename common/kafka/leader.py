@@ -1,9 +1,9 @@
-"""What the group's elected leader does: look at the topics, make the internal ones, find out lags, assign; say so in
-one line of the log.
+"""`TopologyLeader`: the work of the group's elected leader. It looks at the topics, makes internal ones, finds out
+lags, and assigns; the log gets one line.
 
-*Guarantees*: every member gets an assignment; a source topic that is missing is told to all of them, by its name. A
-cluster that doesn't answer for a while makes the member join again, not fail; where changelogs end may stay unknown.
-*Assumes*: runs on the membership thread of the elected member, which so becomes the owner of its admin client.
+*Guarantees*: every member gets an assignment; an error about a missing source topic names the topic to all of them. A
+cluster that doesn't answer for a while makes the member join again, not fail; ends of changelogs may stay unknown.
+*Assumes*: runs on the membership thread of the elected member, which owns the leader's admin client.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 
 LAGS_TIMEOUT_MS = 5_000
 REQUEST_TIMEOUT_MS = 10_000
-"""At most; a quarter of the session is the limit of both."""
+"""The longest time of a request; a quarter of the session is the limit of both."""
 PATIENCE_MS = 60_000
-"""For how long topics are asked for again, while this member keeps the group waiting."""
+"""The time for which topics are asked for again, while this member keeps the group waiting."""
 LOOK_AGAIN_MS = 500
-"""Between two looks when the first had no answer."""
+"""The pause between two looks when the first had no answer."""
 SECOND_LOOK_MS = 3_000
-"""Between two looks at topics."""
+"""The pause between two looks at topics."""
 FIRST_WITH_POSITIONS = 2
-"""The first version of the user data in which a member says how far it has the state of which task."""
+"""The first version of the user data with the positions of a member's tasks."""
 LINE = "rebalance:"
-"""What the line about a rebalance begins with; JSON follows (docs/assignment.md, Observing)."""
+"""The beginning of the line about a rebalance; JSON follows (docs/assignment.md, Observing)."""
 
 
 class TopologyLeader:
@@ -83,7 +83,7 @@ class TopologyLeader:
         return given if blind else {name: replace(assignment, origin=origin) for name, assignment in given.items()}
 
     def _assign(self, members: Mapping[str, Subscription], origin: AssignmentOrigin) -> Assigning:
-        """1. Look at the input topics; 2. make internal ones; 3. ask how far members lag; 4. assign."""
+        """1. Look at the input topics; 2. make internal ones; 3. work out the members' lags; 4. assign."""
         if self._cluster is None:
             self._cluster = Cluster(
                 self._config.admin_settings(self._client_id), request_timeout_ms=self._step_ms(REQUEST_TIMEOUT_MS)
@@ -102,8 +102,8 @@ class TopologyLeader:
         return given
 
     def _plan(self, cluster: Cluster, members: Mapping[str, Subscription]) -> Generator[None, None, TaskPlan]:
-        """A broker that has just started may not know a topic yet. What would stop the application, or take tasks from
-        it, is believed when a second look, by another client, says the same."""
+        """The plan of tasks. A broker that has just started may not know a topic yet: a plan that would stop the
+        application, or take tasks from it, is believed when a second look, by another client, gives the same."""
         counts = yield from self._counts(cluster)
         plan = plan_tasks(self._subtopologies, counts)
         running = {task for member in members.values() for task in member.active}
@@ -118,13 +118,13 @@ class TopologyLeader:
         return plan
 
     def _matched(self, members: Mapping[str, Subscription]) -> frozenset[str]:
-        """Topics of patterns that members have seen: they may have asked for this rebalance because of one."""
+        """The topics of patterns that members have seen: a member may have asked for this rebalance because of one."""
         named = {topic for member in members.values() for topic in member.topics}
         inner = {topic for sub in self._subtopologies for topic in sub.repartition_topics}
         return frozenset(matching((p for sub in self._subtopologies for p in sub.source_patterns), named - inner))
 
     def _counts(self, cluster: Cluster) -> Generator[None, None, dict[str, int]]:
-        """What a look finds, as soon as there is an answer."""
+        """The partition counts of a look, repeated until there is an answer."""
         until_ms = self._clock.monotonic_ms() + self._patience_ms()
         while True:
             try:
@@ -143,14 +143,14 @@ class TopologyLeader:
         return min(PATIENCE_MS, self._config.max_poll_interval_ms // 2)
 
     def _look(self, cluster: Cluster) -> dict[str, int]:
-        """All topics, where patterns may match any; else those that are named."""
+        """The partition counts of all topics, where patterns may match any; else of the named ones."""
         if any(sub.source_patterns for sub in self._subtopologies):
             return cluster.partition_counts()
         named = {topic for sub in self._subtopologies for topic in sub.source_topics}
         return cluster.partition_counts(named - {t for sub in self._subtopologies for t in sub.repartition_topics})
 
     def _make_topics(self, cluster: Cluster, topics: list[InternalTopic]) -> Generator[None, None, frozenset[str]]:
-        """Make those that aren't there; which they were."""
+        """Make missing topics, and return them."""
         replicas = self._config.replication_factor
         creation = TopicCreation(cluster, topics, replicas, self._patience_ms(), self._clock)
         while not creation.run_once(self._clock.monotonic_ms()):
@@ -165,11 +165,12 @@ class TopologyLeader:
             yield
 
     def _step_ms(self, most_ms: int) -> int:
-        """How long one step may wait for Kafka: no heartbeat is sent meanwhile."""
+        """The longest wait of one step for Kafka: no heartbeat is sent meanwhile."""
         return min(most_ms, self._config.session_timeout_ms // 4)
 
     def _assignor(self, members: Mapping[str, Subscription]) -> Assignor | str:
-        """The configured one. Members of version 1 say no positions, so that no warm-up of theirs would ever end."""
+        """The configured assignor, but `sticky` beside members of version 1, which tell no positions, so that none of
+        their warm-ups would ever end."""
         configured: Assignor | str = self._config.task_assignor
         return "sticky" if self._blind(members) and isinstance(configured, str) else configured
 
@@ -179,7 +180,7 @@ class TopologyLeader:
 
 
 def rules_of(config: StreamsConfig) -> Rules:
-    """What an assignor sees of the configuration."""
+    """The part of the configuration that an assignor sees."""
     return Rules(
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         max_warmup_replicas=config.max_warmup_replicas,

@@ -1,6 +1,6 @@
-"""One login to Kafka, before librdkafka's clients make many: each of them tries again and again what was refused.
+"""One login to Kafka, before librdkafka's clients log in: each of these repeats a refused login again and again.
 
-*Guarantees*: a refusal is told as what it is, after one login. Says nothing about brokers that can't be reached.
+*Guarantees*: a refused login is a `SecurityError`, after one try. Brokers that can't be reached are no error here.
 *Assumes*: one owner thread. The settings are a client's, under confluent-kafka's names.
 """
 
@@ -20,7 +20,7 @@ from milestones.common.kafka.wire_security import is_about_security
 from milestones.common.kafka.wire_settings import Address, WireSettings
 
 WITHIN_MS = 2_000
-"""How long a login is tried, over all bootstrap servers."""
+"""The time of a login, over all bootstrap servers."""
 
 _ANY_ANSWER = MetadataRequest(
     topics=(),
@@ -31,7 +31,7 @@ _ANY_ANSWER = MetadataRequest(
 
 
 def log_in(*clients: Mapping[str, Any]) -> None:
-    """Log in as each of `clients` whose credentials are others than the first one's, which has logged in already.
+    """Log in as each of `clients` with other credentials than the first one, which has logged in already.
     `SecurityError` when Kafka refuses."""
     known: list[dict[str, Any]] = []
     for settings in clients:
@@ -42,13 +42,13 @@ def log_in(*clients: Mapping[str, Any]) -> None:
 
 
 class Login:
-    """Logs in once; without settings never. `problem`: what is wrong with a server that was reached and isn't ready,
-    None when nothing is."""
+    """Logs in once; without settings never. `problem`: why a server that was reached isn't ready; None without a
+    problem."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.problem: str | None = None
         self._settings: WireSettings | None = None
-        with suppress(ConfigError):  # of a setting that librdkafka can honour, and our own connections can't
+        with suppress(ConfigError):  # of a setting that librdkafka honours, and the runtime's own connections don't
             self._settings = WireSettings.of(settings) if settings else None
 
     @property

@@ -1,6 +1,6 @@
-"""What an `OutputProducer` says and knows of single outputs.
+"""Errors and reports about single outputs of an `OutputProducer`.
 
-*Guarantees*: nothing here is kept.
+*Guarantees*: the functions keep no state.
 *Assumes*: called by the thread that owns the producer.
 """
 
@@ -15,14 +15,14 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.records import UNKNOWN_TIMESTAMP, Emitted, Output, TaskId
 
 WHY_S = 1.0
-"""How long Kafka is asked why outputs wait."""
+"""The time for which Kafka is asked why outputs wait."""
 
 NAMED = 10
-"""So many partitions are named, at most."""
+"""The most partitions named in a text."""
 
 
 def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionError:
-    """The error for an output that the client can't take at all."""
+    """The error for an output that the client can never take."""
     return ProductionError(
         f"task {task}: Kafka's client can't take a record for {output.topic!r} of {output.node}, with timestamp "
         f"{output.timestamp!r}, partition {output.partition!r}, headers {output.headers!r:.200}, a key of "
@@ -33,7 +33,7 @@ def unwritable(task: TaskId, output: Output, error: Exception) -> ProductionErro
 
 
 def reported(message: Message) -> Output:
-    """What a delivery report still knows of an output."""
+    """The output of a delivery report, as far as the report has it."""
     partition: int | None = message.partition()
     return Output(
         topic=message.topic() or "",
@@ -60,7 +60,7 @@ def last_of_changelogs(outputs: Sequence[Emitted], changelogs: Collection[str]) 
 
 
 def why_full(producer: Producer, topics: Collection[str]) -> str:
-    """What keeps outputs for these topics waiting: which partitions have no leader, as far as Kafka says."""
+    """Why outputs for these topics wait: the partitions without a leader, as far as Kafka says."""
     lacking: list[str] = []
     try:
         found = producer.list_topics(timeout=WHY_S).topics

@@ -1,4 +1,4 @@
-"""How many partitions topics have, for threads that have no client.
+"""`PartitionCounts`: the partition counts of topics, for threads that have no client.
 
 *Guarantees*: any thread may ask; each topic is asked for once, and again after an error.
 *Assumes*: partition counts don't change under a running application, as its leader watches them.
@@ -17,7 +17,7 @@ from milestones.common.kafka.clients import client_log
 
 
 class PartitionCounts:
-    """*Concurrency*: the lock is held by whoever asks Kafka, so that the others wait for his answer."""
+    """*Concurrency*: a thread holds the lock while it asks Kafka, so that other threads wait for the answer."""
 
     def __init__(self, settings: Mapping[str, Any], timeout_ms: int) -> None:
         self._settings, self._timeout = dict(settings), timeout_ms / 1000

@@ -5,12 +5,12 @@
 | an output that is lost | is reported, each one | fails the transaction |
 | the offset after a changelog's last record | the partition's end, once all is flushed | its report |
 
-A report of each output that was taken would cost a twentieth of all that is done for a record, and the client can't be
-told to report errors and some successes. The end may lie behind records of somebody who has lost the partition and
-doesn't know yet. The store is without them, as it is without those that he wrote before our last one.
+A report of each acknowledged output would cost a twentieth of all work for a record, and the client can't be set to
+report errors and some successes. Under at-least-once the end offset may include records of a zombie, which has lost the
+partition and doesn't know yet. The store is without these records, as it is without a zombie's earlier ones.
 
 *Guarantees*: one owner thread, checked once per call; outputs of one partition keep their order; no output is lost
-silently, and one that is refused takes no other with it. `close` takes no longer than it is told to.
+silently, and a refused one takes no other with it. `close` takes at most `timeout_ms`.
 *Assumes*: `partitioner=murmur2_random` in the settings, so that partition -1 means Kafka's own partitioning; records
 are as `common.writable` asks for, so that they are read back as they were sent.
 """
@@ -54,7 +54,7 @@ BY_SIZE = (
     "decide about single records, set producer_message_max_bytes to 200 less than the topic's max.message.bytes: then "
     "batches are small enough, and a record that is too large is refused by the client before it is sent"
 )
-"""What to do about a topic that takes less than the client sends."""
+"""The advice about a topic that takes smaller batches than the client sends."""
 
 REFUSED_IN_TRANSACTION = (
     "Under exactly_once_v2 a record that the broker refuses fails its whole transaction, whatever "
@@ -63,8 +63,8 @@ REFUSED_IN_TRANSACTION = (
 
 
 class RefusedInTransactionError(ProductionError):
-    """The broker refused a record of a transaction. `single`: a producer of batches of one record could tell which
-    record it was; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
+    """The broker refused a record of a transaction. `single`: a producer with one record per batch could tell which
+    record; False: the error is about a topic. `unknown_topic`: the broker doesn't know the topic, or not yet."""
 
     def __init__(self, message: str, *, single: bool, unknown_topic: bool = False) -> None:
         super().__init__(message)
@@ -72,39 +72,40 @@ class RefusedInTransactionError(ProductionError):
 
 
 CLOSE_TIMEOUT_MS = 10_000
-"""librdkafka's close aborts an open transaction, and waits for a broker to take that: for ever if there is none."""
+"""The longest wait for a close: librdkafka aborts an open transaction then, and waits for a broker's answer for
+ever."""
 
 MOST_POLLS = 100
 """When a producer is closed."""
 
 LOOK_MS = 100
-"""How long a flush waits until it looks whether the transaction has failed meanwhile."""
+"""The time between two looks of a flush whether the transaction has failed."""
 
 ROOM_POLL_S = 0.05
-"""How long is waited for room before it is looked for again."""
+"""The time between two looks for room in the client."""
 
 CONNECTED_S = 1.0
-"""How long a first connection is waited for: without one librdkafka asks for a coordinator only half a second later."""
+"""The longest wait for a first connection: without one librdkafka asks for a coordinator half a second later."""
 
 TRANSACTIONS = "__transaction_state"
 
 ONLY_PRODUCERS = frozenset({"acks", "enable.idempotence", "partitioner"})
-"""Settings that mean nothing to the client that asks for ends, or cost it something."""
+"""Settings that the client that asks for ends doesn't need."""
 
 ASSUMED = (
     "records were taken for written, as later ones of their partition were, though Kafka may have refused them; they "
     "are made again"
 )
-"""Of what `ProducerWatch` saw."""
+"""The error text about records that `ProducerWatch` has found lost."""
 
 Report = Callable[[KafkaError | None, Message], None]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An output that wasn't taken: by the client itself, at once (`sent` is False), or by Kafka, as the delivery report
-    tells: outside of transactions, or of a producer that `one_record_per_batch`. Only from the latter it is known as a
-    whole: a report of an error lacks node, headers and timestamp."""
+    """An output that was refused: by the client, at once (`sent` is False), or by Kafka, as a delivery report says,
+    outside of transactions or with `one_record_per_batch`. Only the latter gives the whole output: a report of an error
+    lacks node, headers and timestamp."""
 
     task: TaskId
     error: KafkaError
@@ -116,12 +117,12 @@ class Refused:
 class OutputProducer(BegunCalls):
     """A confluent-kafka producer for the outputs of tasks.
 
-    `settings` with a `transactional.id` make it transactional. `acknowledged` holds, by changelog partition, the
-    offset after the last record that Kafka acknowledged, complete after a `flush`; `refused` the outputs that weren't
-    taken, and, outside of transactions, those that another one of their batch was refused with. Both are filled by
-    `send`, `poll` and `flush`, in the owner's thread. `one_record_per_batch`: `refused` has only what was refused
-    itself, of transactions too; each output is sent alone, as a broker that refuses one refuses the batch it is in:
-    very slow. `letters`: a user's dead letters that wait for room, by task: those of a transaction end with it.
+    `settings` with a `transactional.id` make the producer transactional. `acknowledged`: by changelog partition, the
+    offset after the last record that Kafka acknowledged, complete after a `flush`. `refused`: the refused outputs, and,
+    outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
+    `one_record_per_batch`: each output is sent alone, very slowly, since a broker that refuses a record refuses its
+    whole batch; so `refused` has refused outputs only, of transactions, too. `letters`: a user's dead letters that wait
+    for room, by task; those of a transaction end with it.
     """
 
     def __init__(
@@ -148,9 +149,9 @@ class OutputProducer(BegunCalls):
 
     @property
     def disconnected(self) -> bool:
-        """Whether a connection has broken since the producer was made, as far as it was polled. The answer to the end
-        of a transaction may have been lost then, and the end sent again: what was sent first may still arrive, and end
-        the next transaction of this producer."""
+        """Whether a connection has broken since the producer was made, by the last poll. The answer to the end of a
+        transaction may have been lost then, and the end sent again: the first request may still arrive, and end the
+        next transaction of this producer."""
         return self._watch.lost
 
     def send(
@@ -163,10 +164,10 @@ class OutputProducer(BegunCalls):
         wait_ms: int = 0,
         check: Callable[[], None] | None = None,
     ) -> Sequence[Emitted]:
-        """Hand `outputs` to the client, in order; begins the transaction when there is none. What the client refuses
-        (too large, say) is left out and goes to `refused`. While the client's queue is full it waits, for `wait_ms` at
-        most in all, then gives back what there was no room for. Raises as `commit` when the transaction has failed,
-        and what `check` raises, which is called after each wait."""
+        """Hand `outputs` to the client, in order, in a transaction that is begun if there is none. An output that the
+        client refuses (a too large one, say) goes to `refused`. While the client's queue is full, waits at most
+        `wait_ms` in all, then returns the outputs without room. Raises as `commit` when the transaction has failed, and
+        the errors of `check`, which is called after each wait."""
         self.begin()
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
@@ -203,19 +204,20 @@ class OutputProducer(BegunCalls):
         return ()
 
     def _refusal(self, exception: KafkaException) -> KafkaError:
-        """Why the client refuses one output; raises when it's more than that output."""
+        """Why the client refuses one output; raises an error that isn't about that output alone."""
         error = error_of(exception)
         if error is not None and error.code() in REFUSED_RECORD | REFUSED_TOPIC:
             return error
         if self.in_transaction and error is not None and error.code() in (KafkaError._STATE, KafkaError._FATAL):
-            # The transaction has failed. Only another transactional call names the cause; none can succeed now.
+            # The transaction has failed. Only another transactional call names the cause; no such call can succeed.
             with self._explained():
                 self.commit(timeout_ms=10_000)
         raise exception
 
     def _reports_of(self, task: TaskId, dead_letters: bool) -> tuple[Report, Callable[..., None]]:
-        """Two delivery reports of a task: of a transaction's last record of a changelog, that notes its offset, and of
-        all outputs without one, or when they are told apart. What a transaction loses makes it fail as a whole."""
+        """Two delivery reports of a task: one for a transaction's last record of a changelog, which notes the offset,
+        and one for all outputs without transactions or with `one_record_per_batch`. A record that a transaction loses
+        makes the transaction fail."""
         if (task, dead_letters) not in self._reports:
 
             def refuse(error: KafkaError | None, message: Message, output: Output | None = None) -> None:
@@ -234,18 +236,18 @@ class OutputProducer(BegunCalls):
         return self._reports[task, dead_letters]
 
     def why_full(self, topics: Collection[str]) -> str:
-        """What keeps outputs for these topics waiting, as far as Kafka can be asked within `WHY_S`."""
+        """Why outputs for these topics wait, as far as Kafka says within `WHY_S`."""
         self._check_free()
         with self._waiting():
             return f"{len(self._producer)} records wait in the client; {why_full(self._producer, topics)}"
 
     @property
     def unacknowledged(self) -> int:
-        """Records that wait for their answer, or for being sent."""
+        """The number of records that wait to be sent or acknowledged."""
         return len(self._producer)
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
-        """Forget all tasks but these. What is still reported of one that has left is noted all the same."""
+        """Forget all tasks but these. Later reports of a forgotten task are noted all the same."""
         self._reports = {key: reports for key, reports in self._reports.items() if key[0] in tasks}
 
     def poll(self) -> None:
@@ -254,14 +256,14 @@ class OutputProducer(BegunCalls):
         self._producer.poll(0)
 
     def flush(self, timeout_ms: int) -> None:
-        """As `begin_flush`, and wait for it."""
+        """Do `begin_flush`, and wait for the answers."""
         self.begin_flush(timeout_ms)
         self._finish(timeout_ms)
 
     def begin_flush(self, timeout_ms: int) -> None:
-        """It is over when all that was sent is acknowledged or refused, and the offsets are known. A passing
-        `KafkaException` when time is up, an abortable one when nobody knows whether all of it was written. The request
-        for the ends of changelogs, without transactions, is waited for."""
+        """Begin to wait until all outputs are acknowledged or refused, and the changelogs' offsets are known. A passing
+        `KafkaException` when the time is up, an abortable one when outputs may be lost. Without transactions, the
+        request for the ends of changelogs blocks."""
         self._check_free()
         until_ms = self._clock.monotonic_ms() + timeout_ms
         self._look = lambda wait_ms: self._flushed(wait_ms, until_ms, timeout_ms)
@@ -284,8 +286,8 @@ class OutputProducer(BegunCalls):
         return True
 
     def _flush(self, timeout_ms: int) -> int:
-        """How many records are left that wait for an answer. A transaction that a record has failed isn't waited for:
-        the client sends nothing more of it, and the commit will say why."""
+        """Flush, and return the number of unacknowledged records. A failed transaction isn't waited for: the client
+        sends none of its other records, and the commit names the cause."""
         left = 0
         for _ in range(max(1, math.ceil(timeout_ms / LOOK_MS))):
             left = self._producer.flush(min(timeout_ms, LOOK_MS) / 1000)
@@ -306,7 +308,7 @@ class OutputProducer(BegunCalls):
         self._logged.clear()
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Fence every earlier producer of this transactional id; what it left open is aborted."""
+        """Fence every earlier producer of this transactional id; its open transaction is aborted."""
         self._check_free()
         self._call(lambda: self._init_transactions(timeout_ms / 1000), timeout_ms)
 
@@ -316,7 +318,7 @@ class OutputProducer(BegunCalls):
         self._producer.init_transactions(timeout_s)
 
     def begin(self) -> None:
-        """Open a transaction, unless one is open or the producer has none."""
+        """Open a transaction, unless one is open or the producer isn't transactional."""
         self._check_free()
         if self._call_thread.late:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer hung in a transactional call", True))
@@ -326,8 +328,8 @@ class OutputProducer(BegunCalls):
             self._spoilt = self._has_offsets = self._watch.assumed = False
 
     def age_ms(self) -> int | None:
-        """How long the transaction has been open; None when there is none. Kafka counts from later on, and while this
-        machine stands still, too."""
+        """The time for which the transaction has been open; None without one. Kafka begins to count later, and counts
+        while this machine stands still, too."""
         return self._time_ms() - self._began_ms if self.in_transaction else None
 
     def _time_ms(self) -> int:
@@ -336,16 +338,16 @@ class OutputProducer(BegunCalls):
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
-        """As `begin_send_offsets`, and wait for it."""
+        """Do `begin_send_offsets`, and wait for the answer."""
         self.begin_send_offsets(offsets, group_metadata, timeout_ms)
         self._finish(timeout_ms)
 
     def begin_send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
     ) -> None:
-        """Put the offsets into the transaction, for the member and generation that `group_metadata` names.
-        `ProductionError` when Kafka refused one of its records, and would again; `KafkaException` of the classes in
-        `failures`."""
+        """Begin to put the offsets into the transaction, for the member and generation in `group_metadata`.
+        `ProductionError` when Kafka refused one of the transaction's records for good; `KafkaException` of the classes
+        in `failures`."""
         positions = [Position(t, p, at.offset, at.metadata) for (t, p), at in offsets.items()]
         seconds = timeout_ms / 1000
         self._begin_call(
@@ -357,13 +359,13 @@ class OutputProducer(BegunCalls):
         self._has_offsets = True
 
     def commit(self, timeout_ms: int) -> None:
-        """As `begin_commit`, and wait for it."""
+        """Do `begin_commit`, and wait for the answer."""
         self.begin_commit(timeout_ms)
         self._finish(timeout_ms)
 
     def begin_commit(self, timeout_ms: int) -> None:
-        """Commit the open transaction. Errors as of `send_offsets`; once that has succeeded Kafka has taken all records
-        that were flushed, so no error of the end itself is taken for the refusal of one."""
+        """Begin to commit the open transaction. Errors as of `send_offsets`. After `send_offsets` Kafka has taken all
+        flushed records, so no error of the commit itself counts as the refusal of a record."""
         explained = nullcontext if self._has_offsets else self._explained
         self._begin_call(
             lambda: self._producer.commit_transaction(timeout_ms / 1000), timeout_ms, explained, self._transaction_ended
@@ -387,7 +389,7 @@ class OutputProducer(BegunCalls):
             raise
 
     def abort(self, timeout_ms: int) -> None:
-        """End the open transaction, if there is one; none of its records will be read."""
+        """Abort the open transaction, if there is one."""
         self._check_free()
         if self.in_transaction:
             self._call(lambda: self._producer.abort_transaction(timeout_ms / 1000), timeout_ms)
@@ -398,8 +400,8 @@ class OutputProducer(BegunCalls):
         self._logged.clear()
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Drop what wasn't sent, abort an open transaction, let the client go. One that hangs is left to close by
-        itself, should it ever return; a call that is under way is waited for. Harmless when repeated."""
+        """Drop unsent outputs, abort an open transaction, close the client. A call under way is waited for; a client
+        that hangs is left to close by itself. Harmless when repeated."""
         self._check_owner()
         if self._closed:
             return
@@ -419,8 +421,8 @@ class OutputProducer(BegunCalls):
         self._call_thread.close()
 
     def _serve_the_rest(self) -> None:
-        """Reports that were never served are never let go by the client, nor is what they know: this producer. Each
-        call serves some, and may raise that the producer is dead."""
+        """Serve all delivery reports: the client never frees unserved ones, which refer to this producer
+        (confluent-kafka 2.16). Each poll serves some, and may raise the fatal error of a dead producer."""
         for _ in range(MOST_POLLS):
             served = 1
             with suppress(KafkaException, SystemError):
@@ -429,7 +431,7 @@ class OutputProducer(BegunCalls):
                 return
 
     def _let_go(self) -> None:
-        """Called by the caller's thread; a fenced producer raises at its close, and is closed then all the same."""
+        """Close the client, in the call's thread; a fenced producer raises at its close, and is closed all the same."""
         try:
             self._producer.close()
         except (KafkaException, RuntimeError, SystemError) as error:
@@ -437,8 +439,8 @@ class OutputProducer(BegunCalls):
 
 
 def can_start_another_transaction(producer: OutputProducer) -> bool:
-    """Whether it may make a further transaction, as far as it knows when it is polled now: it lives, and has lost no
-    connection (`disconnected`)."""
+    """Whether the producer may make a further transaction, by a poll now: it isn't dead, and has lost no connection
+    (`disconnected`)."""
     try:
         producer.poll()
     except (KafkaException, SystemError):

@@ -1,7 +1,8 @@
-"""What a producer tells of in its log only, and what a commit must know.
+"""`ProducerWatch`: reads the events in a producer's log that a commit must know, and that the client tells nowhere
+else.
 
-*Guarantees*: each line is looked at before the delivery reports that the client makes after it.
-*Assumes*: the client was made with this as its `logger`, and with `watched(...)` as its settings.
+*Guarantees*: each line is read before later delivery reports of the client.
+*Assumes*: the client was made with a `ProducerWatch` as its `logger`, and with the settings of `watched`.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ from typing import Any
 _WAS_UP = re.compile(r" \(after \d+ms in state UP\b")
 
 BREAKS: Mapping[str, Any] = {"log_level": 6, "log.connection.close": True}
-"""Settings with which connections that break are told of."""
+"""Settings that make the client log broken connections."""
 
 
 UNWATCHED: Mapping[str, Any] = {"enable.idempotence": True, "max.in.flight": 1}
-"""Settings of a producer whose log nobody reads: with one batch under way none is taken for written as a later one is
-(see `ProducerWatch.assumed`)."""
+"""Settings of a producer without a `ProducerWatch`: with one batch under way, none is taken for written because a later
+one is (see `ProducerWatch.assumed`)."""
 
 
 def watched(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A producer's settings, and those with which it says what is watched for."""
+    """A producer's settings, with those that make the client log the watched events."""
     debug = filter(None, ("eos", settings.get("debug")))
     return {**settings, **(BREAKS if "transactional.id" in settings else {}), "debug": ",".join(debug)}
 
 
 class ProducerWatch:
-    """What a producer has as its `logger`: it notes what it watches for, and hands on to `to` what is for people.
+    """The `logger` of a producer: notes the watched events, and passes all other lines on to `to`.
 
     `lost`: a connection that was up has broken, or a request had no answer in time; a broker that closes an idle
     connection doesn't count. `assumed`: records were taken for written, as a later batch of their partition was. An
     idempotent producer of librdkafka does so also where Kafka has answered that it did *not* write them: a leader that
     isn't ready yet refuses the first batches, then takes the next one, as it knows nothing of the producer and so
     accepts any sequence number. Then these records are lost (https://github.com/confluentinc/confluent-kafka-go/issues/921).
-    *Concurrency*: a client logs while it is polled, in whichever thread that is; this sets flags.
+    *Concurrency*: a client logs while it is polled, in the thread that polls; `log` only sets flags.
     """
 
     def __init__(self, to: logging.Logger, *, everything: bool = False) -> None:
-        """`everything`: the user has asked for what the client logs for debugging."""
+        """`everything`: the user has asked for the client's log for debugging."""
         self._to, self._least = to, logging.NOTSET if everything else logging.INFO
         self.lost = self.assumed = False
 

@@ -1,7 +1,7 @@
-"""How long a thread asks Kafka again for what may still succeed.
+"""`RetryPolicy`: how long a thread repeats calls to Kafka that may still succeed.
 
-*Guarantees*: once it is told to hurry, no call begins after what time it was left. What is asked step by step waits no
-longer in a step than that is told to.
+*Guarantees*: after `hurry` no call begins later than the time left. A step of `steps` waits at most as long as its
+driver allows.
 *Assumes*: each call has a time-out of its own.
 """
 
@@ -19,38 +19,38 @@ from milestones.common.steps import Steps
 T = TypeVar("T")
 
 RETRY_PAUSE_MS = 50
-"""Before a call is made again: some errors come back at once."""
+"""The pause before a call is made again: some errors come back at once."""
 
 SOONEST_MS, LATEST_MS = 100, 2_000
-"""A question that had no answer is asked again after as long as it has been without one, within these limits: a topic
-that was just made has its leader soon, and a cluster in trouble isn't asked by every instance at once."""
+"""The limits of the pause before an unanswered question is asked again. The pause is as long as the question has been
+unanswered: a new topic has its leader soon, and instances don't flood a cluster that recovers."""
 
 
 def again_after_ms(failing_ms: int) -> int:
-    """The pause before a question is asked again that has had no answer for so long."""
+    """The pause before a question is asked again that has been unanswered for `failing_ms`."""
     return max(SOONEST_MS, min(failing_ms, LATEST_MS))
 
 
 class RetryPolicy:
-    """`timeout_ms`: how long one call may be made again. *Concurrency*: `hurry` may be called by any thread, it sets
-    one number; the rest is the owner's."""
+    """`timeout_ms`: the time for which one call may be repeated. *Concurrency*: any thread may call `hurry`, which sets
+    one number; the other methods are the owner's."""
 
     def __init__(self, timeout_ms: int, clock: Clock) -> None:
         self._timeout_ms, self._clock = timeout_ms, clock
         self._end_ms = math.inf
 
     def hurry(self, rest_ms: int) -> None:
-        """From now on there is only so much time left for all calls together."""
+        """Leave only `rest_ms` for all calls together from now on."""
         self._end_ms = min(self._end_ms, self._clock.monotonic_ms() + rest_ms)
 
     def rest_ms(self) -> float:
-        """What is left for all calls together; infinite unless there is a hurry."""
+        """The time left for all calls together; infinite before `hurry`."""
         return max(0.0, self._end_ms - self._clock.monotonic_ms())
 
     def retry(
         self, call: Callable[[], T], passing: Callable[[KafkaException], bool], within_ms: int | None = None
     ) -> T:
-        """`call()` again while its error is a passing one; its last error when time is up, or `within_ms` is over."""
+        """Repeat `call` while its error is a passing one; raises the last error when the time or `within_ms` is up."""
         limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         until_ms = self._clock.monotonic_ms() + limit_ms
         while True:
@@ -68,7 +68,7 @@ class RetryPolicy:
         passing: Callable[[KafkaException], bool],
         within_ms: int | None = None,
     ) -> Steps[None]:
-        """As `retry`, of a call that is begun, and has `returned` once that says so, waiting at most so many ms."""
+        """As `retry`, in steps, for a call that `begin` begins and that is over once `returned` says so."""
         limit_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         until_ms = self._clock.monotonic_ms() + limit_ms
         wait_ms = 0

@@ -16,10 +16,10 @@ from collections.abc import Callable, Generator
 from milestones.common.errors import SecurityError
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields what to send, is sent what came back, ends when the server is proven."""
+"""Yields the bytes to send, is sent the server's answers, ends when the server is proven."""
 
 MIN_ITERATIONS = 4096
-"""Fewer would let an attacker guess passwords (RFC 7677)."""
+"""The fewest iterations: fewer would let an attacker guess passwords (RFC 7677)."""
 
 
 def plain(username: str, password: str) -> Exchange:

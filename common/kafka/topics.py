@@ -1,4 +1,4 @@
-"""What the runtime asks of the cluster besides data: topics, partition counts, end offsets, purging.
+"""`Cluster`: the runtime's requests to Kafka besides data: topics, partition counts, end offsets, purging.
 
 *Guarantees*: one owner thread, checked; every answer is complete or an error.
 *Assumes*: the principal may describe and create topics with the application's prefix.
@@ -39,16 +39,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SILENT_S = 2.0
-"""How long a broker may take before the log says that it is waited for, and before it is asked again."""
+"""The time after which the log says that a broker is waited for, and after which the question is asked again."""
 
 PURGE_TOLD_S = 3_600.0
-"""How often it is said that a topic can't be purged: purges are tried every few seconds."""
+"""The time between two log lines about a topic that can't be purged: purges are tried every few seconds."""
 
 RENEW_AGAIN_S = 5.0
-"""A client that fails sooner isn't at fault: another one would only be one more connection to a cluster in trouble."""
+"""The least age at which a failing client is replaced: a younger one isn't at fault, and a replacement would be one
+more connection to a cluster that has problems already."""
 
 SLOW = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT})
-"""Codes of a question that has no answer yet."""
+"""Codes of a question that Kafka can't answer yet."""
 
 CHANGELOG_SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 """Topic settings of a key-value store's changelog, as Kafka Streams makes them."""
@@ -59,7 +60,7 @@ REPARTITION_SETTINGS = {
     "retention.ms": "-1",
     "message.timestamp.type": "CreateTime",
 }
-"""Topic settings of a repartition topic, as Kafka Streams makes them: it is purged by us, never by age."""
+"""Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age."""
 
 
 UNSEEN = frozenset(
@@ -95,8 +96,8 @@ class Cluster(Owned):
         stopped: Callable[[], bool] = lambda: False,
         login: Login | None = None,
     ) -> None:
-        """`stopped`: whether nobody waits for topics any more; looked at every `SILENT_S` while no broker answers.
-        `login`: given by what has just started; later a refused login may be a broker that isn't ready."""
+        """`stopped`: whether the thread is to end; called every `SILENT_S` while no broker answers. `login`: given at a
+        start only, since later a refused login may be a broker that isn't ready."""
         super().__init__()
         self._stopped = stopped
         self._settings = dict(settings)
@@ -114,9 +115,9 @@ class Cluster(Owned):
 
     @contextmanager
     def _renewing(self) -> Iterator[None]:
-        """A client that has failed isn't asked again: once a broker has stood still, librdkafka may keep a leader that
-        isn't there any more, or one's old epoch, for ever (seen for a minute, of 4 clients of 4). Who was only slow may
-        still be connecting."""
+        """Replace the client after a failure inside the block: once a broker has stood still, librdkafka may keep a
+        former leader, or a leader's old epoch, for ever (seen for a minute, of 4 clients of 4). A client that was only
+        slow is kept, as it may still be connecting."""
         try:
             yield
         except KafkaException as exception:
@@ -124,19 +125,20 @@ class Cluster(Owned):
             raise
 
     def renew_after(self, exception: KafkaException) -> None:
-        """Ask with another client from here on, unless the one that failed was only slow, or is new."""
+        """Replace the client, unless it was only slow, or is new."""
         error = error_of(exception)
         since = time.monotonic() - self._renewed
         if (error is None or error.code() not in SLOW) and since >= RENEW_AGAIN_S:
             self.renew()
 
     def renew(self) -> None:
-        """Ask with another client from here on: it may ask another broker."""
+        """Replace the client by another one, which may ask another broker."""
         self._admin.poll(0)  # for what it says of its connections
         self._admin, self._renewed = self._new_client(), time.monotonic()
 
     def partition_counts(self, topics: Collection[str] | None = None) -> dict[str, int]:
-        """Partition counts of these topics, of all by default, as far as they exist and this principal may see them."""
+        """The partition counts of these topics, by default of all, as far as they exist and the principal may see
+        them."""
         self._check_owner()
         if topics is not None:
             return {name: told.partitions for name, told in self.described(topics).items()}
@@ -146,7 +148,7 @@ class Cluster(Owned):
         }
 
     def described(self, topics: Collection[str]) -> dict[str, Described]:
-        """What these topics are; those that don't exist, or may not be seen, are left out."""
+        """The descriptions of these topics, without topics that don't exist or that the principal may not see."""
         self._check_owner()
         return self._patiently(lambda left: self._describe(topics, left)) if topics else {}
 
@@ -155,7 +157,7 @@ class Cluster(Owned):
 
     @staticmethod
     def seen(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
-        """As `described`, of the answers to `start_describing`."""
+        """`described`, from the answers to `start_describing`."""
         found: dict[str, Described] = {}
         for name, future in answers.items():
             try:
@@ -169,8 +171,8 @@ class Cluster(Owned):
         return found
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
-        """Asked again when nothing came in `SILENT_S`, after a word about it, until the time-out. `SecurityError` at
-        once when the login is refused."""
+        """Call `ask` again, after a line in the log, when no answer came in `SILENT_S`, until the time-out.
+        `SecurityError` at once when the login is refused."""
         if self._login.can_be_refused:
             self._login.look()
         deadline = time.monotonic() + self._timeout
@@ -201,15 +203,15 @@ class Cluster(Owned):
         )
 
     def _why(self, exception: KafkaException) -> str:
-        """What librdkafka says about its connections, or else about the call."""
+        """librdkafka's text about its connections, or else about the call."""
         self._admin.poll(0)
         return self._login.problem or self._reason.text or text_of(exception)
 
     def start_creating(self, topics: Iterable[InternalTopic], replication_factor: int) -> dict[str, Future[None]]:
-        """Ask for the topics, in one request; each one's future says what became of it. Nothing is waited for."""
+        """Begin to make the topics, by one request, without waiting; returns a future per topic."""
         self._check_owner()
         requests = [NewTopic(t.name, t.partitions, replication_factor, config=dict(t.settings)) for t in topics]
-        # Half the time is the way there and back: a broker that tells "not yet" is heard.
+        # Half of the time is for the way: a broker's answer "not yet" still arrives.
         return dict(self._admin.create_topics(
             requests, operation_timeout=self._timeout / 2, request_timeout=self._timeout
         ))  # fmt: skip
@@ -217,8 +219,8 @@ class Cluster(Owned):
     def bounds(
         self, partitions: Iterable[TopicPartition], *, committed: bool
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of each partition. `committed`: the end is where the first open transaction begins;
-        else it is after the last record, uncommitted and control records included."""
+        """First offset and end of each partition. `committed`: a partition ends where its first open transaction
+        begins; otherwise after its last record, uncommitted and control records included."""
         self._check_owner()
         asked = list(partitions)
         first = self._offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -227,11 +229,12 @@ class Cluster(Owned):
 
     @property
     def client(self) -> object:
-        """Which answers what is asked now, for as long as it is held: also after another one has taken its place."""
+        """The present client. A holder of this reference still gets the answers to its questions after a
+        replacement."""
         return self._admin
 
     def start_describing(self, topics: Collection[str]) -> dict[str, Future[TopicDescription]]:
-        """Ask for what these topics are, as `described`; nothing is waited for."""
+        """Begin `described`, without waiting."""
         self._check_owner()
         self._admin.poll(0)
         return dict(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout))
@@ -239,7 +242,7 @@ class Cluster(Owned):
     def start_listing(
         self, partitions: Iterable[TopicPartition], *, end: bool, committed: bool = False
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Ask where these partitions begin, or end, as `bounds`; nothing is waited for, `told` reads an answer."""
+        """Begin to ask where these partitions begin, or end, as `bounds`, without waiting; `told` reads an answer."""
         self._check_owner()
         spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         return self._asked(partitions, spec, committed=committed)
@@ -254,7 +257,7 @@ class Cluster(Owned):
         return self._offsets(partitions, latest, committed=committed, timeout_s=timeout_ms / 1000)
 
     def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
-        """Like `ends`, but partitions of which the brokers don't tell are left out."""
+        """`ends`, without partitions whose brokers don't answer."""
         self._check_owner()
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         found: dict[TopicPartition, int] = {}
@@ -281,7 +284,7 @@ class Cluster(Owned):
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, *, committed: bool = False,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """One question, an answer for each partition."""
+        """Ask one question, with an answer for each partition."""
         positions = {Position(*partition): spec for partition in partitions}
         if not positions:
             return {}
@@ -302,14 +305,14 @@ class Cluster(Owned):
         self.purged(self.start_purging(offsets))
 
     def start_purging(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Future[Any]]:
-        """Ask for what `purge` does; nothing is waited for, `purged` reads the answers."""
+        """Begin `purge`, without waiting; `purged` reads the answers."""
         self._check_owner()
         positions = [Position(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         futures = self._admin.delete_records(positions, request_timeout=self._timeout) if positions else {}
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def purged(self, answers: Mapping[TopicPartition, Future[Any]]) -> None:
-        """Say what was refused: of each topic once, and again after `PURGE_TOLD_S`."""
+        """Log refused purges: of each topic once, and again after `PURGE_TOLD_S`."""
         failed: dict[str, KafkaException] = {}
         for at, future in answers.items():
             try:
@@ -329,8 +332,8 @@ class Cluster(Owned):
             self.renew_after(next(iter(failed.values())))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Kafka's ids of the topics (KIP-516): a topic that is deleted and made anew gets another one. None of topics
-        that brokers older than 2.8 made, which have none. `KafkaException` when there is no such topic."""
+        """Kafka's ids of the topics (KIP-516); a topic that is deleted and made anew gets another id. Topics of brokers
+        older than 2.8 have no id and are left out. `KafkaException` when there is no such topic."""
         self._check_owner()
         with self._renewing():
             futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
@@ -338,7 +341,7 @@ class Cluster(Owned):
         return {topic: id for topic, id in ids.items() if id is not None}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """By topic, its settings as they are in effect. `KafkaException`."""
+        """The settings in effect, by topic. `KafkaException`."""
         self._check_owner()
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         with self._renewing():
@@ -363,8 +366,8 @@ def id_of(topic: TopicDescription) -> str | None:
 
 
 def told(at: TopicPartition, future: Future[ListOffsetsResultInfo]) -> int:
-    """The offset; -1 when no record is as late as asked for. Of a broker that stands still when asked librdkafka says
-    offset -1001, without an error."""
+    """The offset in an answer; -1 when no record is as late as asked for. For a broker that stands still librdkafka
+    gives offset -1001, without an error: that is a `KafkaException`."""
     offset: int = future.result().offset
     if offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the leader of {at} doesn't tell its offsets"))

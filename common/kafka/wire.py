@@ -1,4 +1,4 @@
-"""A connection of our own to one broker: Kafka's protocol on `kio`'s schemas, over TCP or TLS, with SASL.
+"""A connection to one broker: Kafka's protocol on `kio`'s schemas, over TCP or TLS, with SASL.
 
 *Guarantees*: requests go one by one and answers come in their order. No call blocks longer than its timeout (a
 connect: `socket.connection.setup.timeout.ms`). After a `ConnectionLostError` the connection is closed for good. A peer
@@ -35,21 +35,21 @@ MAX_ANSWER_BYTES = 100 << 20
 NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 """OpenSSL's reasons for an answer that isn't TLS."""
 HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""Of a connection that was closed, in order or not: a broker that ends does so also in the middle of a handshake."""
+"""The errors of a closed connection, in order or not: a broker that ends closes it also during a handshake."""
 SOFTWARE = "milestones"
 SEND_TIMEOUT_S = 10
-"""A request is small: a broker that doesn't take it for so long is as good as gone."""
+"""The longest time to send a request, which is small: a broker that takes longer counts as gone."""
 DEAD_AFTER = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 """Names and values of socket options, as far as a platform has them: a peer that has been unreachable for 25 s is gone.
 Linux would ask an idle connection after two hours first, and send unacknowledged bytes again for a quarter of one."""
 TLS_ALERT = b"\x15\x03"
-"""What a TLS listener answers a plain request begins with."""
+"""The first bytes of a TLS listener's answer to a plain request."""
 NEEDED = "use Apache Kafka 3.2 or newer"
 
 
 class ConnectionLostError(MilestonesError):
-    """Nothing can be said about the request: connect again. Steers the runtime only. `connected`: the address was
-    reached, the set-up of the connection failed."""
+    """The connection is lost, and the request's outcome unknown: connect again. Steers the runtime only. `connected`:
+    the address was reached, and the set-up of the connection failed."""
 
     connected = False
 
