@@ -50,15 +50,15 @@ class _Seen(NamedTuple):
 
 
 class Standstill:
-    """For how long the machine has stood still, as far as its clocks tell.
+    """The time for which the machine has stood still, as far as its clocks tell.
 
     A monotonic clock doesn't count the time for which a machine is suspended, nor, under most hypervisors, that for
-    which it is paused; others count it. The wall clock is put forward when the machine goes on, by the machine itself
-    or by its time service: what it gains at once counts. A wall clock that is put forward by a person counts, too: who
-    asks then is more careful than it need be, once. One that is put back changes nothing.
+    which it is paused; other machines count that time. When the machine wakes up, it or its time service puts the wall
+    clock forward: the sudden gain counts. A wall clock that is put forward by hand counts, too, and makes a caller more
+    careful than it need be, once. A wall clock that is put back changes nothing.
 
-    *Concurrency*: any thread may ask; the state is one immutable value, swapped whole. Two that look at the same time
-    find the same jump, which counts once.
+    *Concurrency*: any thread may ask; the state is one immutable value, swapped whole. Two threads that look at the
+    same time find the same jump, which counts once.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -67,8 +67,8 @@ class StateLockedError(StateError):
 
 
 class StateCorruptError(StateError):
-    """Files of stores are damaged. `damaged` names the stores, where whoever met the damage knows whose the files are:
-    their content can be rebuilt from their changelogs."""
+    """Files of stores are damaged. `damaged`: the stores, if they are known; their content can be rebuilt from their
+    changelogs."""
 
     def __init__(self, message: str, damaged: Iterable[StoreId] = ()) -> None:
         super().__init__(message)
@@ -134,7 +134,7 @@ class OwnershipError(MilestonesError):
 
 
 class TaskMigratedError(MilestonesError):
-    """The tasks of this thread belong to somebody else now: drop them and rejoin. Steers the runtime only."""
+    """Other members may own this thread's tasks now: drop them and rejoin. Steers the runtime only."""
 
 
 class TaskCorruptedError(MilestonesError):

@@ -3,7 +3,7 @@
 *Guarantees*: items come out in the order they went in, each once. No call waits without a deadline. After `close`
 nothing goes in; what was in it still comes out, then the error of the close is raised. A waiting thread wakes up
 at the close.
-*Assumes*: nothing about who puts and who gets; any number of threads may do either.
+*Assumes*: nothing; any number of threads may put and get.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MailboxClosedError(MilestonesError):
 
 
 class MailboxFullError(MilestonesError):
-    """No room within the time allowed: whoever reads the mailbox is too slow, or stuck."""
+    """The mailbox had no room in time: its reader is too slow, or hangs."""
 
 
 class Mailbox(Generic[T]):

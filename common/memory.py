@@ -1,12 +1,11 @@
-"""The memory of one instance: who may have how much of what, and who has how much.
+"""The memory of one instance: the bounds of its threads and tasks, and the bytes that they hold.
 
     MemoryBudget ---- pools: the caches of all stores, the values that all stores remember
         |
         +---- MemoryShare of each stream thread: its part of a bound, what the thread says that it holds
 
-*Guarantees*: the parts of a bound are together at most the bound, whoever comes or goes; but each part of a bound above
-0 is at least a byte. What is held is known without anything being counted per record: owners say it about once a
-second.
+*Guarantees*: the parts of a bound are together at most the bound, also while sharers come and go; but each part of a
+bound above 0 is at least a byte. Nothing is counted per record: owners say about once a second how much they hold.
 *Assumes*: a sharer leaves once it holds nothing any more.
 """
 
@@ -60,8 +59,7 @@ UNBOUNDED: Final = 1 << 62
 class MemoryBudget:
     """One object per instance. `record_caches`, `read_caches`: the pools that all tasks share.
 
-    *Concurrency*: the lock guards who shares. The tuple of shares is swapped as a whole: any thread reads it at any
-    time.
+    *Concurrency*: the lock guards the shares. Their tuple is swapped whole: any thread reads it at any time.
     """
 
     def __init__(self, config: StreamsConfig) -> None:
@@ -110,7 +108,7 @@ class MemoryBudget:
 class MemoryShare:
     """What one sharer, such as a stream thread, may have and has.
 
-    *Concurrency*: `say` is the owner's; the others are anyone's.
+    *Concurrency*: only the owner calls `say`; any thread calls the other methods.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:

@@ -48,7 +48,7 @@ class Serde(Generic[T]):
     """Bytes for values of one kind, and back.
 
     `serialize` and `deserialize` are functions of one argument that never see None. `immutable`: decoded values can't
-    be changed by anybody, so that a store may remember and share them. `fixed_size`: bytes of every value, where
+    be changed, so that a store may remember and share them. `fixed_size`: bytes of every value, where
     Kafka's list format leaves the length away. Subclass and override `serializer`/`deserializer` when the topic
     matters (a schema registry).
     """

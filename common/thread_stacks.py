@@ -1,8 +1,8 @@
 """Where the threads of this process are.
 
-*Guarantees*: asking stops nobody. Python 3.11 holds the lock of its list of threads while it makes the answer; a
-garbage collection that this sets off may let a thread run that begins, and waits for that lock with the interpreter's
-own in its hand: then all stands (CPython's gh-106883). So nothing is collected meanwhile.
+*Guarantees*: a call stops no thread. Python 3.11 holds the lock of its list of threads while it makes the answer. A
+garbage collection in that time could let a starting thread run, which waits for that lock while it holds the
+interpreter's own: a deadlock (CPython's gh-106883). So garbage collection is off meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run on Spark shows of itself.
 
-*Guarantees*: immutable values, swapped whole: anyone reads them at any time.
+*Guarantees*: immutable values, swapped whole: any thread reads them at any time.
 *Assumes*: one thread notes what happened.
 """
 

@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 Mode = Literal["batch", "micro_batch"]
 
 COMMIT_INTERVAL_MS = 2_000
-"""Between two commits of a Spark task, unless the application says otherwise: nobody waits for a batch's outputs."""
+"""The time between two commits of a Spark task, unless the application sets one: a batch's outputs aren't urgent."""
 
 STOP_S = 60.0
 
 
 class SparkRun:
-    """A run that has begun. It goes on in threads of its own, until it is complete, stopped, or fails; `with` stops it
-    at the end."""
+    """A run that has begun, in threads of its own, until it is complete, stopped, or fails; `with` stops it at the
+    end."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -119,7 +119,7 @@ def run_on_spark(
 ) -> SparkRun:
     """Run the topology inside Spark tasks, with its stores, changelogs, repartition topics and transactions.
 
-    `mode`: a `batch` ends when everything that was there at its beginning is processed; `micro_batch` goes on, one
+    `mode`: a `batch` ends when all records that its inputs had at its beginning are processed; `micro_batch` runs one
     every `interval_ms`, of at most about `max_records` records each. `history`: URL of an archive of what Kafka no
     longer has of the inputs (see `backfill`). Settings as of `Streams`, by name or as `config`; `commit_interval_ms` is
     2,000 unless they say otherwise.

@@ -66,14 +66,14 @@ class Dealer:
         ]
 
     def among(self, holders: Collection[str]) -> Dealer:
-        """One that goes on dealing to these only."""
+        """A dealer that continues these deals, to these holders only."""
         part = Dealer({})
         part._capacities = {holder: units for holder, units in self._capacities.items() if holder in holders}
         part._units = [unit for unit in self._units if unit.holder in holders]
         return part
 
     def deal_groups(self, groups: Sequence[SubtopologyTasks], owner: Mapping[TaskId, str]) -> list[Shares]:
-        """Shares of each group; `owner` says who has, or can best have, a task already."""
+        """The shares of each group. `owner`: the holder that has, or can best have, a task already."""
         result: list[Shares] = []
         for index, group in enumerate(groups):
             if index and group.stateful != groups[index - 1].stateful:
@@ -114,9 +114,9 @@ def distribute(
 ) -> dict[TaskId, str]:
     """A holder for each task.
 
-    Who owns more than its share gives away what is at a small `distance` from somebody with room, then what has a high
-    `rank` (the number of the task among those of its member). Tasks without a holder go where there is room: by
-    `preference`, smallest first, then to whom has the most room.
+    A holder with more than its share gives away tasks at a small `distance` from a holder with room, then tasks with a
+    high `rank` (the number of the task among those of its member). Tasks without a holder go to holders with room: by
+    `preference`, smallest first, then to the one with the most room.
     """
     mine: dict[str, list[TaskId]] = defaultdict(list)
     homeless: list[TaskId] = []

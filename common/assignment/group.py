@@ -1,4 +1,4 @@
-"""The group as an assignor sees it: processes, who owns what, who has how much of whose state.
+"""The group as an assignor sees it: processes, the owners of tasks, the state that each process has of each task.
 
 *Guarantees*: answers depend on the members only, not on the order in which they come.
 *Assumes*: a process reports each task's position once, or its members' reports of it agree.
@@ -38,21 +38,21 @@ def owners(members: Members, tasks: Iterable[TaskId]) -> dict[TaskId, str]:
 
 
 def heirs(members: Members, owner: Mapping[TaskId, str]) -> dict[TaskId, str]:
-    """Who was promised a task that nobody owns any more."""
+    """The member to which a task without an owner was promised, by task."""
     return {task: name for name in _by_generation(members) for task in members[name].promised if task not in owner}
 
 
 def _by_generation(members: Members) -> list[str]:
-    """The members, so that who comes later knows better."""
+    """The members by generation: a later member's claim replaces an earlier one's."""
     return sorted(members, key=lambda name: (members[name].generation, name))
 
 
 class Processes:
     """*Owns*: tables made once from the members.
 
-    `owner` is the member that runs a task, `home` its process; `heir` is who was promised a task that nobody runs,
-    `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened` has, by task, the
-    members with a standby of it open, by process.
+    `owner` is the member that runs a task, `home` its process; `heir` is the member to which a task without an owner
+    was promised, `next_home` its process; `keepers`: the processes that can have standbys and warm-ups; `opened`: by
+    task, the members with an open standby of it, by process.
     """
 
     def __init__(self, members: Members, plan: TaskPlan, acceptable_recovery_lag: int) -> None:

@@ -1,4 +1,4 @@
-"""From members to assignments: whom to ask for a placement, whether it can be, and what of it can be done at once.
+"""`assign`: from members to assignments. Asks an assignor for a placement, checks it, and withholds owned tasks.
 
 *Guarantees*
 - No task is given to two members. A task that another live member still owns is withheld until that one has released
@@ -37,8 +37,8 @@ def assign(
 ) -> dict[str, Assignment]:
     """An assignment for each member; members and tasks in, nothing else. See the module's guarantees.
 
-    `plan` is that of the leader, who may be the newcomer with another topology: then `MembershipError`, it has to
-    leave, and the others go on under a leader of their own. `ConfigError` for an assignor that fails or breaks a rule.
+    `plan` is that of the leader. A leader that is a newcomer with another topology gets a `MembershipError`: it has to
+    leave, and the other members elect a leader. `ConfigError` for an assignor that fails or breaks a rule.
     """
     if plan.error is not None:
         return {name: refused(plan.error, member) for name, member in members.items()}
@@ -52,7 +52,7 @@ def assign(
 
 
 def _divided(members: Members, plan: TaskPlan) -> str:
-    """Some members run another topology: those that own tasks go on, the newcomers are refused for this reason."""
+    """The reason for which members with another topology are refused: the topology whose members own tasks stays."""
     running: dict[str, int] = defaultdict(int)
     for member in members.values():
         running[member.fingerprint] += len(member.active)
@@ -81,7 +81,7 @@ def _placed(members: Members, plan: TaskPlan, rules: Rules, assignor: Assignor |
 
 
 def problem_of(placement: object, members: Members, plan: TaskPlan) -> str | None:
-    """What is wrong with a placement, for whoever wrote the assignor; None when it can be handed over."""
+    """The broken rule of a placement, for the assignor's author; None when the placement can be handed over."""
     if not isinstance(placement, Placement):
         return f"returned {type(placement).__name__}, not a Placement"
     runs: dict[TaskId, str] = {}
@@ -117,7 +117,7 @@ def hand_over(members: Members, plan: TaskPlan, placement: Placement) -> dict[st
         name: set(placement.standby.get(name, ())) if member.keeps_copies else set() for name, member in members.items()
     }
     opened = {(member.process_id, task): name for name, member in members.items() for task in member.standby}
-    # A task of an earlier plan that somebody still runs has to be released like one that moves.
+    # A task of an earlier plan that a member still runs has to be released like one that moves.
     followup = any(member.active - plan.tasks.keys() for member in members.values())
     for name, tasks in placement.active.items():
         for task in tasks:

@@ -28,7 +28,7 @@ from milestones.common.records import TaskId
 
 
 class _Wish(NamedTuple):
-    """A task that should be on a process that isn't caught up; ordered by who warms up first."""
+    """A task that should be on a process that isn't caught up; ordered by the sequence of warm-ups."""
 
     closed: bool
     for_standby: bool
@@ -99,7 +99,7 @@ def _where_caught_up(processes: Processes, plan: TaskPlan, target: Mapping[TaskI
 
 
 def _least_lag(processes: Processes, task: TaskId, goal: str, home: str | None) -> list[str]:
-    """Nobody is caught up: where the task may be. The goal, if no one that counts lags less."""
+    """The processes where a task may be when none is caught up: the goal, unless a process that counts lags less."""
     if home is not None:
         ahead = processes.lag(task, goal)
         # What isn't known is no reason to move.

@@ -19,7 +19,7 @@ from milestones.common.records import TaskId, TopicPartition
 VERSION = 2
 """The newest version of the user data. 2 adds `positions`, `promised`, `reason`, `endpoint`; `origin`."""
 MIN_VERSION = 1
-"""The oldest version that this code still understands, and writes for a group in which somebody knows no newer one."""
+"""The oldest version that this code understands, and writes for a group with a member that knows no newer one."""
 
 
 SPARK = "spark"
@@ -35,17 +35,17 @@ class UserDataError(ValueError):
 class Subscription:
     """One member as the leader sees it.
 
-    `capacity` is its share of what its process can take. `active` and `standby` are the tasks it has *now*: nobody else
-    gets an active one before it joins without it. `generation` is the group's generation under which it owns them,
-    -1 if none.
-    `promised` echoes that of its last assignment, so that a move ends where it was to.
-    `positions`, by task: how far its process has the task's state, the sum of its changelogs' offsets. For open
-    standbys, actives that are still restoring, and what lies closed on the disk; a task that runs has none.
-    `lags`, by task, in records: what a member knows of its open tasks by itself, and what the leader finds out.
-    `reason`: why it joins. `endpoint`: `host:port` of its metrics, for those who look on.
-    `shutdown`: it asks the whole application to shut down, and why (KIP-671).
-    `version`: the newest version of the user data that it knows, or the one in which it was read.
-    `profile` is `profile_of` of what it sent: the leader echoes it.
+    `capacity`: the member's share of its process's capacity. `active` and `standby`: the tasks that the member has
+    *now*: no other member gets an active one before this member joins without it. `generation`: the group's generation
+    under which the member owns them, -1 if none.
+    `promised`: as in the member's last assignment, so that a move keeps its goal.
+    `positions`, by task: the sum of the changelogs' offsets of the state that the process has. Given for open standbys,
+    restoring active tasks and closed tasks on the disk; a running task has none.
+    `lags`, by task, in records: the member's own knowledge of its open tasks, and what the leader finds out.
+    `reason`: why the member joins. `endpoint`: `host:port` of its metrics, for `milestones status`.
+    `shutdown`: why the member asks the whole application to shut down (KIP-671).
+    `version`: the newest version of the user data that the member knows, or the version that was read.
+    `profile`: the `profile_of` of the sent subscription, which the leader echoes.
     """
 
     process_id: str
@@ -87,11 +87,12 @@ class Assignment:
     """What one member runs until the next rebalance.
 
     `active`, `standby` and `warmup` are disjoint. `partitions` has the input partitions of each active task.
-    `promised`: what it will get once those who own it have released it; it says so when it joins. `followup`: this
-    member or another must release tasks and rejoin. `error`: nothing can run (a source topic is missing, ...), told to
-    every member it concerns.
-    `shutdown`: `error` is somebody's wish that the whole application shuts down.
-    `profile`: the `Subscription.profile` for which this was made; None when unknown. `origin`: for those who look on.
+    `promised`: the tasks that the member will get once their owners have released them; its next subscription repeats
+    them. `followup`: this member or another must release tasks and rejoin. `error`: why nothing can run (a source topic
+    is missing, ...), told to every member that it concerns.
+    `shutdown`: whether `error` is a member's wish that the whole application shuts down.
+    `profile`: the `Subscription.profile` for which this was made; None when unknown. `origin`: the reasons of the
+    rebalance, for the log.
     """
 
     active: frozenset[TaskId] = frozenset()

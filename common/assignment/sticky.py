@@ -1,7 +1,7 @@
 """The plain assignor: balanced and sticky, blind to lags.
 
-*Guarantees*: the balance of `balance.py`, over processes, and within each over its members. Tasks move at once, their
-new owner restores them before it goes on. Of the new homes that a task could get it gets the one with most of its
+*Guarantees*: the balance of `balance.py`, over processes, and within each over its members. Tasks move at once, and
+their new owner restores them before they are processed. Of its possible new homes a task gets the one with most of its
 state. Standbys as with high availability, without warm-ups.
 *Assumes*: state is small, or restoring it is cheaper than warming up.
 """
@@ -76,7 +76,7 @@ def over_members(
     standbys: Mapping[TaskId, Sequence[str]],
     warmups: Mapping[TaskId, Sequence[str]],
 ) -> Placement:
-    """The second level: from processes to their members, each task with whom it is, or else whose standby of it is."""
+    """The second level, from processes to their members: a task stays with its owner, or goes to its standby's."""
     here: dict[str, list[TaskId]] = defaultdict(list)
     standby_here: dict[str, list[TaskId]] = defaultdict(list)
     warmup_here: dict[str, list[TaskId]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A rebalance in one record, for the log: who asked for it, who is there, what moves, who lags.
+"""A rebalance in one record, for the log: its reasons, the members, the moves, the lags.
 
 *Guarantees*: plain values that JSON can hold. Lists end after `LIMIT` entries and say how many are left out, so that
 the line of 500 tasks on 50 members stays below 20 KB.
@@ -101,8 +101,8 @@ def _member(name: str, member: Subscription, assignment: Assignment) -> dict[str
 def _moves(
     members: Members, given: Mapping[str, Assignment], seen: Processes, names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Tasks whose owner changes: `withheld` until the old one has released it; `released` goes to whom it was promised;
-    `unowned` had nobody."""
+    """The tasks whose owners change: `withheld` until the old owner has released it; `released` goes to the member to
+    which it was promised; `unowned` had no owner."""
     moves: dict[TaskId, dict[str, Any]] = {}
     for id, assignment in given.items():
         for task in assignment.promised:

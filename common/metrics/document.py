@@ -33,7 +33,7 @@ something per record.
 **Units** aren't in the names, which are Kafka Streams' own: the meaning tells them. Latencies of threads are in ms,
 those of tasks in ns, as there.
 
-**Probes.** The same port answers `/livez` with 200 as long as the process may go on, also while it rebalances, restores
+**Probes.** The same port answers `/livez` with 200 as long as the process may live, also while it rebalances, restores
 or waits for its brokers; with 503 and the reason once the client has failed. `/readyz` has 200 while the client is
 RUNNING and the group's coordinator answers: for ten seconds, or three of `heartbeat_interval_ms`, its silence counts as
 none. `last-heartbeat-seconds-ago` is that silence as a number. Any other path is 404.

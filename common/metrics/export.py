@@ -108,9 +108,9 @@ def _add(families: dict[str, Metric], scope: Scope, labels: Mapping[str, str]) -
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
-def _said(trouble: str | None, start_response: Any) -> Iterable[bytes]:
-    start_response("200 OK" if trouble is None else "503 Service Unavailable", [_TEXT])
-    return [f"{trouble or 'ok'}\n".encode()]
+def _said(problem: str | None, start_response: Any) -> Iterable[bytes]:
+    start_response("200 OK" if problem is None else "503 Service Unavailable", [_TEXT])
+    return [f"{problem or 'ok'}\n".encode()]
 
 
 class Health(Protocol):

@@ -40,7 +40,7 @@ class Metrics:
 
     @property
     def debug(self) -> bool:
-        """Whether metrics of level DEBUG are wanted: who would record them per record asks first, once."""
+        """Whether metrics of level DEBUG are wanted; asked once, before such metrics are recorded per record."""
         return self._level != "INFO"
 
     def add(self, kind: type[K], **tags: str) -> K:

@@ -78,9 +78,9 @@ class Published(NamedTuple):
 class Scope:
     """All metrics of one group about one thing (a thread, a task, ...), named by `tags`.
 
-    *Concurrency*: sensors are the owner's alone. `published` is replaced as a whole by the owner and read by anybody:
-    one reference to an object that nobody changes, so a reader sees the old publication or the new one, never half
-    of each, without a lock; with or without Python's global lock, since storing and loading a reference are atomic.
+    *Concurrency*: only the owner uses the sensors. The owner replaces `published` as a whole, and any thread reads it:
+    it is one reference to an immutable object, so a reader sees the old publication or the new one, never half of each,
+    without a lock; with or without Python's global lock, since storing and loading a reference are atomic.
     """
 
     group: ClassVar[str]

@@ -130,7 +130,7 @@ class TopologyTestDriver:
     ) -> InputTopic[Any, Any]:
         """A topic to pipe records into. Its records' time begins at `start_time_ms` (by default now) and moves by
         `advance_ms` with each. Serdes are by default the application's, else BYTES. `ValueError` for a topic that
-        nobody reads."""
+        isn't a source."""
         self._reader(name)
         start_ms = self.clock.wall_ms() if start_time_ms is None else start_time_ms
         return InputTopic(self, name, *self._serdes(key, value), start_ms, advance_ms)

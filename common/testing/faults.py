@@ -79,7 +79,7 @@ def perform(action: str, point: str) -> None:
     if name == "sleep":
         time.sleep(int(argument) / 1000)
     else:
-        # To this thread: one that is sent to the process is any thread's to take, and this one would go on meanwhile.
+        # To this thread: any thread may take a signal to the process, and this thread would run on meanwhile.
         signal.pthread_kill(threading.get_ident(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[name])
 
 

@@ -1,4 +1,4 @@
-"""`milestones config`: the settings, for those who have no `docs/` folder.
+"""`milestones config`: the settings, as `docs/configuration.md` lists them.
 
 *Guarantees*: lists what `docs/configuration.md` lists, from the same table.
 *Assumes*: nothing; no application is loaded.

@@ -62,8 +62,8 @@ def is_verbose(context: click.Context) -> bool:
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Logs of the running application, one line per event, as `Streams.run` makes them; with `verbose` also who says
-    it. A program that has set up its logs keeps them as they are."""
+    """Log to stderr, one line per event, as `Streams.run` does; with `verbose` also the thread and the logger. A
+    program that has set up its logs keeps its set-up."""
     form = "%(asctime)s %(levelname)-7s [%(threadName)s] %(name)s: %(message)s" if verbose else LOG_FORMAT
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if verbose else logging.INFO, format=form)
 

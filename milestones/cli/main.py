@@ -54,7 +54,7 @@ def cli() -> None:
       milestones broker                a Kafka to develop against
       milestones describe words.py     what a topology is made of
       milestones run words.py          run an application
-      milestones status words.py       who runs it, and how it is
+      milestones status words.py       its instances, threads and lags
       milestones config                what can be set
     The --help of each command has examples.
     """
@@ -93,7 +93,7 @@ def run(
     """
     verbose = is_verbose(context)
     if stage is not None and not stage.strip():
-        raise click.BadParameter("it is empty; `milestones stages` lists what there is", param_hint="--stage")
+        raise click.BadParameter("it is empty; `milestones stages` lists the stages", param_hint="--stage")
     short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers, "milestones": stage}
     streams = load_streams(app, file, settings(given, **short))
     log_to_stderr(verbose=verbose)

@@ -48,7 +48,7 @@ class ClusterObserver:
         self._members: list[Member] = []
 
     def first(self) -> Picture:
-        """A picture with members in it. `MilestonesError` when there is no such group, or nobody in it."""
+        """A picture with members in it. `MilestonesError` when there is no such group, or it has no members."""
         deadline = self._clock.monotonic_ms() + SETTLE_MS
         while True:
             group = self._reader.describe()
@@ -58,7 +58,7 @@ class ClusterObserver:
             self._clock.sleep_ms(PAUSE_MS)
 
     def again(self) -> Picture:
-        """A picture of what is there now, be it nobody."""
+        """A picture of the present group, also of one without members."""
         return self._picture(self._reader.describe())
 
     def _picture(self, group: DescribedGroup) -> Picture:
@@ -69,7 +69,7 @@ class ClusterObserver:
         if group.members and group.state != "Stable":
             notes.append(_rebalancing(group, shown=bool(self._members)))
         if not group.members:
-            notes.append("nobody runs")
+            notes.append("no instance runs")
         lags = self._lags(notes)
         return picture(self._name, group, self._members, lags, self._scrape(), notes)
 
@@ -107,7 +107,7 @@ def _refuse(group: DescribedGroup, name: str) -> None:
             "committed has expired; check application_id and bootstrap_servers"
         )
     if not group.members:
-        raise MilestonesError(f"nobody runs: the group {name} has no members, only committed offsets")
+        raise MilestonesError(f"no instance runs: the group {name} has no members, only committed offsets")
 
 
 def _rebalancing(group: DescribedGroup, *, shown: bool) -> str:
@@ -121,7 +121,7 @@ def _rebalancing(group: DescribedGroup, *, shown: bool) -> str:
 
 
 def _address(endpoint: str, host: str) -> str:
-    """Who listens on every address is asked at the one that the broker sees."""
+    """The address of an instance's metrics: one that listens on every address is asked at the broker's view of it."""
     own, _, port = endpoint.rpartition(":")
     if own.strip("[]") not in ANY_HOST:
         return endpoint

@@ -76,7 +76,8 @@ def is_internal(topic: str, application_id: str) -> bool:
 def not_ours(
     topics: Iterable[str], application_id: str, groups: Iterable[str], application: Application | None
 ) -> dict[str, str]:
-    """Of topics that are called like internal ones of the application: those that may be somebody else's, and why.
+    """The topics that are called like internal ones of the application, and may be another group's, each with the
+    reason.
 
     The topology of `application` settles it. Without one, `rs-eu-counts-changelog` is `rs-eu`'s if there is such a
     group, though it may be that of a store `eu-counts` of `rs`.
@@ -155,8 +156,8 @@ def execute(cluster: ResetCluster, plan: Plan) -> None:
 
 
 def _delete(paths: list[Path]) -> None:
-    """Delete the directories while their locks are held, so that nobody is in them. `StateError` as `StateDirectory`:
-    then none was."""
+    """Delete the directories while their locks are held, so that no process uses them. `StateError` as
+    `StateDirectory`: then none was."""
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.disk import remove_tree
 

@@ -1,7 +1,7 @@
-"""`milestones status`: who runs an application, and how it is.
+"""`milestones status`: the instances of an application, their threads, tasks and lags.
 
 *Guarantees*: only looks. On a terminal the view is renewed each second until Ctrl-C; elsewhere, with `--once` and with
-`--json` there is one, and the exit code tells whether somebody runs.
+`--json` there is one, and the exit code tells whether an instance runs.
 *Assumes*: the principal may describe the group and its topics.
 """
 
@@ -46,7 +46,7 @@ def status(
     as_json: bool,
     tasks: bool | None,
 ) -> int:
-    """Show who runs an application: instances, threads, tasks, lags.
+    """Show the instances of an application, with their threads, tasks and lags.
 
     Roles: `active` tasks process; `restoring` ones will; a `standby` keeps a copy of the state, a `warm-up` is a copy
     that is to become active or to replace a standby, a `promised` task waits until its owner has let go.

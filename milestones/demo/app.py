@@ -4,7 +4,7 @@ All settings come from the environment (`MILESTONES_APPLICATION_ID`, `MILESTONES
 
 *Guarantees*: writes `Streams.status()` to standard output as a line of JSON several times a second, and nothing else;
 its log goes to standard error. Ends when its standard input does, so that it can't outlive the demo.
-*Assumes*: somebody reads its output.
+*Assumes*: the parent process reads the output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINES, WORD_COUNTS, LETTERS = "lines", "word-counts", "letters"
 COUNTS_STORE, LETTERS_STORE = "counts", "by-letter"
 REPORT_EVERY_S = 0.25
 PATIENCE_S = 3.0
-"""How long an orderly close may take once nobody reads our output any more."""
+"""The longest time of an orderly close once the parent process is gone."""
 
 
 def topology() -> Topology:

@@ -53,7 +53,7 @@ class Story:
             "MILESTONES_BOOTSTRAP_SERVERS": self._servers,
             "MILESTONES_MILESTONES": stage,
             "MILESTONES_PROCESSING_GUARANTEE": "exactly_once_v2",
-            # Nobody may take a dead member's tasks before its session is over.
+            # No instance may take a dead member's tasks before its session is over.
             "MILESTONES_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_S * 1000),
             "MILESTONES_HEARTBEAT_INTERVAL_MS": "500",
             # Every update is emitted, so that outputs can be counted.

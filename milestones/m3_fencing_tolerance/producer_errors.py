@@ -89,8 +89,8 @@ TABLE: tuple[Line, ...] = (
         ("INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID"),
         ANY,
         (FLUSH, OFFSETS, COMMIT, ABORT),
-        "the transactional id has expired. The client would bump its epoch in some of these calls; whether we are "
-        "still who we were is to be asked all the same (KAFKA-18019)",
+        "the transactional id has expired. The client would bump its epoch in some of these calls; whether the "
+        "membership holds is to be asked all the same (KAFKA-18019)",
         "txn_handle_AddPartitionsToTxn, _TxnOffsetCommit, _EndTxn; tried",
     ),
     Line(
@@ -99,7 +99,7 @@ TABLE: tuple[Line, ...] = (
         frozenset({Mark.FATAL}),
         CALLS,
         "INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER, a commit that the broker made and the client had given up, "
-        "a call that hangs: this producer can't go on",
+        "a call that hangs: this producer can't be used any more",
         "txn_set_fatal_error, txn_handle_EndTxn, handle_Produce_error",
     ),
     Line(
@@ -107,7 +107,7 @@ TABLE: tuple[Line, ...] = (
         ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "REBALANCE_IN_PROGRESS"),
         ANY,
         (OFFSETS,),
-        "the group has gone on; it is asked whether with us",
+        "the group has begun another generation; it is asked whether the membership holds",
         "txn_handle_TxnOffsetCommit; tried",
     ),
     Line(

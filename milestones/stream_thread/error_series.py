@@ -1,7 +1,7 @@
-"""How long a stream thread recovers from one error after the other before it gives up.
+"""`ErrorSeries`: limits how long a stream thread recovers from one error after the other.
 
-*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. That the group has gone on
-without us isn't one of Kafka's failures: what follows it is a series of its own.
+*Guarantees*: recoveries without a commit in between end in an error after `task_timeout_ms`. A lost generation isn't a
+failure of Kafka: a new series begins after it.
 *Assumes*: one owner.
 """
 
@@ -12,15 +12,15 @@ from milestones.common.kafka.failures import is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 
 CALM_MS = 60_000
-"""Errors with so much time of no error in between have nothing to do with each other, even if there was nothing to
-commit in it. What a failing call and a recovery take isn't such time."""
+"""The time without errors that ends a series, also when there was nothing to commit in it. The time of a failing call
+and of a recovery doesn't count."""
 
 NONE = -1
-"""Number of commits that no series has begun at."""
+"""A number of commits at which no series has begun."""
 
 
 class ErrorSeries:
-    """*Owns*: when the present series of errors began."""
+    """*Owns*: the beginning of the present series of errors."""
 
     def __init__(self, task_timeout_ms: int) -> None:
         self._limit_ms = task_timeout_ms
@@ -28,7 +28,7 @@ class ErrorSeries:
         self._began_ms = self._over_ms = 0
 
     def note(self, error: Exception, commits: int, turn_ms: int, now_ms: int) -> None:
-        """One more error, in a turn of the loop that began at `turn_ms`, `commits` having succeeded so far.
+        """Note an error in a turn of the loop that began at `turn_ms`, after `commits` successful commits.
         `TimeoutExceededError` when the series is too long."""
         if isinstance(error, StaleGenerationError) or is_stale_member(error):
             self._commits = NONE
@@ -42,5 +42,5 @@ class ErrorSeries:
             ) from error
 
     def over(self, now_ms: int) -> None:
-        """The recovery from the last error is over, well or badly."""
+        """Note the end of the recovery from the last error, successful or not."""
         self._over_ms = now_ms

@@ -1,4 +1,4 @@
-"""What roll-backs cost, for metrics.
+"""The cost of roll-backs, for metrics.
 
 *Guarantees*: the time of a roll-back ends when the last of its tasks processes again, or is gone.
 *Assumes*: one owner, the thread that has the tasks.
@@ -31,7 +31,7 @@ class RollBacks:
         self.records += records
 
     def is_back(self, task: TaskId) -> None:
-        """It processes, or is gone. Tasks that weren't rolled back don't matter."""
+        """Note that a task is processed again, or gone. Tasks that weren't rolled back don't count."""
         if task in self._away:
             self._away.remove(task)
             if not self._away:

@@ -1,7 +1,7 @@
-"""How far standbys may read source topics that serve as changelogs: what the group has committed of them.
+"""`CommittedLimits`: standbys may read source topics that serve as changelogs up to the group's committed offsets.
 
-*Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more.
-One that the coordinator refuses is an error: it would refuse it to an active task, too.
+*Guarantees*: one question at a time, `INTERVAL_MS` after the answer to the last; a lost membership delays, no more. A
+question that the coordinator refuses is an error: it would refuse an active task's question, too.
 *Assumes*: driven by the thread that owns the member.
 """
 
@@ -37,7 +37,8 @@ class CommittedLimits:
         self._next_ms = 0
 
     def run_once(self, tasks: TaskRegistry, now_ms: int) -> Mapping[TopicPartition, int] | None:
-        """What is committed of all source topics that standbys follow, when there is news; 0 where nothing is."""
+        """The committed offsets of all source topics that standbys follow, 0 without one; None before the next
+        answer."""
         news: Mapping[TopicPartition, int] | None = None
         for answer in self._answers.drain():
             if isinstance(answer.error, MembershipError):

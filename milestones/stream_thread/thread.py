@@ -1,7 +1,7 @@
 """The stream thread: a loop, and an end with everything closed.
 
-*Guarantees*: whatever ends it, its tasks and clients are closed, and the client is told why.
-*Assumes*: nothing but what `ThreadContext` and `ThreadParts` say.
+*Guarantees*: whatever ends the thread, its tasks and clients are closed, and the supervisor gets the reason.
+*Assumes*: what `ThreadContext` and `ThreadParts` say.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from milestones.stream_thread.loop import StreamLoop
 log = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS = 10_000
-"""How long a thread that is to stop asks a Kafka that doesn't answer for its last commit; half of `close_timeout_ms` if
-that is less."""
+"""The time for which a thread that is to stop repeats its last commit to a Kafka that doesn't answer; half of
+`close_timeout_ms` if that is less."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class RequestRejoin:
 class StreamThread(threading.Thread):
     """Polls, processes, commits, by its `StreamLoop`.
 
-    *Owns*: its clients, its tasks, everything that its parts own. *Receives*: membership events; `Stop`,
-    `RequestRejoin`.
+    *Owns*: its clients, its tasks, and all that its parts own. *Receives*: membership events; `Stop`, `RequestRejoin`.
     *Sends*: thread states, reports, its failure to the client; questions and purges to the housekeeper.
     """
 
@@ -57,7 +56,7 @@ class StreamThread(threading.Thread):
         self._requests.put(Stop(leave_group), timeout_ms=1_000)
 
     def rejoin(self, reason: str) -> None:
-        """Have the group assign anew."""
+        """Ask the group member for a rebalance."""
         self._requests.try_put(RequestRejoin(reason))
 
     def run(self) -> None:

@@ -1,7 +1,7 @@
-"""Which warm-up has caught up, so that the group should assign anew: nothing probes on a timer (KIP-441 does).
+"""`WarmUps`: finds warm-ups that have caught up, so that the group should assign anew (KIP-441 probes on a timer).
 
-*Guarantees*: at most one request per assignment. A warm-up for which one was made, and that is still one in the next
-assignment (the leader sees it behind again, or its old owner has yet to let go), waits longer each time.
+*Guarantees*: at most one request per assignment. A warm-up that is still one after its request (the leader sees it
+behind again, or its old owner hasn't released the task) waits longer before each further request.
 *Assumes*: lags are records behind the changelogs' ends.
 """
 
@@ -15,7 +15,7 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 60_000
 
 
 class WarmUps:
-    """The warm-ups of one member: `tasks`."""
+    """The warm-ups of one member. `tasks`: their ids."""
 
     def __init__(self, acceptable_lag: int) -> None:
         self._acceptable_lag = acceptable_lag
@@ -25,18 +25,18 @@ class WarmUps:
         self._pauses: dict[TaskId, int] = {}
 
     def assigned(self, tasks: frozenset[TaskId]) -> None:
-        """A new assignment has these warm-ups."""
+        """Take the warm-ups of a new assignment."""
         self.tasks, self._asked = tasks, False
         for task in self._pauses.keys() - tasks:
             del self._pauses[task], self._next_ms[task]
 
     @property
     def waiting(self) -> bool:
-        """Whether it is worth the while to ask for `due`."""
+        """Whether a call of `due` may find a warm-up."""
         return bool(self.tasks) and not self._asked
 
     def due(self, lags: Mapping[TaskId, int], now_ms: int) -> list[TaskId]:
-        """Those that have caught up, when a rebalance should be asked for now: the caller does."""
+        """The warm-ups that have caught up, if the caller should ask for a rebalance now."""
         caught_up = [task for task in sorted(self.tasks) if task in lags and lags[task] <= self._acceptable_lag]
         due = [task for task in caught_up if now_ms >= self._next_ms.get(task, now_ms)]
         if due:

@@ -1,4 +1,4 @@
-"""The threads of an instance up to M3: stream threads, each with its own loop, clients and tasks.
+"""`StreamThreads`: the workforce up to M3, of stream threads, each with its own loop, clients and tasks.
 
 *Guarantees*: a thread's name follows from its number; the registry keeps numbers apart.
 *Assumes*: `ThreadRegistry` as documented there.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class StreamThreads:
-    """`num_stream_threads` stream threads. One that is added, removed or replaced is a member of the group that comes
-    or goes: a rebalance."""
+    """`num_stream_threads` stream threads. A thread that is added, removed or replaced joins or leaves the group, which
+    is a rebalance."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What should have been written to a repartition topic, for those who read it after it was purged from Kafka.
+"""The records that should have been written to a repartition topic, for tasks that read it after its purge.
 
     <folder>/topic=<topic>/partition=<p>/*.parquet
 

@@ -186,7 +186,7 @@ class Fold:
         )  # fmt: skip
 
     def _commit(self) -> None:
-        """To the stores on the local disk: nobody else will see it."""
+        """Commit to the stores on the local disk, without Kafka."""
         commit = self._task.freeze()
         self._task.applied(commit, dict.fromkeys(self._touched, commit.number))
         self._uncommitted = 0

@@ -153,8 +153,8 @@ class AuditPlanner:
                 return ends
             if time.monotonic() > deadline:
                 raise KafkaUnreachableError(
-                    f"transactions on {', '.join(open_[:5])} have been open for {DECIDED_S:.0f} s: whoever wrote there "
-                    "hangs; wait for transaction.timeout.ms, or end them with kafka-transactions"
+                    f"transactions on {', '.join(open_[:5])} have been open for {DECIDED_S:.0f} s: their producers "
+                    "hang; wait for transaction.timeout.ms, or end them with kafka-transactions"
                 )
             time.sleep(0.05)
 
@@ -195,7 +195,7 @@ class AuditPlanner:
             doubts = found.setdefault(sub.id, [])
             partitions = [at for task, at in tasks.tasks.items() if task.subtopology == sub.id]
             if sub.stores and any(len(each) > 1 for each in partitions):
-                doubts.append("its tasks read several partitions, and in which order nobody has written down")
+                doubts.append("its tasks read several partitions, in an order that isn't recorded")
             for topic in sorted({at.topic for each in partitions for at in each}):
                 if topic in purged:
                     doubts.append(f"{topic} was purged: the order of its records is lost")

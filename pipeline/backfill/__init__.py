@@ -1,4 +1,4 @@
-"""An application's history, in one batch on Spark, from Kafka and from archives; then live instances go on."""
+"""An application's history, in one batch on Spark, from Kafka and from archives; live instances continue from there."""
 
 from __future__ import annotations
 

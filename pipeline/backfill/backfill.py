@@ -9,9 +9,9 @@ The hand-over is what Kafka has after that: the group's committed offsets, the c
 that starts then restores, and processes exactly the records that came since.
 
 *Guarantees*: those of `run_on_spark`. Reset policies don't count: nothing that archive or Kafka has is skipped, and a
-gap that comes up meanwhile is an error. Interrupted, it goes on from what is committed. An instance that joins while
-history comes from an archive ends the run with an error: what it would be given has offsets that Kafka no longer has,
-and its reset policy would skip them.
+gap that comes up meanwhile is an error. An interrupted backfill continues from the committed offsets. An instance that
+joins while history comes from an archive ends the run with an error: it would be given offsets that Kafka no longer
+has, and its reset policy would skip them.
 *Assumes*: archives aren't changed meanwhile, but for what is added at their ends.
 """
 
@@ -49,7 +49,7 @@ run has to give it tasks first, in two generations."""
 
 @dataclass(frozen=True)
 class HandOver:
-    """What live instances go on from. `records`: processed now; `archived`: of the archive, about, in offsets.
+    """The state from which live instances continue. `records`: processed now; `archived`: of the archive, in offsets.
     `offsets`: the group's, by input partition. `elsewhere`: tasks that live instances have taken meanwhile, whose input
     is theirs to finish. `missing`: by input partition, where history begins when it doesn't at 0: what was before is in
     neither archive nor Kafka. `snapshots`: None without any."""

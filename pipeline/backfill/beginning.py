@@ -22,8 +22,8 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Beginning:
-    """Of one partition. `archived`: offsets of the archive that are left. `missing`: offsets before `position` that
-    nobody has."""
+    """The beginning of one partition. `archived`: the offsets left in the archive. `missing`: the offsets before
+    `position` that neither archive nor Kafka has."""
 
     position: int
     archived: int = 0
@@ -48,7 +48,7 @@ def beginning(
     if committed < first:
         raise MilestonesError(
             f"the group {group} is at {committed}, and Kafka begins at {first}: the records of {at} between are gone; "
-            "find an archive that has them, or reset the application and begin anew with what there is"
+            "find an archive that has them, or reset the application and begin anew with the present records"
         )
     if committed > end:
         raise MilestonesError(

@@ -1,4 +1,4 @@
-"""A consumer of history: its partitions begin in an archive, where there is one, and go on in Kafka.
+"""A consumer of history: its partitions begin in an archive, where there is one, and continue in Kafka.
 
 *Guarantees*: those of `BoundedConsumer`, from whatever offset the archive has; nothing is read twice, and nothing is
 passed over: what Kafka has deleted before it was read is an error.

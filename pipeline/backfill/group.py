@@ -1,6 +1,6 @@
 """The application's group, as a backfill needs it: at rest at the beginning, and left alone meanwhile.
 
-*Guarantees*: offsets are set only where nobody else is a member.
+*Guarantees*: offsets are set only while the group has no other member.
 *Assumes*: no client id of a live instance begins as those of runs on Spark do, with `<client id>-spark-`.
 """
 
@@ -50,8 +50,8 @@ class Group:
         return [name for name in members if not name.startswith(self._ours)]
 
     def come_to_rest(self) -> None:
-        """Wait until nobody is in the group: a run on Spark that was killed stays a member for a session.
-        `MilestonesError` at once when live instances are, or when a run goes on."""
+        """Wait until the group has no members: a run on Spark that was killed stays a member for a session.
+        `MilestonesError` at once when a live instance is a member, or when another run is under way."""
         patience_ms = self._config.session_timeout_ms + MARGIN_MS
         until_ms = self._clock.monotonic_ms() + patience_ms
         while members := self.members():

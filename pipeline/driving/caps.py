@@ -1,4 +1,4 @@
-"""Where a batch ends, while others go on writing. Pure.
+"""The ends of a batch, while other programs write to its inputs. Pure.
 
 *Guarantees*: a batch ends. Of topics that others write it reads what was there when it first looked. Of those that the
 application itself writes it reads what was there when the run's own tasks before them had nothing left to do: live

@@ -62,7 +62,7 @@ Levels = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Pace:
-    """How a run goes on. `interval_ms` between two passes, None for a batch. `limit`: records of a pass."""
+    """The passes of a run. `interval_ms`: the time between two passes, None for a batch. `limit`: records of a pass."""
 
     interval_ms: int | None
     limit: int | None = None
@@ -82,8 +82,8 @@ class TaskFailedError(MilestonesError):
 
 @dataclass
 class RunningJob:
-    """The job that Spark works on. `late_ms`: when patience with it ends, None while nobody waits. `doomed_ms`: since
-    when its tasks can't commit any more. `killed`: Spark was told to end it."""
+    """The job that Spark works on. `late_ms`: the time at which the job takes too long, None while its end isn't
+    awaited. `doomed_ms`: the time since which its tasks can't commit any more. `killed`: Spark was told to end it."""
 
     round: Round
     ranges: Sequence[TaskRange]
@@ -186,7 +186,7 @@ class Driver(threading.Thread):
     # -- those that wait
 
     def _hurry(self, running: RunningJob, now_ms: int) -> None:
-        """Somebody waits for the job's end: when it takes too long, go on to a new generation, which ends it."""
+        """Hurry a job whose end is awaited: one that takes too long is ended by a new generation."""
         running.late_ms = now_ms + PATIENCE_MS if running.late_ms is None else running.late_ms
         if now_ms < running.late_ms:
             return

@@ -84,7 +84,7 @@ class KafkaView:
         return new
 
     def everything(self) -> frozenset[TaskId]:
-        """All tasks of the application, whoever has them."""
+        """All tasks of the application, with any owner."""
         return frozenset(plan_tasks(self._application.subtopologies, self._cluster.partition_counts()).tasks)
 
     def purge(self, tasks: Inputs) -> None:

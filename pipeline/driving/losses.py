@@ -1,7 +1,7 @@
 """Attempts that were lost with their executor, or that Spark gave up: what that means for what follows. Pure.
 
-*Guarantees*: a run goes on as long as its jobs bring anything, by what Kafka says is committed: only `MAX_FAILURES` in
-a row that brought nothing end it. Where nothing fences an attempt that only seems dead, it is in doubt whether all have
+*Guarantees*: a run lasts as long as its jobs make progress, by the committed offsets: only `MAX_FAILURES` jobs in a row
+without progress end it. Where nothing fences an attempt that only seems dead, it is in doubt whether all have
 ended until a session of the next generation is over: whatever still runs under an older one has noticed by then.
 *Assumes*: attempts ask after their generation at least once per session, and write nothing when it is over.
 """

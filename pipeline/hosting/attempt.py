@@ -10,7 +10,7 @@
 
 Under exactly once attempts fence each other by their transactional id. Under at least once nothing would fence an
 earlier attempt that is only thought dead, and its old counts could land behind newer ones. So only a first attempt
-works then; the driver goes on in a new generation, a session later: what still runs under the old one has noticed then.
+works then; the driver continues in a new generation, a session later: attempts under the old one have ended by then.
 
 *Guarantees*: everything is closed when it returns or raises.
 *Assumes*: called in a Spark task.

@@ -33,8 +33,8 @@ TURN = 500
 """Records between two looks at the clock."""
 
 SLICE_MS = 50
-"""How long processing goes on between two fetches. What was fetched is worked off where that allows: a partition that
-fills up is paused, which throws away what the client has prefetched."""
+"""The time of processing between two fetches. Fetched records are worked off where that allows: a partition that fills
+up is paused, which throws the client's prefetched records away."""
 
 FETCH_MS = 50
 """How long a fetch waits for the first record."""
@@ -210,7 +210,7 @@ class HostedTask:
             open_ = sorted(str(partition) for partition in self._clients.consumer.assigned)
             raise TimeoutExceededError(
                 f"task {self._work.task}: nothing came of {', '.join(open_)} within task_timeout_ms "
-                f"({self._config.task_timeout_ms}), though they don't end yet: a transaction that nobody ends may be "
+                f"({self._config.task_timeout_ms}), though they don't end yet: an abandoned transaction may be "
                 "open there, or their brokers are away"
             )
         return moved

@@ -1,8 +1,9 @@
 """The application on its way to the processes that run Spark's tasks.
 
-*Guarantees*: what the user wrote arrives. To processes on this machine, which look for modules where the driver does,
-functions travel by their module's name; those of the main program, and of modules that nobody else would find by their
-name, as code. To other machines all of the user's modules travel as code. What can't travel is an error that names it.
+*Guarantees*: the user's code arrives. To processes on this machine, which look for modules where the driver does,
+functions travel by their module's name; those of the main program, and of modules that other processes wouldn't find,
+as code. To other machines all of the user's modules travel as code. An object that can't travel is an error with its
+name.
 *Assumes*: packages are installed alike on all machines, this one among them.
 """
 
@@ -57,7 +58,7 @@ def pack(topology: Topology, config: StreamsConfig, *, near: bool) -> Payload:
 
 
 def _is_lost(name: str, module: ModuleType) -> bool:
-    """A module made from a file, under a name by which nobody else would find it."""
+    """A module made from a file, under a name by which other processes wouldn't find it."""
     if not _has_file(name, module):
         return False
     found = PathFinder.find_spec(name)

@@ -2,9 +2,9 @@
 
 *Guarantees*: what the parts of the runtime ask for is here; no thread is started, but one that fetches snapshots where
 `snapshot_url` says that there are some. Under exactly once no earlier attempt at the task commits anything once this
-one has its producer; what is read as committed after that is final. An attempt whose generation is over makes none, so
-it fences nobody. One attempt at a time has the task's state
-directory; one that finds it taken works on one of its own, which goes at its end, if the changelogs have all state.
+one has its producer; offsets read as committed after that are final. An attempt whose generation is over makes no
+producer, so it fences no other attempt. One attempt at a time has the task's state directory; an attempt that finds the
+directory locked works on one of its own, which is removed at its end, if the changelogs have all state.
 *Assumes*: closed at the end.
 """
 
@@ -241,7 +241,7 @@ def _sweep(attempts: Path, application_id: str) -> None:
     """Remove what attempts have left behind that were killed."""
     for left in attempts.iterdir():
         with suppress(StateError):
-            StateDirectory(left, application_id).close()  # nobody has it
+            StateDirectory(left, application_id).close()  # no process has it
             shutil.rmtree(left, ignore_errors=True)
 
 

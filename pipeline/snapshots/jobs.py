@@ -1,4 +1,4 @@
-"""What there is to do for the snapshots of one application: a job per store and partition.
+"""The jobs for the snapshots of one application: one per store and partition.
 
 *Guarantees*: a job is plain data, so that it can travel to wherever Spark runs it.
 *Assumes*: made in the driver, where Kafka can be reached too.

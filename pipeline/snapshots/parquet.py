@@ -1,4 +1,4 @@
-"""A store's content as Parquet, for whoever wants to look at it with other tools.
+"""A store's content as Parquet, for other tools.
 
     <folder>/partition=<p>/store.parquet
 
@@ -74,7 +74,8 @@ def _reader(serde: Serde[Any] | None, topic: str) -> Callable[[bytes], Any]:
 def write_parquet(
     spec: StoreSpec, changelog: TopicPartition, entries: Iterator[tuple[bytes, bytes]], folder: str
 ) -> None:
-    """Write one partition of a store below the URL `folder`. Whoever else writes it there has the same entries."""
+    """Write one partition of a store below the URL `folder`. Another attempt that writes the same partition has the
+    same entries."""
     columns = schema(spec)
     timestamped = "timestamp" in columns.names
     key, value = _reader(spec.key_serde, changelog.topic), _reader(spec.value_serde, changelog.topic)

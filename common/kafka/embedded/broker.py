@@ -108,7 +108,7 @@ class EmbeddedKafka(SingleNode):
             self._process.signal(signal.SIGSTOP)
 
     def unpause(self) -> None:
-        """Let a paused broker go on (SIGCONT)."""
+        """Resume a paused broker (SIGCONT)."""
         if self._process is not None:
             self._process.signal(signal.SIGCONT)
 

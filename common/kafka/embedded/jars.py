@@ -3,7 +3,7 @@
 *Guarantees*: a folder that `resolve` returns is complete: it is filled under another name, each jar is read to its
 end, and only then renamed, all under a lock that the death of its holder releases. So neither an interruption nor two
 processes at once leave half a folder, and what an interrupted download left is removed by the next.
-*Assumes*: whoever changes files in the cache by hand changes their sizes or names; that is noticed and repaired.
+*Assumes*: a change of files in the cache by hand changes their sizes or names, which is noticed and repaired.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class SingleNode(ABC):
     def close(self) -> None:
         """End the broker for good. May be called twice."""
 
-    # ---- for those who start it
+    # ---- for subclasses, which start the process
 
     def _on_ports(self, launch: Callable[[], None], undo: Callable[[], None]) -> None:
         """`launch()` on the ports it had, else on free ones; again on others when one of them was taken just now."""
@@ -148,7 +148,7 @@ class SingleNode(ABC):
 
     @abstractmethod
     def _ended(self, wait_s: float) -> str | None:
-        """How the process that starts came to its end, within `wait_s` from now; None when it goes on."""
+        """How the starting process ended, within `wait_s` from now; None while it runs."""
 
     @abstractmethod
     def _died(self, what: str) -> BrokerDiedError:

@@ -56,8 +56,8 @@ _IMPATIENT = {
 
 # When a node that is alone stands still for longer than its session, its own controller ends that: partitions have no
 # leader for some milliseconds, and a transaction that completes just then does so without its markers, as with a killed
-# broker (see `controller_properties`). So the session is longer than anybody makes a broker stand still. A killed one
-# needn't wait for its end: a controller alone ends it.
+# broker (see `controller_properties`). So the session is longer than any test makes a broker stand still. A killed
+# broker's session isn't waited for: a controller alone ends it.
 _PATIENT = {"broker.session.timeout.ms": "30000"}
 
 # A missing topic is an error in Kafka Streams; a broker that makes it up in passing would hide that.

@@ -11,8 +11,8 @@ The end of its input, another parent, or a signal to terminate are the order to 
 
 *Guarantees*: no child outlives the parent by more than about a second, nor (on Linux) the supervisor at all; with a
 `FOLDER` the child is killed and the folder is gone, without one the child gets `GRACE_S` to shut down cleanly.
-*Assumes*: one thread, the standard library only. A message to a child that ended is dropped, never sent to whoever
-has the process id next.
+*Assumes*: one thread, the standard library only. A signal to a child that ended is dropped, never sent to a later
+process with the same id.
 """
 
 from __future__ import annotations

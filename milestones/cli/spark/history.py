@@ -49,8 +49,8 @@ def archive(streams: Streams, start: Start, url: str) -> int:
 def backfill(streams: Streams, start: Start, history: str | None, snapshots: str | None) -> int:
     """Process an application's history in one batch on Spark, then hand over to live instances.
 
-    Outputs, changelogs and offsets are committed as live instances would: those that start afterwards go on with
-    exactly the records that came since. Interrupted, it goes on from what is committed.
+    Outputs, changelogs and offsets are committed as live instances would: those that start afterwards process exactly
+    the records that came since. An interrupted backfill continues from the committed offsets when it is run again.
 
     \b
     Examples:
@@ -64,9 +64,9 @@ def backfill(streams: Streams, start: Start, history: str | None, snapshots: str
     for at, offset in sorted(done.missing.items()):
         out().print(f"{at}: history begins at offset {offset}: what was before is nowhere", highlight=False)
     if done.elsewhere:
-        out().print(f"{done.elsewhere} tasks: live instances have taken them, and go on", highlight=False)
+        out().print(f"{done.elsewhere} tasks: live instances have taken them", highlight=False)
     for at, offset in sorted(done.offsets.items()):
-        out().print(f"{at}: live instances go on at offset {offset}", highlight=False)
+        out().print(f"{at}: live instances continue at offset {offset}", highlight=False)
     if done.snapshots is not None:
         out().print(f"{done.snapshots.entries:,} entries of state in snapshots at {snapshots}", highlight=False)
     out().print(f"{done.records:,} records in {done.seconds:.1f} s", highlight=False)

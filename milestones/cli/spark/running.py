@@ -28,8 +28,8 @@ MODES = {"batch": "batch", "micro-batch": "micro_batch"}
 def run(streams: Streams, start: Start, mode: str, interval_ms: int, max_records: int | None) -> int:
     """Run an application inside Spark tasks.
 
-    APP and settings are as in `milestones run`; stages don't matter here. A batch processes what is there and ends,
-    micro-batches go on until they are interrupted. The application's live instances may run at the same time.
+    APP and settings are as in `milestones run`; stages don't matter here. A batch processes the present records and
+    ends, micro-batches run until they are interrupted. The application's live instances may run at the same time.
 
     \b
     Examples:

@@ -414,7 +414,7 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
         assert "leads" in text
         assert re.search(r"^memory [1-9][\d,]* MB: caches 0, remembered 0, .* engines \d+, other -?\d", text, re.M)
     assert invoke([*command, "--once"]) == 1
-    assert "nobody runs" in capsys.readouterr().err
+    assert "no instance runs" in capsys.readouterr().err
 
 
 @pytest.mark.kafka

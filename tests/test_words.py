@@ -1,0 +1,97 @@
+"""Words: a sentence about the code names its subject, a class, a thread or a process.
+
+Docstrings and comments of what is shipped (`common/`, `milestones/`, `pipeline/`) don't speak of *somebody*, *whoever*
+or *who*: a reader has to know which thread or class that is. Nor have they words for what is better said as it is:
+*goes on* (is processed, continues, runs), *its fate* (how it is closed), *trouble* (an error). READMEs of packages keep
+to it too.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+SHIPPED = ("common", "milestones", "pipeline")
+
+VAGUE = re.compile(
+    r"\b(somebody|someone|anybody|anyone|nobody|everybody|everyone|whoever|whomever|who|whom|he|him|his|fate|troubles?"
+    r"|go(?:es)? on|what there is)\b",
+    re.IGNORECASE,
+)
+
+QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[A-Za-z ]{2,}'")
+"""Names of code, and what is quoted: a seed's words, Kafka's."""
+
+NOT_YET = frozenset(
+    {
+        "milestones/baseline/collection.py",
+        "milestones/baseline/committing.py",
+        "milestones/baseline/processing.py",
+        "milestones/m1_state_updater/engine_metrics.py",
+        "milestones/m1_state_updater/messages.py",
+        "milestones/m1_state_updater/restoration.py",
+        "milestones/m1_state_updater/restore_quota.py",
+        "milestones/m1_state_updater/updater.py",
+        "milestones/m2_processing_threads/agenda.py",
+        "milestones/m2_processing_threads/alarms.py",
+        "milestones/m2_processing_threads/collection.py",
+        "milestones/m2_processing_threads/processing.py",
+        "milestones/m2_processing_threads/ready_queue.py",
+        "milestones/m2_processing_threads/scheduled_task.py",
+        "milestones/m2_processing_threads/scheduler.py",
+        "milestones/stream_thread/commit_schedule.py",
+        "milestones/stream_thread/inputs.py",
+        "milestones/stream_thread/loop.py",
+        "milestones/stream_thread/metrics.py",
+        "milestones/stream_thread/rebalance.py",
+        "milestones/stream_thread/tasks.py",
+    }
+)
+"""Files that still have such words. The list only shrinks: a file without any is taken out."""
+
+
+def sources() -> list[Path]:
+    paths = (path for top in SHIPPED for path in (ROOT / top).rglob("*.py"))
+    return sorted(path for path in paths if not any(part.is_symlink() for part in path.parents if part != ROOT))
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """Each line of a module's docstrings, those of attributes too, and of its comments, with its number."""
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                yield number, lines[number - 1].replace('"""', "")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def vague(lines: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The vague words, each with the number of its line."""
+    return [(number, word) for number, line in lines for word in VAGUE.findall(QUOTED.sub("", line))]
+
+
+def test_docstrings_and_comments_name_their_subjects() -> None:
+    found = {str(path.relative_to(ROOT)): vague(prose(path.read_text())) for path in sources()}
+    assert {name: words for name, words in found.items() if words and name not in NOT_YET} == {}
+    assert {name for name, words in found.items() if words} == NOT_YET, "the list only shrinks: take these out"
+
+
+def test_readmes_of_packages_name_their_subjects() -> None:
+    pages = [path for top in ("common", "milestones") for path in (ROOT / top).rglob("README.md")]
+    assert len(pages) > 20
+    texts = {str(path.relative_to(ROOT)): path.read_text().replace("**Who owns what.**", "") for path in pages}
+    found = {name: vague(iter(enumerate(text.splitlines(), 1))) for name, text in texts.items()}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_vague_words_are_found_in_docstrings_and_comments_and_nowhere_else() -> None:
+    text = '"""Whoever asks."""\nx = "nobody"  # who knows\n"""Of `nobody`, and what it says: "who"."""\nhis = 1\n'
+    assert vague(prose(text)) == [(1, "Whoever"), (2, "who")]
