@@ -73,7 +73,8 @@ class LocalStateManager:
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
     def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
-        """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as closed."""
+        """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as
+        closed."""
         with self._lock:
             open_now = {storage.task for storage in self._open if storage.complete}
         return {

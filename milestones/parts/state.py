@@ -1,6 +1,6 @@
-"""The seams of a thread's state: who makes tasks of open stores, and who opens and closes stores.
+"""The seams of a thread's state: making tasks of open stores, opening and closing stores.
 
-*Guarantees*: a task that is made holds the open stores that it was given; stores that couldn't be opened hold nothing.
+*Guarantees*: a task holds the open stores that it was made of; stores that couldn't be opened hold no lock and no file.
 *Assumes*: both parts are driven by the thread that owns the tasks.
 """
 
@@ -18,25 +18,24 @@ if TYPE_CHECKING:
 
 
 class StateOwnership(Protocol):
-    """State ownership: makes tasks of stores that are open, and knows what state lies closed on the disk."""
+    """State ownership: makes tasks of open stores, and knows the positions of closed state on the disk."""
 
     def create(self, task: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage) -> Task:
         """An active task with these stores. On any error the stores are closed."""
         ...
 
     def create_standby(self, task: TaskId, stores: TaskStorage) -> StandbyTask:
-        """A standby with these stores; else as `create`."""
+        """A standby with these stores; errors as of `create`."""
         ...
 
     def closed_positions(self) -> Mapping[TaskId, int]:
-        """By task whose state lies on this instance's disk and isn't open: the sum of its changelogs' offsets, as far
-        as they are known without opening it. A lower bound."""
+        """Lower bounds of the sums of changelog offsets, by task whose state lies closed on this instance's disk."""
         ...
 
 
 @dataclass(frozen=True)
 class OpenedStores:
-    """What became of a request to open a task's stores: they are open, or there was an error."""
+    """The answer to a request to open a task's stores: the open stores, or an error."""
 
     task: TaskId
     stores: TaskStorage | None = None
@@ -45,7 +44,7 @@ class OpenedStores:
 
 @dataclass(frozen=True)
 class ClosedStores:
-    """A task's stores are closed, and its lock is given back, whatever the error of it was."""
+    """The answer to a request to close a task's stores: they are closed and the lock is free, also after an error."""
 
     task: TaskId
     error: BaseException | None = None
@@ -55,9 +54,9 @@ StoreAnswer = OpenedStores | ClosedStores
 
 
 class StoreOpening(Protocol):
-    """Store opening: in which thread the stores of tasks are opened and closed, and when.
+    """Store opening: opens and closes the stores of tasks, in a thread of its choice.
 
-    Each request is answered once. Nothing but `wait` and `close` waits for an answer.
+    Each request is answered once. Only `wait` and `close` wait for an answer.
     """
 
     def open(self, task: TaskId) -> None:
@@ -65,18 +64,18 @@ class StoreOpening(Protocol):
         ...
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        """Close the stores and give the task's lock back."""
+        """Close the stores and free the task's lock."""
         ...
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
-        """The answers since the last call. What this thread has to do about requests it does for a bounded time;
-        `at_once`: however long all of it takes."""
+        """The answers since the last call. A part that carries requests out in the calling thread does so for a bounded
+        time; `at_once`: all of them, without a bound."""
         ...
 
     def wait(self, timeout_ms: int) -> None:
-        """Wait for an answer, at most so long."""
+        """Wait for an answer, at most `timeout_ms`."""
         ...
 
     def close(self) -> None:
-        """The end. Stores that are opened later are closed where they are."""
+        """End. Stores that are opened later are closed by their opener."""
         ...

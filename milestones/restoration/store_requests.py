@@ -1,4 +1,4 @@
-"""Requests to open and to close a task's stores, and what is done about one, in whichever thread.
+"""Requests to open and to close a task's stores, and `carry_out`, which any thread may call.
 
 *Guarantees*: `carry_out` raises nothing: an error is in the answer.
 *Assumes*: the context's state manager may be called from any thread.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenStores:
-    """Lock the task, open its stores."""
+    """Lock the task, and open its stores."""
 
     task: TaskId
 
 
 @dataclass(frozen=True)
 class CloseStores:
-    """Close the task's stores, give its lock back."""
+    """Close the task's stores, and free its lock."""
 
     task: TaskId
     stores: TaskStorage
@@ -36,7 +36,7 @@ StoreRequest = OpenStores | CloseStores
 
 
 def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
-    """The answer to the request."""
+    """Carry the request out, and return the answer."""
     match request:
         case OpenStores(task):
             try:
@@ -52,7 +52,7 @@ def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
 
 
 def open_stores(context: ThreadContext, task: TaskId) -> TaskStorage:
-    """The task's stores, open, locked for the stream thread. `StateLockedError`, `StateError`."""
+    """Lock the task for the stream thread, and open its stores. `StateLockedError`, `StateError`."""
     specs = context.application.subtopology(task.subtopology).stores
     transactional_id = context.transactional_id if context.config.exactly_once else None
     return context.state.open(task, specs, transactional_id, context.name)

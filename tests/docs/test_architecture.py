@@ -1,0 +1,191 @@
+"""`docs/architecture.md` draws what the code has: names, threads, steps, parts, phases, accounts."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from milestones import Streams, StreamsBuilder, serdes
+from milestones.common.clock import SystemClock
+from milestones.common.memory import Account
+from milestones.common.task.lifecycle import State
+from milestones.parts import CommitStep, ThreadParts
+from milestones.stream_thread.loop import StreamLoop
+from milestones.stream_thread.task_registry import MOVES, Phase
+from milestones.wiring import REPLACEMENTS
+from tests.topics import made
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+
+TIMEOUT_S = 60
+
+PLACEHOLDERS = {"<client>": ".+", "<host>": ".+", "<n>": r"\d+", "<k>": r"\d+"}
+"""What stands for the varying parts of a thread's name, as patterns."""
+
+KAFKAS = frozenset({"JoinGroup", "SyncGroup", "KafkaStreams", "OffsetCommit"})
+"""Names of Kafka's protocol, and of Kafka Streams."""
+
+LINKS = ("milestones/common", "milestones/pipeline")
+
+NO_RUNTIME = ("milestones/cli/", "milestones/demo/", "common/kafka/embedded/")
+"""Folders whose threads no instance has."""
+
+
+def page() -> str:
+    return PAGE.read_text()
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one of its level."""
+    level = title.split()[0]
+    found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level} |\Z)", page(), re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of the first table in a text, without its head."""
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[0].splitlines()[2:]]
+
+
+def drawings(text: str) -> str:
+    return "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+@cache
+def sources() -> Mapping[str, ast.Module]:
+    """The parsed modules of `common/` and `milestones/`, by path."""
+    paths = (path for top in ("common", "milestones") for path in sorted((ROOT / top).rglob("*.py")))
+    found = {str(path.relative_to(ROOT)): path for path in paths}
+    return {name: ast.parse(path.read_text()) for name, path in found.items() if not name.startswith(LINKS)}
+
+
+@cache
+def classes() -> Mapping[str, str]:
+    """The module of each class."""
+    return {
+        node.name: path for path, tree in sources().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    }
+
+
+def threads() -> Iterator[tuple[str, str]]:
+    """Class and module of each thread of an instance: subclasses of `Thread`, and classes that start one."""
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not path.startswith(NO_RUNTIME):
+                bases = {ast.unparse(base) for base in node.bases}
+                calls = {ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
+                if "ABC" not in bases and (bases | calls) & {"threading.Thread", "Observer"}:
+                    yield node.name, path
+
+
+def patterns() -> Mapping[str, re.Pattern[str]]:
+    """The names that threads may have, by the word for the thread."""
+    table = {row[0]: quoted(row[1])[0] for row in rows(section("## Threads"))}
+    found = {}
+    for word, name in table.items():
+        pattern = re.escape(name)
+        for placeholder, stands_for in PLACEHOLDERS.items():
+            pattern = pattern.replace(re.escape(placeholder), stands_for)
+        found[word] = re.compile(pattern)
+    return found
+
+
+def test_every_class_that_the_page_names_exists() -> None:
+    texts = [*quoted(page()), drawings(page())]
+    names = {name for text in texts for name in re.findall(r"(?<![\w.<-])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text)}
+    assert len(names) > 40
+    assert names - classes().keys() - KAFKAS - {"StreamThread", "ProcessingThread"} == set()
+
+
+def test_every_file_that_the_page_names_or_links_to_exists() -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page()) if "://" not in link]
+    assert [link for link in links if link and not (PAGE.parent / link).exists()] == []
+    files = [text for text in quoted(page()) if re.fullmatch(r"(?:common|milestones|pipeline|tests)/[\w/.]+", text)]
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
+    documented = {tuple(quoted(row[3])) for row in rows(section("## Threads"))}
+    assert documented == set(threads())
+
+
+@pytest.mark.kafka
+def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path) -> None:
+    name = f"threads-{uuid4().hex[:8]}"
+    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(name, 1), NewTopic(f"{name}-out", 1))
+    builder = StreamsBuilder()
+    stream = builder.stream(name, key=serdes.STRING, value=serdes.STRING).group_by_key()
+    stream.count(store="counts").to_stream().to(f"{name}-out", key=serdes.STRING, value=serdes.LONG)
+    streams = Streams(
+        builder, application_id=name, bootstrap_servers=kafka, state_dir=tmp_path / "state", metrics_port=0,
+        processing_guarantee="exactly_once_v2", milestones="m2", snapshot_url=(tmp_path / "snapshots").as_uri(),
+    )  # fmt: skip
+    before = {thread.ident for thread in threading.enumerate()}
+    expected = patterns()
+    seen = set[str]()
+    with streams:
+        producer = Producer({"bootstrap.servers": kafka})
+        producer.produce(name, b"value", b"key")
+        producer.flush(TIMEOUT_S)
+        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
+        while SystemClock().monotonic_ms() < deadline:
+            seen |= {thread.name for thread in threading.enumerate() if thread.ident not in before}
+            found = {word for word, pattern in expected.items() if any(map(pattern.fullmatch, seen))}
+            if found == set(expected):
+                break
+            SystemClock().sleep_ms(20)
+    assert found == set(expected)
+    assert [name for name in seen if not any(pattern.fullmatch(name) for pattern in expected.values())] == []
+
+
+def test_a_flag_replaces_the_parts_that_the_page_names() -> None:
+    tables = section("## Threads").split("| flag |")
+    documented = {quoted(row[0])[0]: set(quoted(row[1])) for row in rows("| flag |" + tables[1])}
+    assert documented == {flag: set(put.thread) | set(put.instance) for flag, put in REPLACEMENTS.items()}
+    assert set().union(*documented.values()) <= {field.name for field in fields(ThreadParts)}
+
+
+def test_the_steps_of_a_turn_are_those_of_the_loop() -> None:
+    listed = re.findall(r"(\d\. [a-z ]+?)(?:;|\n| when)", StreamLoop.run_once.__doc__ or "")
+    assert [row[0] for row in rows(section("## A record's way"))] == listed
+    assert len(listed) == 7
+
+
+def test_the_phases_of_a_task_and_their_moves_are_those_of_the_register() -> None:
+    table = rows(section("## A task's places"))
+    assert {Phase[quoted(row[0])[0]]: {Phase[name] for name in quoted(row[2])} for row in table} == MOVES
+    drawn = set(re.findall(r"\b[A-Z]{4,}\b", drawings(section("## A task's places"))))
+    assert drawn == {phase.name for phase in Phase}
+
+
+def test_the_states_that_the_page_names_are_those_of_a_task() -> None:
+    named = {name for name in quoted(section("## A task")) if name.isupper()}
+    assert named == {state.name for state in State}
+
+
+def test_the_steps_of_a_commit_are_those_of_the_committer() -> None:
+    drawn = re.findall(r"\b[A-Z]{6,}\b", drawings(section("## Commit")))
+    assert drawn == [step.name for step in CommitStep]
+
+
+def test_the_accounts_of_the_memory_are_those_of_the_budget() -> None:
+    assert [quoted(row[0])[0] for row in rows(section("## Memory"))] == [account.value for account in Account]
