@@ -1,8 +1,8 @@
-"""When to look at which task again, by one clock.
+"""`Alarms`: the times at which tasks are looked at again, by one clock.
 
-*Guarantees*: a task has one alarm, the earliest that was set; it rings once. Setting and ringing cost log n. Nothing is
-kept of a task that is forgotten but its id.
-*Assumes*: whoever is rung looks for itself, and sets the next alarm: an alarm that was set too early does no harm.
+*Guarantees*: a task has one alarm, the earliest that was set; it rings once. Setting and ringing cost log n. Of a
+forgotten task only the id is kept.
+*Assumes*: the owner looks at a task whose alarm rings, and sets the next one: an alarm that is too early does no harm.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Alarms:
-    """*Owns*: a time for each task that has one, ms of whichever clock."""
+    """*Owns*: the alarm of each task that has one, in ms of the clock."""
 
     def __init__(self) -> None:
         self._set: dict[TaskId, int] = {}
         self._heap: list[tuple[int, TaskId]] = []
 
     def set(self, id: TaskId, at_ms: int) -> None:
-        """Ring at `at_ms`, or earlier if that was asked for before."""
+        """Ring at `at_ms`, or at an earlier time that is set already."""
         if at_ms < self._set.get(id, at_ms + 1):
             self._set[id] = at_ms
             heapq.heappush(self._heap, (at_ms, id))

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def nobody_listens() -> None:
-    """Nobody has the task."""
+    """Do nothing on an arrival, while no thread has the task."""
 
 
 class TaskInput:
-    """*Owns*: a buffer for each partition. `on_arrival`: called by the thread that adds records, once they are in the
-    buffer; who has the task sets it."""
+    """*Owns*: a buffer for each partition. `on_arrival`: set by the thread that has the task; the thread that adds
+    records calls it once they are in the buffer."""
 
     def __init__(self, partitions: Iterable[TopicPartition], boundary: Boundary) -> None:
         self.buffers: Mapping[TopicPartition, InputBuffer] = {p: InputBuffer(p) for p in partitions}

@@ -217,8 +217,8 @@ class Processing(Protocol):
         ...
 
     def take_changed(self) -> Collection[Task]:
-        """The tasks that were added, removed or worked on since the last call, and those that are at work: only these
-        have made outputs, staged writes or asked for a commit. What is done later is told by a later call."""
+        """The tasks that were added, removed or processed since the last call, and those in work: only these have made
+        outputs, staged writes or asked for a commit. A task that changes later is in a later call's answer."""
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
@@ -285,7 +285,7 @@ class OutputCollection(Protocol):
 
     @property
     def unsent(self) -> Collection[Task]:
-        """The tasks of the last `collect` that have outputs for which there was no room."""
+        """The tasks of the last `collect` whose outputs had no room in the client."""
         ...
 
     def collect(self, tasks: Iterable[Task]) -> bool:
