@@ -72,7 +72,7 @@ class HostedTasks:
         return True
 
     def committed(self) -> None:
-        """It goes on anyway."""
+        """Do nothing: the task is processed in any case."""
 
     def apply(self, task: Task) -> None:
         task.apply()
@@ -85,7 +85,7 @@ class HostedTask:
         self._clients, self._work = clients, work
         self._context = context = clients.context
         self._clock, self._config = context.clock, context.config
-        # The member is borrowed, so it can do less than a thread's: nobody here joins, leaves, or is asked to.
+        # The member is borrowed, so it can do less than a thread's: a Spark task neither joins nor leaves the group.
         self._all_clients = every = cast("Clients", clients)
         self._inputs = Inputs(context, clients)
         self._parts = parts = BASELINE.thread
