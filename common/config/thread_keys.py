@@ -22,26 +22,19 @@ class ThreadKeys:
     num_processing_threads = ConfigKey(
         integer(at_least=1),
         Derived(lambda values: int(values["num_stream_threads"]), "`num_stream_threads`"),
-        importance="medium",
-        stage="m2",
+        "medium", stage="m2",
         doc="Processing threads of this instance, from m2 on: they call the topology. Each stream thread has its share "
         "of them, at least one, also when stream threads come or go. More of them help user code that waits, such as "
         "for a database. On every stage an instance gets tasks by the larger one of this and `num_stream_threads`.",
     )
     task_priorities = ConfigKey(
-        PRIORITIES,
-        dict[int, int](),
-        importance="low",
-        stage="m2",
+        PRIORITIES, dict[int, int](), "low", stage="m2",
         doc="Weights of sub-topologies, from m2 on: with `{0 = 4}` each task of sub-topology 0 gets at least four "
         "times as much time of the processing threads as those of weight 1, which all others have, while there isn't "
         "enough for all. No task starves.",
     )
     output_buffer_max_bytes = ConfigKey(
-        integer(at_least=1),
-        64 * MIB,
-        importance="medium",
-        stage="m2",
+        integer(at_least=1), 64 * MIB, "medium", stage="m2",
         doc="Bytes of outputs of all tasks of this instance that wait to be sent, from m2 on. A task that has used up "
         "its share waits, the others don't.",
     )

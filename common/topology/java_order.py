@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -38,14 +38,11 @@ def hash_order(texts: Iterable[str], copied: bool = False) -> list[str]:
     return sorted(unique, key=bin_of)
 
 
-class _Entry(Generic[T]):
-    __slots__ = ("black", "left", "parent", "right", "value")
-
-    def __init__(self, value: T, parent: _Entry[T] | None) -> None:
-        self.value, self.parent = value, parent
-        self.left: _Entry[T] | None = None
-        self.right: _Entry[T] | None = None
-        self.black = False
+class _Tree(NamedTuple, Generic[T]):
+    black: bool
+    left: _Tree[T] | None
+    value: T
+    right: _Tree[T] | None
 
 
 class TreeSet(Generic[T]):
@@ -53,68 +50,40 @@ class TreeSet(Generic[T]):
 
     def __init__(self, compare: Callable[[T, T], int]) -> None:
         self._compare = compare
-        self._root: _Entry[T] | None = None
+        self._root: _Tree[T] | None = None
 
     def __iter__(self) -> Iterator[T]:
         return self._walk(self._root)
 
-    def _walk(self, entry: _Entry[T] | None) -> Iterator[T]:
-        if entry is not None:
-            yield from self._walk(entry.left)
-            yield entry.value
-            yield from self._walk(entry.right)
+    def _walk(self, tree: _Tree[T] | None) -> Iterator[T]:
+        if tree is not None:
+            yield from self._walk(tree.left)
+            yield tree.value
+            yield from self._walk(tree.right)
 
     def add(self, value: T) -> None:
-        parent, entry, order = None, self._root, 0
-        while entry is not None:
-            order = self._compare(value, entry.value)
-            if order == 0:
-                return
-            parent, entry = entry, entry.left if order < 0 else entry.right
-        new = _Entry(value, parent)
-        if parent is None:
-            self._root = new
-        elif order < 0:
-            parent.left = new
-        else:
-            parent.right = new
-        self._rebalance(new)
+        self._root = self._with(self._root, value)._replace(black=True)
 
-    def _rebalance(self, entry: _Entry[T]) -> None:
-        while (parent := entry.parent) is not None and not parent.black:
-            grandparent = parent.parent
-            assert grandparent is not None  # a red entry is never the root
-            is_left = parent is grandparent.left
-            uncle = grandparent.right if is_left else grandparent.left
-            if uncle is not None and not uncle.black:
-                parent.black = uncle.black = True
-                grandparent.black = False
-                entry = grandparent
-                continue
-            if entry is (parent.right if is_left else parent.left):
-                self._rotate(parent, left=is_left)
-                parent = entry
-            parent.black, grandparent.black = True, False
-            self._rotate(grandparent, left=not is_left)
-            break
-        if self._root is not None:
-            self._root.black = True
+    def _with(self, tree: _Tree[T] | None, value: T) -> _Tree[T]:
+        if tree is None:
+            return _Tree(False, None, value, None)
+        order = self._compare(value, tree.value)
+        if order < 0:
+            return _balanced(tree._replace(left=self._with(tree.left, value)))
+        return _balanced(tree._replace(right=self._with(tree.right, value))) if order else tree
 
-    def _rotate(self, entry: _Entry[T], left: bool) -> None:
-        child = entry.right if left else entry.left
-        assert child is not None
-        inner = child.left if left else child.right
-        if left:
-            entry.right, child.left = inner, entry
-        else:
-            entry.left, child.right = inner, entry
-        if inner is not None:
-            inner.parent = entry
-        parent = entry.parent
-        child.parent, entry.parent = parent, child
-        if parent is None:
-            self._root = child
-        elif parent.left is entry:
-            parent.left = child
-        else:
-            parent.right = child
+
+def _balanced(tree: _Tree[T]) -> _Tree[T]:
+    """`tree` as `java.util.TreeMap` mends a red child of a red child: two red children become black; beside a black
+    one, the middle of the three values moves up."""
+    match tree:
+        case (True, (False, a, x, b), y, (False, c, z, d)) if any(each and not each.black for each in (a, b, c, d)):
+            return _Tree(False, _Tree(True, a, x, b), y, _Tree(True, c, z, d))
+        case (
+            (True, (False, (False, a, x, b), y, c), z, d)
+            | (True, (False, a, x, (False, b, y, c)), z, d)
+            | (True, a, x, (False, (False, b, y, c), z, d))
+            | (True, a, x, (False, b, y, (False, c, z, d)))
+        ):
+            return _Tree(True, _Tree(False, a, x, b), y, _Tree(False, c, z, d))
+    return tree
