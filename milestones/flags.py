@@ -181,8 +181,3 @@ def without_effect(config: StreamsConfig) -> list[str]:
         for key, origin in config.overridden().items()
     ]
     return overridden + unused
-
-
-def flags_of(config: StreamsConfig) -> frozenset[str]:
-    """The flags that `config.milestones` means. `ConfigError` as `parse_milestones`."""
-    return parse_milestones(config.milestones)

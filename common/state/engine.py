@@ -17,7 +17,6 @@ namespace or a scan that outlives its engine raises `StateError`, it never ends 
 | `open` | everything but the `drop` of that namespace, and `close`; two threads get one object for one name |
 | `drop` | everything on other namespaces, but `close` |
 | `statistics`, `memory_bytes` | everything, `close` too: `statistics` then has nothing, or they raise `StateError` |
-| `checkpoint` | everything but `close` |
 | `close` | `statistics` and `memory_bytes`; nothing else is under way, on any thread |
 
 So N threads may apply, open and drop in one engine, each its own namespaces. Until M6 all calls but `statistics` are
@@ -89,10 +88,6 @@ class Engine(Protocol):
         """Delete the namespace with its offset, opened or not. Harmless when absent."""
         ...
 
-    def checkpoint(self, directory: Path) -> None:
-        """Make a consistent copy in `directory`, which must not exist; by hard links where possible."""
-        ...
-
     def memory_bytes(self) -> int:
         """Bytes of memory that belong to this engine alone: content in memory, memtables, readers."""
         ...
@@ -116,10 +111,6 @@ class Engines(Protocol):
         caller may change the mapping later.
 
         `StateCorruptError`, `StateLockedError`, `StateError`."""
-        ...
-
-    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        """Other limits for the shared memory of all engines."""
         ...
 
     def memory_bytes(self) -> int:

@@ -24,7 +24,6 @@ from milestones.common.state.rocks import Contents, entries, nothing_between
 
 # Of an entry beyond its bytes: two bytes objects, the dict's slot, the key's place in the order.
 _ENTRY_OVERHEAD = 2 * 33 + 100 + 8
-_CHECKPOINT_BATCH = 2000
 
 
 class MemoryEngines:
@@ -34,9 +33,6 @@ class MemoryEngines:
 
     def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> MemoryEngine:
         return MemoryEngine(owners)
-
-    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        """Do nothing: the engines share no memory."""
 
     def memory_bytes(self) -> int:
         return 0
@@ -211,28 +207,6 @@ class MemoryEngine:
             dropped = self._opened().pop(namespace, None)
         if dropped is not None:
             dropped.release()
-
-    def checkpoint(self, directory: Path) -> None:
-        from milestones.common.state.rocksdict_engine import RocksDictEngines
-
-        if directory.exists():
-            raise StateError(f"{directory}: a checkpoint needs a directory that doesn't exist yet")
-        with self._guard:
-            namespaces = dict(self._opened())
-        copy = RocksDictEngines().open(directory, self._contents.owners)
-        try:
-            for name, namespace in namespaces.items():
-                copy.open(name)
-                chunk: dict[bytes, bytes | None] = {}
-                for key, value in namespace.scan(None, None):
-                    chunk[key] = value
-                    if len(chunk) == _CHECKPOINT_BATCH:
-                        copy.apply({name: chunk}, {})
-                        chunk = {}
-                offset = namespace.offset()
-                copy.apply({name: chunk}, {} if offset is None else {name: offset})
-        finally:
-            copy.close()
 
     def memory_bytes(self) -> int:
         with self._guard:

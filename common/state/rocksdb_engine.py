@@ -13,7 +13,6 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from milestones.common.state.rocks import (
     Contents,
     RocksSettings,
     entries,
-    failure,
     nothing_between,
     pack_offset,
     unpack_offset,
@@ -51,15 +49,6 @@ class RocksDbEngines:
 
     def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDbEngine:
         return RocksDbEngine(directory, self._options, self._family_options, owners)
-
-    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        """Make a new cache for stores opened from now on: the library can't resize one."""
-        self.settings = replace(
-            self.settings,
-            block_cache_bytes=block_cache_bytes,
-            all_write_buffers_bytes=all_write_buffers_bytes,
-        )
-        self._cache = rocksdb.LRUCache(block_cache_bytes)
 
     def memory_bytes(self) -> int:
         """The capacity of the cache: the library doesn't tell the used bytes."""
@@ -298,14 +287,6 @@ class RocksDbEngine:
             db.delete(family.encode())
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
-
-    def checkpoint(self, directory: Path) -> None:
-        try:
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            rocksdb.Checkpoint(self.db()).create_checkpoint(str(directory))
-        except Exception as error:
-            copied = f"the copy in {directory} of {self.contents}"
-            raise failure(error, copied, self.contents.owners.values()) from error
 
     def memory_bytes(self) -> int:
         return self._namespaces.memory_bytes()

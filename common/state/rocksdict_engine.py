@@ -3,7 +3,7 @@
 Rules that the library imposes: never `set_iterate_lower_bound` (it sets the upper bound), never `items()` (it ends
 silently on corruption), and a write batch is used once. An object that the library only points at must live as long as
 the pointing one: an iterator points at the bytes of its upper bound, so a cursor keeps the options, too. Every
-iterator, column family handle and checkpoint object keeps the database open, so `close` releases them all.
+iterator and column family handle keeps the database open, so `close` releases them all.
 `tests/common/state/test_lifetimes.py` checks these lifetimes; a further kind of object gets its line there.
 
 *Guarantees* and *assumes*: those of `engine.py`. The library holds the GIL in get, apply and scan: batches of a few
@@ -20,7 +20,6 @@ from pathlib import Path
 from rocksdict import (
     BlockBasedOptions,
     Cache,
-    Checkpoint,
     ChecksumType,
     ColumnFamily,
     DbClosedError,
@@ -45,7 +44,6 @@ from milestones.common.state.rocks import (
     Contents,
     RocksSettings,
     entries,
-    failure,
     nothing_between,
     pack_offset,
     unpack_offset,
@@ -68,10 +66,6 @@ class RocksDictEngines:
 
     def open(self, directory: Path, owners: Mapping[str, StoreId] = NOBODYS) -> RocksDictEngine:
         return RocksDictEngine(directory, self.options, owners)
-
-    def resize(self, block_cache_bytes: int, all_write_buffers_bytes: int) -> None:
-        self._cache.set_capacity(block_cache_bytes)
-        self._write_buffers.set_buffer_size(all_write_buffers_bytes)
 
     def memory_bytes(self) -> int:
         return self._cache.get_usage()
@@ -302,14 +296,6 @@ class RocksDictEngine:
             self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
-
-    def checkpoint(self, directory: Path) -> None:
-        try:
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            Checkpoint(self._db()).create_checkpoint(str(directory))
-        except Exception as error:
-            copied = f"the copy in {directory} of {self.contents}"
-            raise failure(error, copied, self.contents.owners.values()) from error
 
     def memory_bytes(self) -> int:
         return self._namespaces.memory_bytes()

@@ -187,23 +187,6 @@ def test_content_in_memory_ends_with_its_engine(tmp_path: Path) -> None:
     assert (again.get(b"k"), again.offset(), list(tmp_path.iterdir())) == (None, None, [])
 
 
-def test_a_checkpoint_is_a_copy_that_later_writes_don_t_reach(any_engines: Engines, tmp_path: Path) -> None:
-    engine = any_engines.open(tmp_path / "engine", OWNERS)
-    engine.open("counts")
-    data = {b"%05d" % number: b"%d" % number for number in range(5000)}
-    engine.apply({"counts": data}, {"counts": 9})
-    engine.checkpoint(tmp_path / "copies" / "one")
-    engine.apply({"counts": {b"00000": None, b"later": b""}}, {"counts": 10})
-    with pytest.raises(StateError):
-        engine.checkpoint(tmp_path / "copies" / "one")
-    engine.close()
-    copies = any_engines if any_engines.name != "memory" else open_engines("rocksdict")
-    copy = copies.open(tmp_path / "copies" / "one")
-    assert dict(copy.open("counts").scan(None, None)) == data
-    assert copy.open("counts").offset() == 9
-    copy.close()
-
-
 def test_an_engine_reports_the_memory_that_its_content_takes(engine: Engine) -> None:
     engine.open("counts")
     empty = engine.memory_bytes()
@@ -218,11 +201,6 @@ def test_memory_of_content_in_memory_is_given_back() -> None:
     engine.apply({"a": {b"k": b"1", b"l": None}}, {})
     engine.apply({"a": {b"k": None}}, {})
     assert engine.memory_bytes() == 0
-
-
-def test_engines_share_memory_that_can_be_resized(any_engines: Engines) -> None:
-    any_engines.resize(1024 * 1024, 2 * 1024 * 1024)
-    assert any_engines.memory_bytes() <= 1024 * 1024
 
 
 def test_a_store_that_is_open_can_t_be_opened_a_second_time(disk_engines: Engines, tmp_path: Path) -> None:
@@ -245,7 +223,6 @@ def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(
     for scan in scans:
         next(scan)
     get = counts.get
-    engine.checkpoint(tmp_path / "copy")
     engine.close()
     assert open_files() == before
     with pytest.raises(StateError):

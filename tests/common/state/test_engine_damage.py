@@ -98,7 +98,6 @@ def test_an_error_that_somebody_keeps_doesn_t_keep_the_store_open(disk_engines: 
         lambda: list(counts.scan(None, None, reverse=True)),
         lambda: [counts.get(b"%05d" % number) for number in range(3000)],
         lambda: engine.apply({"counts": {b"a": "text"}}, {}),  # type: ignore[dict-item]
-        lambda: engine.checkpoint(path),
     ]
     kept = []
     for call in calls:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from milestones.common.state.engine import Engine, Engines
-from milestones.common.state.engines import open_engines
 
 NAMESPACES = ("one", "two")
 KEYS = st.binary(max_size=3) | st.sampled_from([b"", b"\x00", b"a", b"ab", b"\xff\xff"])
@@ -93,17 +92,6 @@ class EngineMachine(RuleBasedStateMachine):
             self.model.clear()
             self.offsets.clear()
         self.open_both()
-
-    @rule()
-    def checkpoint(self) -> None:
-        self.copies += 1
-        path = self.directory / f"copy-{self.copies}"
-        self.engine.checkpoint(path)
-        copy = (open_engines("rocksdict") if self.engines.name == "memory" else self.engines).open(path)
-        for name in NAMESPACES:
-            assert dict(copy.open(name).scan(None, None)) == self.model[name]
-            assert copy.open(name).offset() == self.offsets.get(name)
-        copy.close()
 
     @invariant()
     def offsets_agree(self) -> None:

@@ -48,10 +48,6 @@ for reverse in (False, True):
         engine.apply({"s": {fresh(b"key-%06d", low): fresh(b"new")}}, {"s": 2})
         check(waiting, span)
 assert ns.get(fresh(b"key-%06d", 100)) == b"new"
-engine.checkpoint(directory / "copy")
-copy = open_engines("rocksdict" if name == "memory" else name).open(directory / "copy")
-check(copy.open("s").scan(fresh(b"key-%06d", 5), fresh(b"key-%06d", 9)), range(5, 9))
-copy.close()
 (directory / "files").mkdir()
 writer = SstWriter(directory / "files", file_bytes=20_000)
 writer.write((fresh(b"key-%06d", number), fresh(b"value-%d", number)) for number in range(3000))
@@ -79,7 +75,6 @@ def test_an_engine_holds_all_that_its_library_points_at(any_engines: Engines, tm
 HELD = {
     "BlockBasedOptions": "shared with the options that take it",
     "Cache": "shared with every database that uses it",
-    "Checkpoint": "holds the database open: made and let go in one expression",
     "ChecksumType": "a value",
     "ColumnFamily": "holds the database open: let go when its namespace is released",
     "DBCompressionType": "a value",

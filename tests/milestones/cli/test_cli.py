@@ -17,7 +17,7 @@ from milestones.cli.main import invoke
 from milestones.common.config import KEYS
 from milestones.common.errors import KafkaUnreachableError, TopologyError
 from milestones.common.topology import Topology
-from milestones.flags import flags_of
+from milestones.flags import parse_milestones
 
 WORDS = """
 from milestones import Streams, StreamsBuilder, serdes
@@ -53,7 +53,7 @@ class FakeStreams:
 
     def __init__(self, topology: Topology, config: StreamsConfig | None = None, **settings: Any) -> None:
         config = StreamsConfig(**settings) if config is None else config
-        flags_of(config)
+        parse_milestones(config.milestones)
         self.topology, self.config = topology, config
         FakeStreams.made.append(self)
 
