@@ -193,10 +193,17 @@ def check_supplier(supplier: Any, node: str) -> Callable[[], Any]:
     return supplier  # type: ignore[no-any-return]
 
 
-def _give_context(processor: object, context: ProcessorContext) -> None:
-    """Set the context and call `init`: a class with an `init` of its own needn't call its base's."""
+def _bound(processor: Any, own: Any, context: OperatorContext) -> Callable[[Any], None]:
+    """Give the processor its context, and return its `process`: a class with an `init` of its own needn't call its
+    base's."""
+    check_complete(processor, context.node)
+    check_methods(processor, context.node)
     if isinstance(processor, Processor | FixedKeyProcessor):
-        processor.context = context
+        processor.context = own
+    context.on_init(lambda: processor.init(own))
+    context.on_close(processor.close)
+    process: Callable[[Any], None] = processor.process
+    return process
 
 
 @dataclass(frozen=True)
@@ -206,13 +213,7 @@ class ProcessorOperator:
     supplier: Callable[[], Any]
 
     def bind(self, context: OperatorContext) -> Process:
-        processor, own = self.supplier(), ProcessorContext(context)
-        check_complete(processor, context.node)
-        check_methods(processor, context.node)
-        _give_context(processor, own)
-        context.on_init(lambda: processor.init(own))
-        context.on_close(processor.close)
-        handle, scope = processor.process, context.record
+        handle, scope = _bound(self.supplier(), ProcessorContext(context), context), context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             headers, before = scope.headers, scope.timestamp
@@ -232,13 +233,8 @@ class FixedKeyProcessorOperator:
     supplier: Callable[[], Any]
 
     def bind(self, context: OperatorContext) -> Process:
-        processor, own = self.supplier(), FixedKeyProcessorContext(context)
-        check_complete(processor, context.node)
-        check_methods(processor, context.node)
-        _give_context(processor, own)
-        context.on_init(lambda: processor.init(own))
-        context.on_close(processor.close)
-        handle, scope = processor.process, context.record
+        own = FixedKeyProcessorContext(context)
+        handle, scope = _bound(self.supplier(), own, context), context.record
 
         def process(key: Any, value: Any, timestamp: int) -> None:
             headers, outer, before = scope.headers, own.current, scope.timestamp

@@ -67,11 +67,6 @@ class Application:
         return self.repartition_topics | (changelogs - sourced)
 
     @cached_property
-    def stateful(self) -> frozenset[int]:
-        """Sub-topologies that have state to restore."""
-        return frozenset(sub.id for sub in self.subtopologies if sub.changelogs)
-
-    @cached_property
     def fingerprint(self) -> str:
         """A digest of the tasks and their stores, on which the members of a group must agree."""
         return fingerprint(self.subtopologies)
