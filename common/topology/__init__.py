@@ -2,8 +2,7 @@
 
 from milestones.common.records import FixedKeyRecord
 from milestones.common.topology.builder import StreamsBuilder
-from milestones.common.topology.grouped import KGroupedStream
-from milestones.common.topology.grouped_table import KGroupedTable
+from milestones.common.topology.grouped import KGroupedStream, KGroupedTable
 from milestones.common.topology.handlers import LogAndContinue, LogAndFail, send_to_dead_letter_topic
 from milestones.common.topology.processor import (
     FixedKeyProcessor,

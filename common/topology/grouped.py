@@ -1,6 +1,7 @@
-"""`KGroupedStream`: records by key, to be aggregated into a table.
+"""`KGroupedStream` and `KGroupedTable`: records by key, or rows of a table by a new key, to be aggregated into a table.
 
-*Guarantees*: Kafka Streams' names and semantics; a repartition topic only when the key may have changed.
+*Guarantees*: Kafka Streams' names and semantics. For a stream a repartition topic only when the key may have changed,
+for a table always one of updates (new, old).
 *Assumes*: one thread builds.
 """
 
@@ -10,20 +11,44 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from milestones.common import serdes
-from milestones.common.topology.aggregates import StreamAggregate, StreamCount, StreamReduce
+from milestones.common.topology import naming
+from milestones.common.topology.aggregates import (
+    StreamAggregate,
+    StreamCount,
+    StreamReduce,
+    TableAggregate,
+    TableReduce,
+)
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
 from milestones.common.topology.repartition import repartition_node
-from milestones.common.topology.serde_choice import Choice, weaken
+from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState
 
-_AGGREGATE = "KSTREAM-AGGREGATE-"
-_REDUCE = "KSTREAM-REDUCE-"
+_STREAM_AGGREGATE, _STREAM_REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
+_TABLE_AGGREGATE, _TABLE_REDUCE = "KTABLE-AGGREGATE-", "KTABLE-REDUCE-"
 
 
-class KGroupedStream(Explained):
+class _Grouped(Explained):
+    def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, topic: str | None) -> None:
+        self._graph, self._node, self._key, self._value, self._topic = graph, node, key, value, topic
+        self._repartition: Repartition | None = None
+
+    def _table(
+        self, materialized: Materialized, store: str, default_value: Choice, node: str, parent: GraphNode,
+        sources: frozenset[str], operator: Callable[[TableState], Operator],
+    ) -> KTable:
+        """Add the aggregating node, with its store."""
+        key, value = materialized.key or self._key, materialized.value or default_value
+        state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
+        aggregate = ProcessorGraphNode(node, lambda: operator(state), spec=lambda: state.store)
+        self._graph.add(aggregate, parent)
+        return KTable(self._graph, aggregate, key, value, sources, state)
+
+
+class KGroupedStream(_Grouped):
     """Records grouped by key. Made by `KStream.group_by` and `group_by_key`, not by hand.
 
     `store` names the table's store, and with it its changelog topic; `name` names the operator's node. `StoreOptions`
@@ -40,9 +65,8 @@ class KGroupedStream(Explained):
         rekeyed: bool,
         topic: str | None,
     ) -> None:
-        self._graph, self._node, self._key, self._value = graph, node, key, value
-        self._sources, self._rekeyed, self._topic = sources, rekeyed, topic
-        self._repartition: Repartition | None = None
+        super().__init__(graph, node, key, value, topic)
+        self._sources, self._rekeyed = sources, rekeyed
 
     def count(
         self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
@@ -50,9 +74,10 @@ class KGroupedStream(Explained):
         """Count the records per key, without those with a None value. The table's values are LONG by default."""
         materialized = Materialized(store, **options)
         if store is None and materialized.given:
-            self._graph.names.store(_AGGREGATE)
+            self._graph.names.store(_STREAM_AGGREGATE)
         return self._aggregate(
-            _AGGREGATE, materialized, serdes.LONG, name, lambda state: StreamCount(state.name, state.send_old_values)
+            _STREAM_AGGREGATE, materialized, serdes.LONG, name,
+            lambda state: StreamCount(state.name, state.send_old_values),
         )
 
     def reduce(
@@ -66,10 +91,7 @@ class KGroupedStream(Explained):
         """Reduce the values per key by `reducer(aggregate, value) -> aggregate`; the first value is the first
         aggregate."""
         return self._aggregate(
-            _REDUCE,
-            Materialized(store, **options),
-            self._value,
-            name,
+            _STREAM_REDUCE, Materialized(store, **options), self._value, name,
             lambda state: StreamReduce(state.name, reducer, state.send_old_values),
         )
 
@@ -85,10 +107,7 @@ class KGroupedStream(Explained):
         """Aggregate the values per key by `aggregator(key, value, aggregate) -> aggregate`, starting with
         `initializer()`. None deletes the row."""
         return self._aggregate(
-            _AGGREGATE,
-            Materialized(store, **options),
-            weaken(self._value),
-            name,
+            _STREAM_AGGREGATE, Materialized(store, **options), weaken(self._value), name,
             lambda state: StreamAggregate(state.name, initializer, aggregator, state.send_old_values),
         )
 
@@ -102,15 +121,11 @@ class KGroupedStream(Explained):
     ) -> KTable:
         names = self._graph.names
         store = materialized.store or names.store(prefix)
-        key, value = materialized.key or self._key, materialized.value or default_value
-        state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
-        node = ProcessorGraphNode(names.given(name, prefix), lambda: operator(state), spec=lambda: state.store)
-        parent, sources = self._node, self._sources
+        node, parent, sources = names.given(name, prefix), self._node, self._sources
         if self._rekeyed:
             parent = self._through_topic(self._topic or store)
             sources = frozenset((parent.source,))
-        self._graph.add(node, parent)
-        return KTable(self._graph, node, key, value, sources, state)
+        return self._table(materialized, store, default_value, node, parent, sources, operator)
 
     def _through_topic(self, prefix: str) -> Repartition:
         node = repartition_node(self._graph, prefix, self._key, self._value)
@@ -118,3 +133,72 @@ class KGroupedStream(Explained):
             self._repartition = node
         self._graph.add(self._repartition, self._node)
         return self._repartition
+
+
+class KGroupedTable(_Grouped):
+    """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
+    `KGroupedStream`."""
+
+    def count(
+        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
+    ) -> KTable:
+        """Count the rows per key."""
+        return self._aggregate(
+            _TABLE_AGGREGATE, Materialized(store, **options), serdes.LONG, name,
+            lambda state: TableAggregate.count(state.name, state.send_old_values),
+        )
+
+    def reduce(
+        self,
+        adder: Callable[[Any, Any], Any],
+        subtractor: Callable[[Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """Reduce the rows per key by `adder(aggregate, value)` for a row's new value, after
+        `subtractor(aggregate, value)` for its old one."""
+        return self._aggregate(
+            _TABLE_REDUCE, Materialized(store, **options), self._value, name,
+            lambda state: TableReduce(state.name, adder, subtractor, state.send_old_values),
+        )
+
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
+        subtractor: Callable[[Any, Any, Any], Any],
+        store: str | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable:
+        """Aggregate the rows per key by `adder(key, value, aggregate)` for a row's new value, after
+        `subtractor(key, value, aggregate)` for its old one, starting with `initializer()`."""
+        return self._aggregate(
+            _TABLE_AGGREGATE, Materialized(store, **options), weaken(self._value), name,
+            lambda state: TableAggregate(state.name, initializer, adder, subtractor, state.send_old_values),
+        )
+
+    def _aggregate(
+        self,
+        prefix: str,
+        materialized: Materialized,
+        default_value: Choice,
+        name: str | None,
+        operator: Callable[[TableState], Operator],
+    ) -> KTable:
+        names = self._graph.names
+        store = materialized.store or names.store(_TABLE_AGGREGATE)
+        sink = names.given(name, naming.SINK, "-sink")
+        source = names.given(name, naming.SOURCE, "-source")
+        node = names.given(name, prefix)
+        topic = (self._topic or store) + naming.REPARTITION_SUFFIX
+        if self._repartition is None or self._topic is None:
+            changes = ChangeOf(self._value)
+            self._repartition = Repartition(source, topic, sink, source, None, self._key, changes)
+        parent = self._repartition
+        self._graph.add(parent, self._node)
+        sources = frozenset((parent.source,))
+        return self._table(materialized, store, default_value, node, parent, sources, operator)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from milestones.common.serdes import Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode
-from milestones.common.topology.grouped_table import KGroupedTable
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
@@ -29,6 +28,7 @@ from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import function_of
 
 if TYPE_CHECKING:
+    from milestones.common.topology.grouped import KGroupedTable
     from milestones.common.topology.stream import KStream
 
 __all__ = ["KTable", "TableState"]
@@ -110,6 +110,8 @@ class KTable(Explained):
 
         `name`: of the node and of the repartition topic.
         """
+        from milestones.common.topology.grouped import KGroupedTable  # which makes tables
+
         function_of(selector)
         node = ProcessorGraphNode(
             self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)
@@ -118,7 +120,7 @@ class KTable(Explained):
         self._state.want_old_values(force=True)
         key_choice = check_serde(key, "key") or weaken(self._key)
         value_choice = check_serde(value, "value") or weaken(self._value)
-        return KGroupedTable(self._graph, node, key_choice, value_choice, name, KTable)
+        return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
     def to_stream(
         self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None
