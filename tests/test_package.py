@@ -44,6 +44,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 FEATURES = {
     "embedded": ("common/kafka/embedded", "milestones/demo"),
+    "rocksdb": ("common/state/rocksdb_engine.py",),
     "snapshots": ("common/state/repository.py",),
     "spark": ("pipeline", "milestones/cli/spark", "benchmarks/spark"),
     "bench": ("benchmarks",),
@@ -57,6 +58,9 @@ UNSEEN = {
     ("spark", "pandas"): "PySpark's mapInArrow refuses to work without",
 }
 """What an extra brings that its code doesn't import, and why it brings it."""
+
+DISTRIBUTIONS = {"rocksdb": "faust-streaming-rocksdb"}
+"""Of imports that are called otherwise."""
 
 ADVICE = re.compile(r"pip install(?: -e)? '(?:milestones|\.)\[([a-z,]+)\]'")
 """What pages and errors say to install."""
@@ -103,7 +107,7 @@ def imported(*places: str) -> set[tuple[str, str]]:
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             tops = {name.partition(".")[0] for name in names} - {"milestones", "benchmarks", *sys.stdlib_module_names}
-            found |= {(top.replace("_", "-"), str(path.relative_to(ROOT))) for top in tops}
+            found |= {(DISTRIBUTIONS.get(top, top).replace("_", "-"), str(path.relative_to(ROOT))) for top in tops}
     return found
 
 

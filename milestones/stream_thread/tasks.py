@@ -399,7 +399,10 @@ class ThreadTasks:
         """The task is closed but for its stores."""
         self.closed += 1
         if stores is not None and entry.role is not None and entry.reusable:
-            reach("recycle.to-active" if entry.active else "recycle.to-standby")
+            if entry.active:
+                reach("recycle.to-active")
+            else:
+                reach("recycle.to-standby")
             self._wait_with(entry, stores)
         elif stores is not None:
             self._close_stores(entry, stores)
