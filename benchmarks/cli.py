@@ -7,6 +7,7 @@ run or a result is wrong, 2 on wrong options.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -28,6 +29,7 @@ from benchmarks.idle.work import Idle
 from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
 from benchmarks.moves import report as moves_report
 from benchmarks.moves.work import Move, Moves, Setup
+from benchmarks.opening import work as opening
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.restore.work import Restore
@@ -262,6 +264,25 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
             where.mkdir()
             found[stage] = standbys.measure(at, where, stage, records, seed, _progress)
     _out().print(standbys.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
+
+
+@cli.command("opening")
+@click.option("--stages", "stage_names", default="m1,m2,m3", show_default=True, callback=_words)
+@click.option("--rate", default=5.0, show_default=True, type=click.FloatRange(1, 100),
+              help="Records a second in each of the 64 partitions.")  # fmt: skip
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
+@click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
+              type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
+def opening_(stage_names: list[str], rate: float, rounds: int, keep: Path | None, guarantees: list[str]) -> None:
+    """What a store that takes 12 s to open keeps up, among 64 tasks of three stores."""
+    found: list[opening.Opened] = []
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        work = opening.Opening(at, keep or Path(directory) / "runs", rate)
+        for stage, guarantee, _ in itertools.product(stage_names, guarantees, range(rounds)):
+            found.append(work.measure(stage, guarantee))
+            _progress(str(found[-1]))
+    _out().print(opening.table(f"opening: 64 tasks of three stores, {rate:g} records/s and task, in s", found))
 
 
 @cli.command("snapshot")

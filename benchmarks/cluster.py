@@ -53,6 +53,11 @@ class Cluster:
         new = NewTopic(topic, partitions, 1, config=dict(config))
         for future in self._admin.create_topics([new], request_timeout=CALL_S).values():
             future.result(CALL_S)
+        deadline = time.monotonic() + CALL_S
+        while topic not in self._admin.list_topics(timeout=CALL_S).topics:  # the controller has it, the broker not yet
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"the broker doesn't know topic {topic} {CALL_S:.0f} s after its creation")
+            time.sleep(0.05)
 
     def delete(self, prefix: str) -> None:
         """Delete all topics whose names begin with `prefix`."""
@@ -110,11 +115,11 @@ class Cluster:
         finally:
             consumer.close()
 
-    def read(self, topic: str) -> Iterator[Message]:
-        """Every committed record of the topic."""
+    def read(self, topic: str, isolation: str = "read_committed") -> Iterator[Message]:
+        """Every record of the topic that this isolation level lets through."""
         consumer = Consumer({
             **self._client, "group.id": "benchmarks-reader", "enable.auto.commit": False, "enable.partition.eof": True,
-            "isolation.level": "read_committed", "fetch.queue.backoff.ms": 10,
+            "isolation.level": isolation, "fetch.queue.backoff.ms": 10,
         })  # fmt: skip
         try:
             found = consumer.list_topics(topic, timeout=CALL_S).topics[topic]

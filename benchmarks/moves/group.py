@@ -36,10 +36,18 @@ class Group:
     """A context manager. `processes`: those that run, by name."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, Any], source: str, output: str, *, static: bool = False
+        self,
+        directory: Path,
+        settings: Mapping[str, Any],
+        *arguments: str,
+        app: str = "benchmarks.moves.app",
+        tasks: int = PARTITIONS,
+        static: bool = False,
     ) -> None:
-        """`static`: who comes back gets what it had."""
-        self._directory, self._settings, self._topics = directory, settings, (source, output)
+        """`arguments`: of the program `app`, after the file with its settings; `static`: who comes back gets what it
+        had."""
+        self._directory, self._settings, self._arguments = directory, settings, arguments
+        self._app, self._tasks = app, tasks
         self._all, self._starts, self._static = ExitStack(), 0, static
         self._logs: dict[str, Path] = {}
         self.processes: dict[str, Measured] = {}
@@ -63,7 +71,7 @@ class Group:
             if self._static:
                 settings["group_instance_id"] = name
             config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
-            command = [sys.executable, "-m", "benchmarks.moves.app", str(config), *self._topics]
+            command = [sys.executable, "-m", self._app, str(config), *self._arguments]
             self.processes[name] = self._all.enter_context(Measured(command, self._logs[name]))
 
     def stop(self, *names: str) -> None:
@@ -86,7 +94,7 @@ class Group:
 
     def settle(self, timeout_s: float) -> None:
         """Wait until those that run share all tasks, run them, and have all standbys of them caught up."""
-        self.wait(lambda: settled(self.given(), PARTITIONS, self.standbys), "the tasks are shared", timeout_s)
+        self.wait(lambda: settled(self.given(), self._tasks, self.standbys), "the tasks are shared", timeout_s)
         self.wait(self._all_run, "all instances run", timeout_s)
 
     def _all_run(self) -> bool:
@@ -95,7 +103,7 @@ class Group:
 
     def caught_up(self, lag: int, timeout_s: float) -> None:
         """Wait until no standby lags more than so many records."""
-        expected = PARTITIONS * min(self.standbys, len(self.processes) - 1)
+        expected = self._tasks * min(self.standbys, len(self.processes) - 1)
 
         def all_have() -> bool:
             lags = [lag for name in self.processes for lag in self.lags(name)]
