@@ -1,7 +1,9 @@
 """Store opening from M1 on: threads of its own open and close stores, never the stream thread.
 
-*Guarantees*: no call but `wait` waits for a disk. A store that takes long to open or to close keeps up no other one,
-unless `OPENERS` of them do. Stores that are opened after the end of the stream thread are closed by their opener.
+*Guarantees*: no call but `wait` waits for a disk. A store that takes long to open keeps up another one for `SLOW_S` at
+most, unless `OPENERS` of them do. Stores that are opened after the end of the stream thread are closed by their opener.
+Openers take turns with each other and with the stream thread: rocksdict holds Python's global lock while it opens a
+database, which several openers at once would have all the time, and to no avail.
 *Assumes*: driven by the stream thread.
 """
 
@@ -9,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from milestones.common.mailbox import Mailbox, MailboxClosedError
@@ -25,17 +28,58 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NOBODY = object()
+
 OPENERS = 4
 """Threads that open stores, at most: each is begun when all others have something to do."""
 
 LONG_MS = 60_000
 
+SLOW_S = 0.25
+"""An opener that takes longer loses its turn: it waits for a disk, or for a lock."""
+
+REST_MS = 100
+"""An opener leaves the global lock to others for as long as its opening took, but no longer than this."""
+
+
+class Turn:
+    """At most one opener at a time has it, and none for longer than `SLOW_S` when others wait for it.
+
+    *Concurrency*: any thread; the lock is held for moments.
+    """
+
+    def __init__(self, slow_s: float = SLOW_S) -> None:
+        self._changed, self._holder, self._slow_s = threading.Condition(), NOBODY, slow_s
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The turn is this thread's in the block, until another one takes it."""
+        own = object()
+        with self._changed:
+            while self._is_kept_up_by(self._holder):
+                pass
+            self._holder = own
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                if self._holder is own:
+                    self._holder = NOBODY
+                    self._changed.notify_all()
+
+    def _is_kept_up_by(self, holder: object) -> bool:
+        """False when nobody has the turn, or this holder has kept it for too long; True once the holder is another."""
+        return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
+
 
 class StoreOpener:
     """A step function. *Receives*: `StoreRequest`s. *Sends*: `StoreAnswer`s."""
 
-    def __init__(self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer]) -> None:
-        self._context, self._requests, self._answers = context, requests, answers
+    def __init__(
+        self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer], turn: Turn
+    ) -> None:
+        self._context, self._requests, self._answers, self._turn = context, requests, answers, turn
 
     def run_once(self, wait_ms: int) -> bool:
         """Carry out a request, if one comes within `wait_ms`. False: none will come any more."""
@@ -43,9 +87,19 @@ class StoreOpener:
             request = self._requests.get(wait_ms)
         except MailboxClosedError:
             return False
-        if request is not None:
+        if isinstance(request, OpenStores):
+            self._open(request)
+        elif request is not None:
             self._answer(carry_out(self._context, request))
         return True
+
+    def _open(self, request: OpenStores) -> None:
+        clock = self._context.clock
+        with self._turn.taken():
+            began_ms = clock.monotonic_ms()
+            self._answer(carry_out(self._context, request))
+            if (took_ms := clock.monotonic_ms() - began_ms) > 0:
+                clock.sleep_ms(min(took_ms, REST_MS))
 
     def _answer(self, answer: StoreAnswer) -> None:
         try:
@@ -91,6 +145,7 @@ class ThreadedOpening:
         self._context, self._launch, self._wait = context, launch, wait
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
         self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
+        self._turn = Turn()
         self._openers = self._unanswered = 0
 
     def open(self, task: TaskId) -> None:
@@ -105,7 +160,8 @@ class ThreadedOpening:
         if self._openers < min(OPENERS, self._unanswered):
             self._openers += 1
             name = self._context.name.replace("StreamThread", "StoreOpener")
-            self._launch(f"{name}-{self._openers}", StoreOpener(self._context, self._requests, self._answers))
+            opener = StoreOpener(self._context, self._requests, self._answers, self._turn)
+            self._launch(f"{name}-{self._openers}", opener)
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         answers = self._answers.drain() if len(self._answers) else []

@@ -10,7 +10,7 @@ import pytest
 
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.records import TaskId
-from milestones.m1_state_updater.opening import OPENERS, ThreadedOpening
+from milestones.m1_state_updater.opening import OPENERS, REST_MS, StoreOpener, ThreadedOpening, Turn
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import FakeState, World, counting, put
@@ -124,6 +124,53 @@ def test_stores_that_were_opened_and_not_taken_are_closed_at_the_end(world: Worl
     opening.wait(SOON_MS)
     opening.close()
     assert (world.state.opens, world.state.held) == (1, set())
+
+
+# -- one after the other
+
+
+def in_a_thread(turn: Turn, done: list[str]) -> threading.Thread:
+    def take() -> None:
+        with turn.taken():
+            done.append("another")
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    return thread
+
+
+def test_an_opener_waits_for_its_turn() -> None:
+    turn, done = Turn(slow_s=SOON_MS / 1_000), list[str]()
+    with turn.taken():
+        other = in_a_thread(turn, done)
+        done.append("one")
+    other.join(SOON_MS / 1_000)
+    assert done == ["one", "another"]
+
+
+def test_an_opener_that_takes_long_loses_its_turn_and_takes_no_other_ones_at_its_end() -> None:
+    turn, done = Turn(slow_s=0.01), list[str]()
+    with turn.taken():
+        in_a_thread(turn, done).join(SOON_MS / 1_000)
+        assert done == ["another"]
+    with turn.taken():
+        done.append("one")
+    assert done == ["another", "one"]
+
+
+@pytest.mark.parametrize(("took_ms", "rest_ms"), [(0, 0), (30, 30), (5_000, REST_MS)])
+def test_an_opener_rests_after_an_opening_so_that_the_stream_thread_has_its_share(
+    world: World, took_ms: int, rest_ms: int
+) -> None:
+    opened = world.state.open
+    world.state.open = lambda *arguments: (world.clock.advance(took_ms), opened(*arguments))[1]  # type: ignore[method-assign]
+    openers: list[StoreOpener] = []
+    opening = ThreadedOpening(world.context, launch=lambda _, opener: openers.append(opener))
+    opening.open(A)
+    began_ms = world.clock.monotonic_ms()
+    openers[0].run_once(0)
+    assert world.clock.monotonic_ms() - began_ms == took_ms + rest_ms
+    opening.close()
 
 
 # -- in a stream loop
