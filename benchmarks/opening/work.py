@@ -6,6 +6,7 @@ takes 12 s.
 | before | the longest time between two outputs of a partition, in the seconds before |
 | pause | the same from the stop on, of a partition whose task stayed where it was |
 | late | how long an input of these partitions waited for its output at most, from the stop on |
+| fed | how long the feeder's own records waited for the broker at most: what the machine itself adds |
 | moved | the longest pause of a partition whose task moved, but for the slow one's |
 | slow | the pause of the slow task's partition |
 | turn before, turn | the longest turn of the stream loop that goes on, before the stop and from it on |
@@ -53,8 +54,8 @@ TOOK = re.compile(r"^(\d+\.\d+) .*: (\w+) took (\d+\.\d+) s$", re.MULTILINE)
 LOST = "membership lost"
 EVERYTHING = "read_uncommitted"
 HEADINGS = (
-    "stage", "guarantee", "before", "pause", "late", "moved", "slow", "turn before", "turn", "tasks", "commit", "given",
-    "lost", "twice", "load",
+    "stage", "guarantee", "before", "pause", "late", "fed", "moved", "slow", "turn before", "turn", "tasks", "commit",
+    "given", "lost", "twice", "load",
 )  # fmt: skip
 
 
@@ -68,6 +69,7 @@ class Opened:
     before: float
     pause: float
     late: float
+    fed: float
     moved: float
     slow: float
     turn_before: float
@@ -82,13 +84,18 @@ class Opened:
 
 
 class PacedFeed:
-    """For one use: `rate` records a second for each partition, one after the other. `records`: how many there are.
-    Their values are their numbers, and a number says the partition (`task_of`)."""
+    """For one use: `rate` records a second for each partition, one after the other. `given`: when each was given to
+    the client, s since the epoch. Their values are their numbers, and a number says the partition (`task_of`)."""
 
     def __init__(self, servers: str, topic: str, rate: float) -> None:
         self._topic, self._every_s = topic, 1 / rate / PARTITIONS
         self._producer = Producer({"bootstrap.servers": servers, **UNWATCHED, "linger.ms": 0})
-        self.records = 0
+        self.given: list[float] = []
+
+    @property
+    def records(self) -> int:
+        """How many there are."""
+        return len(self.given)
 
     def __call__(self, stop: threading.Event) -> None:
         begun = time.monotonic()
@@ -96,7 +103,7 @@ class PacedFeed:
             task, key = task_of(self.records), self.records // PARTITIONS % KEYS
             self._producer.produce(self._topic, b"%d" % self.records, b"%d-%d" % (task, key), task)
             self._producer.poll(0)
-            self.records += 1
+            self.given.append(time.time())
         left = self._producer.flush(CALL_S)
         self._producer.close()
         if left:
@@ -152,7 +159,7 @@ class Opening:
         return Opened(
             stage,
             guarantee,
-            **figures(dict(inputs), outputs, span),
+            **figures(fed.given, dict(inputs), outputs, span),
             turn_before=longest("turn", told, start - LOOK_BACK_S, start),
             **{what: longest(what, told, start, end) for what in ("turn", "tasks", "commit")},
             generations=sum(one.at >= start for one in assignments(told)),
@@ -189,8 +196,10 @@ class Span:
     slow: int
 
 
-def figures(inputs: Mapping[int, float], outputs: Sequence[Appended], span: Span) -> dict[str, float]:
-    """The times of a run; `inputs`: when each was appended, by number."""
+def figures(
+    given: Sequence[float], inputs: Mapping[int, float], outputs: Sequence[Appended], span: Span
+) -> dict[str, float]:
+    """The times of a run. By number of an input: when it was `given` to the client, and when it was appended."""
     times: dict[int, list[float]] = {task: [] for task in range(PARTITIONS)}
     late = [0.0]
     for number, at in sorted(outputs, key=lambda one: one.at):
@@ -205,6 +214,7 @@ def figures(inputs: Mapping[int, float], outputs: Sequence[Appended], span: Span
         "before": pause(times, span.start - LOOK_BACK_S, span.start),
         "pause": pause(span.stayed, span.start, span.end),
         "late": max(late),
+        "fed": worst(inputs[number] - at for number, at in enumerate(given) if span.start <= at <= span.end),
         "moved": pause(times.keys() - span.stayed - {span.slow}, span.start, span.end),
         "slow": pause([span.slow], span.start, span.end),
     }
@@ -231,7 +241,7 @@ def table(title: str, found: Iterable[Opened]) -> Table:
     for heading in HEADINGS:
         shown.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right")
     for one in found:
-        times = (one.before, one.pause, one.late, one.moved, one.slow)
+        times = (one.before, one.pause, one.late, one.fed, one.moved, one.slow)
         turns = (one.turn_before, one.turn, one.tasks, one.commit)
         counts = (one.generations, one.lost, one.doubled)
         shown.add_row(

@@ -28,19 +28,20 @@ LOG = """\
 def run(*, without: dict[int, tuple[float, float]]) -> dict[str, float]:
     """The figures of outputs 20 ms after their inputs, but for those of a task (by `without`) in a time: they come at
     the end of it."""
-    inputs, outputs = {}, []
+    given, inputs, outputs = [], {}, []
     for number in range(PARTITIONS * 300):
         task, round_ = task_of(number), number // PARTITIONS
         inputs[number] = at = 94.0 + round_ * EVERY_S
+        given.append(at - 0.01)
         start, end = without.get(task, (0.0, 0.0))
         outputs.append(Appended(number, (end if start < at < end else at) + 0.02))
-    return figures(inputs, outputs, SPAN)
+    return figures(given, inputs, outputs, SPAN)
 
 
 def test_without_a_pause_each_is_the_time_between_two_inputs() -> None:
     found = run(without={})
     assert all(found[name] == pytest.approx(EVERY_S) for name in ("before", "pause", "moved", "slow"))
-    assert found["late"] == pytest.approx(0.02)
+    assert (found["late"], found["fed"]) == (pytest.approx(0.02), pytest.approx(0.01))
 
 
 def test_pauses_count_for_tasks_that_stayed_for_tasks_that_moved_and_for_the_slow_one() -> None:
@@ -106,7 +107,7 @@ def test_only_the_last_store_of_the_task_in_the_file_opens_slowly(
 
 
 def test_the_table_has_a_row_for_each_run_and_a_heading_for_each_figure() -> None:
-    run_ = Opened("m1", "at_least_once", 0.2, 0.2, 0.05, 1, 13, 0.1, 0.1, 0.1, 0.1, 1, 0, 0, 9_000, 2)
+    run_ = Opened("m1", "at_least_once", 0.2, 0.2, 0.05, 0.01, 1, 13, 0.1, 0.1, 0.1, 0.1, 1, 0, 0, 9_000, 2)
     out = StringIO()
     Console(file=out, width=200).print(table("opening", [run_]))
     (row,) = [line.split() for line in out.getvalue().splitlines() if "at_least_once" in line]
