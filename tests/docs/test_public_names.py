@@ -49,6 +49,8 @@ ALLOWED = {
     "benchmarks/contenders.py": "runs Kafka Streams with the jars of the embedded broker",
     "benchmarks/moves/traffic.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/audit/work.py": "places keys, and writes the audit's page",
+    "benchmarks/opening/app.py": "delays a store, and times the turns of a stream thread",
+    "benchmarks/opening/work.py": "writes as the runtime does where nobody reads the producer's log",
     "benchmarks/snapshot/work.py": "measures the engine by itself",
     "benchmarks/stores.py": "measures engines and stores by themselves",
     "compat_tests/apps/waits.py": "watches the runtime's threads from beside",
