@@ -69,7 +69,7 @@ class Turn:
                     self._changed.notify_all()
 
     def _is_kept_up_by(self, holder: object) -> bool:
-        """False when no opener has the turn, or this holder has kept it for too long; True once the holder is another."""
+        """False when no opener has the turn, or the holder has kept it too long; True once the holder is another."""
         return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
 
 
