@@ -92,6 +92,9 @@ SECTIONS: Mapping[str, Sequence[Any]] = {
         m.ConfigErrors,
     ],
     "Tests without a broker": [testing.TopologyTestDriver, testing.InputTopic, testing.OutputTopic, testing.StepClock],
+    "Tests with a broker": [
+        testing.KafkaProbe, testing.TopicTail, testing.KafkaRecord, testing.until, testing.DeadlineError,
+    ],
     "A broker for tests": [
         embedded.EmbeddedKafka,
         embedded.EmbeddedKafkaError,
@@ -113,6 +116,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "Headers": (m.Headers, "in the order of the record; names may repeat."),
     "KAFKA_VERSION": (None, "of the broker that `EmbeddedKafka` runs."),
     "Members": (assignment.Members, "all members of the group by their member id."),
+    "Not": (testing.Not, "a text that says why a condition of `until` doesn't hold yet; it counts as false."),
     "OffsetReset": (m.OffsetReset, "where to begin without a committed offset."),
     "Partitioner": (
         m.Partitioner,

@@ -1,31 +1,30 @@
-"""What a test needs of a broker at once: it says "made" before it knows all of it."""
+"""What tests on a broker that all share need: names of their own, commits that wait for a new coordinator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.clock import SystemClock
 from milestones.common.kafka.failures import is_passing
 from milestones.common.kafka.retry import RetryPolicy
+from milestones.testing import KafkaProbe
 
 TIMEOUT_S = 60
 
 
-def made(admin: AdminClient, *topics: NewTopic) -> None:
-    """Create topics, and wait until the broker knows them, with a leader of each partition."""
-    for future in admin.create_topics([*topics]).values():
-        future.result(TIMEOUT_S)
-    for topic in topics:
-        while not _known(admin, topic.topic):
-            pass
+def named(prefix: str) -> str:
+    """A name that no other test has."""
+    return f"{prefix}-{uuid4().hex[:8]}"
 
 
-def _known(admin: AdminClient, topic: str) -> bool:
-    found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-    return found.error is None and all(partition.error is None for partition in found.partitions.values())
+def new_topic(kafka: str, prefix: str = "topic", partitions: int = 1, **settings: str) -> str:
+    """A topic of the test's own. Its broker knows it."""
+    name = named(prefix)
+    KafkaProbe(kafka).create({name: partitions}, settings)
+    return name
 
 
 def commit(consumer: Consumer, offsets: Sequence[TopicPartition]) -> None:

@@ -1,7 +1,13 @@
-"""Public: what tests of topologies need. A topology without a broker, virtual time, fault points."""
+"""Public: what tests of topologies and of applications need. A topology without a broker, virtual time, fault points; a
+running Kafka as tests see it."""
 
 from milestones.common.testing.clock import StepClock
 from milestones.common.testing.driver import TopologyTestDriver
+from milestones.common.testing.kafka import KafkaProbe, KafkaRecord, TopicTail
 from milestones.common.testing.topics import InputTopic, OutputTopic
+from milestones.common.testing.waiting import DeadlineError, Not, until
 
-__all__ = ["InputTopic", "OutputTopic", "StepClock", "TopologyTestDriver"]
+__all__ = [
+    "DeadlineError", "InputTopic", "KafkaProbe", "KafkaRecord", "Not", "OutputTopic", "StepClock", "TopicTail",
+    "TopologyTestDriver", "until",
+]  # fmt: skip

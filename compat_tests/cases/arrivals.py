@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compat_tests.harness.cluster import Tail
 from compat_tests.oracles.rows import Origin, origin_of
+from milestones.testing import TopicTail
 
 
 class Arrivals:
     """As a reader of committed outputs sees them, so look often."""
 
-    def __init__(self, tail: Tail, seen: int = 0) -> None:
+    def __init__(self, tail: TopicTail, seen: int = 0) -> None:
         """`seen`: so many rows of the tail aren't told of."""
         self._tail, self._seen = tail, seen
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from compat_tests.apps.calls import BEGINS, ENDS
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Place
 from milestones.flags import parse_milestones
+from milestones.testing import Not
 
 
 def threaded(world: World) -> bool:

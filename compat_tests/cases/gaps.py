@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable
 
 from compat_tests.cases.arrivals import Arrivals
-from compat_tests.harness.cluster import Tail
 from compat_tests.oracles.rows import Place
+from milestones.testing import TopicTail
 
 
 class Gaps:
     """By input partition; as a reader of committed outputs sees it, so look often."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: TopicTail) -> None:
         self._arrivals = Arrivals(tail)
         self._last: dict[Place, float] = {}
         self.longest: dict[Place, float] = {}

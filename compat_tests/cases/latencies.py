@@ -6,16 +6,16 @@ import time
 from collections.abc import Collection, Iterable
 
 from compat_tests.cases.arrivals import Arrivals
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Origin, Place, Row
+from milestones.testing import TopicTail
 
 
 class Latencies:
     """By input, from before it was sent to the last of its outputs; look often. What has no output yet has taken until
     now."""
 
-    def __init__(self, tail: Tail, outputs: int = 1) -> None:
+    def __init__(self, tail: TopicTail, outputs: int = 1) -> None:
         """`outputs`: of each input."""
         self._arrivals, self._outputs = Arrivals(tail, seen=tail.poll()), outputs
         self._sent: dict[Origin, float] = {}
@@ -43,7 +43,7 @@ class Latencies:
 class Load:
     """A little input for all partitions, again and again, and a look at what comes out."""
 
-    def __init__(self, world: World, tail: Tail, *, keys: int, outputs: int = 1) -> None:
+    def __init__(self, world: World, tail: TopicTail, *, keys: int, outputs: int = 1) -> None:
         self._world, self._keys = world, keys
         self.latencies = Latencies(tail, outputs)
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, origin_of
 from compat_tests.oracles.zombies import Asleep
+from milestones.testing import Not
 
 QUEUED = 200
 BRIEF = {"producer_queue_buffering_max_messages": QUEUED}
@@ -42,7 +42,7 @@ def _handed(world: World, places: Collection[Place], committed: Mapping[Place, i
     """Up to where a process that stands still has handed outputs to its client: no further behind those that are in
     Kafka than that one takes at once."""
     reached = {place: committed.get(place, 0) for place in places}
-    for row in world.cluster.read([world.topic("out")]):
+    for row in world.cluster.read(world.topic("out")):
         if (origin := origin_of(row)) is not None and origin.place in reached:
             reached[origin.place] = max(reached[origin.place], origin.offset + 1)
     return {place: min(end, reached[place] + QUEUED) for place, end in world.cluster.ends(places).items()}

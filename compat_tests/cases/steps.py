@@ -6,11 +6,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.stores import identities, opened_at
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
@@ -18,6 +16,7 @@ from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.in_place import Standing
 from compat_tests.oracles.rows import Place
 from compat_tests.oracles.transactions import none_timed_out
+from milestones.testing import Not, TopicTail
 
 TOLERANT = "fencing_tolerance"
 """The flag of stages on which a lost producer costs no membership."""
@@ -144,7 +143,7 @@ def feed_until_it_dies(world: World, feed: Feed, instance: Instance, code: int =
     instance.dies(code)
 
 
-def await_outputs(world: World, tail: Tail, count: int) -> None:
+def await_outputs(world: World, tail: TopicTail, count: int) -> None:
     """Wait until so many committed outputs are there."""
 
     def enough() -> object:

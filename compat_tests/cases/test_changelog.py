@@ -21,13 +21,13 @@ from compat_tests.harness.feed import FIRST_TIMESTAMP
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge, judge_offsets, judge_store
 from compat_tests.harness.stores import dumps
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.oracles import outputs
 from compat_tests.oracles.changelog import StoreDump, fold
 from compat_tests.oracles.findings import Findings, hold
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.rows import Place, Row, origin_of
+from milestones.testing import Not
 
 KEYS = 300
 STRANGE = 10**6
@@ -89,7 +89,7 @@ def test_a_changelog_truncated_up_to_a_stores_offset_costs_nothing(world: World)
     count_more(world, app)
     assert "rebuilt" not in app.log(), app.log_tail()
     judge(world, COUNT_IN_MEMORY)
-    table = outputs.table(COUNT, world.feeds["in"].rows, world.cluster.read([world.topic("out")]))
+    table = outputs.table(COUNT, world.feeds["in"].rows, world.cluster.read(world.topic("out")))
     entries = {key: value[8:] for dump in stores(world, app) for key, value in dump.entries.items()}
     assert entries == {key: entry.value for key, entry in table.items()}
 
@@ -117,7 +117,7 @@ def test_a_store_that_lacks_what_its_changelog_lost_counts_on_from_what_is_left(
         shutil.move(world.directory / "old", app.state_dir)
     ends = world.cluster.ends(changelog(world))
     truncate(world, {at: ends[at] if left == "nothing" else (old[at] + ends[at]) // 2 for at in ends})
-    start = fold(world.cluster.read([world.topic("counts-changelog")]))
+    start = fold(world.cluster.read(world.topic("counts-changelog")))
     sent = count_more(world, app)
     assert ("is rebuilt from its changelog" in app.log()) == (store == "old"), app.log_tail()
     hold(counted_from(world, {key: int.from_bytes(entry.value) for key, entry in start.items()}, sent))
@@ -148,7 +148,7 @@ def await_compacted(world: World, written: int) -> None:
     """Kafka looks for something to compact every 15 s."""
 
     def compacted() -> object:
-        left = len(world.cluster.read([world.topic("counts-changelog")]))
+        left = len(world.cluster.read(world.topic("counts-changelog")))
         return left < written / 2 or Not(f"{left} of {written} records are left")
 
     world.wait(compacted, "the changelog is compacted")
@@ -167,7 +167,7 @@ def counted_from(world: World, start: Mapping[bytes, int], inputs: list[Row]) ->
     theirs = {(row.place, row.offset) for row in inputs}
     found = [
         row
-        for row in world.cluster.read([topic])
+        for row in world.cluster.read(topic)
         if (origin := origin_of(row)) is not None and (origin.place, origin.offset) in theirs
     ]
     return outputs.exact(flow, inputs, found, world.cluster.topics()[topic])

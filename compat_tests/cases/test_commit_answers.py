@@ -23,13 +23,13 @@ from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import TOLERANT, await_outputs, generation, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge, judge_disks
-from compat_tests.harness.waiting import DeadlineError
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
 from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.in_place import Standing, in_place
+from milestones.testing import DeadlineError
 
 pytestmark = pytest.mark.broker_faults
 

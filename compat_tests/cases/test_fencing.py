@@ -24,13 +24,13 @@ from compat_tests.cases.steps import (
 )
 from compat_tests.harness import brokers
 from compat_tests.harness.judge import judge, judge_disks
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.in_place import in_place
 from compat_tests.oracles.transactions import none_older
 from compat_tests.oracles.zombies import fallen
+from milestones.testing import Not
 
 LOOKED_S = 8.0
 """The suite's brokers look for transactions that are too old every 7 s."""
@@ -260,7 +260,7 @@ def test_a_record_that_takes_longer_than_the_poll_interval_leaves_nothing_behind
     stop_all([slow, other])
     judge(world, CALLS, crashed=True)
     for topic in (world.topic("out"), world.topic("counts-changelog")):
-        assert not fallen(world.cluster.read([topic])), f"an old count was written to {topic} behind a newer one"
+        assert not fallen(world.cluster.read(topic)), f"an old count was written to {topic} behind a newer one"
 
 
 @pytest.mark.short_under("exactly_once_v2")

@@ -13,8 +13,8 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
+from milestones.testing import Not
 
 STATE_UNUSABLE = 4
 DISK_MB = 16

@@ -11,8 +11,8 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness import brokers
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, new_world
+from milestones.testing import Not
 
 RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "5000"}
 """Kafka's defaults are 7 days and 10 minutes."""

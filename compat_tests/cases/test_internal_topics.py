@@ -10,21 +10,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import proxy_of
 from compat_tests.cases.test_input_topics import BAD_TOPIC, assert_says, running_count
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not, until
 from compat_tests.harness.world import World, stop_all
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.embedded import EmbeddedKafka
-from tests.topics import made
+from milestones.testing import KafkaProbe, Not, until
 
 pytestmark = pytest.mark.full
 
@@ -137,7 +136,7 @@ def test_an_application_with_more_internal_partitions_than_kafka_makes_at_once_s
     stage: str, tmp_path: Path
 ) -> None:
     with EmbeddedKafka(tmp_path / "kafka") as kafka:
-        made(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), NewTopic("in", PARTITIONS))
+        KafkaProbe(kafka.bootstrap_servers).create({"in": PARTITIONS})
         with running(kafka, stage, tmp_path / "state", STORES) as streams:
             await_state(streams, StreamsState.RUNNING, STARTED_S)
 
@@ -148,7 +147,7 @@ def test_a_changelog_that_a_broker_would_make_anew_by_itself_ends_the_applicatio
     with EmbeddedKafka(tmp_path / "kafka", properties={"auto.create.topics.enable": "true"}) as kafka:
         servers: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
         admin, producer = AdminClient(servers), Producer(servers)
-        made(admin, NewTopic("in", 1))
+        KafkaProbe(kafka.bootstrap_servers).create({"in": 1})
         with running(kafka, stage, tmp_path / "state", 1) as streams:
             await_state(streams, StreamsState.RUNNING, 60)
             write(producer)

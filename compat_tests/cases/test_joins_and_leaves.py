@@ -11,8 +11,8 @@ from compat_tests.cases.steps import TIDY
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.testing import Not
 
 CHANGES = 20
 NAMES = "abcd"

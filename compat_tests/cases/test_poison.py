@@ -75,7 +75,7 @@ def test_a_dead_letter_has_the_bytes_of_the_record_and_says_where_it_lay(world: 
     world.processed()
     app.stop()
     judge(world, *flows, poisoned=frozenset({poison}))
-    (letter,) = world.cluster.read([world.topic("dead")])
+    (letter,) = world.cluster.read(world.topic("dead"))
     assert (letter.key, letter.value) == (row.key, row.value)
     headers = dict(letter.headers)
     where = [headers[f"__streams.errors.{name}"] for name in ("topic", "partition", "offset")]

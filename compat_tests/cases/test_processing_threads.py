@@ -16,12 +16,11 @@ from compat_tests.cases.calls import Call, committed_to_their_ends, failing, tak
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.latencies import Load, percentile
 from compat_tests.cases.steps import await_outputs, generation
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.rows import Place, Row
+from milestones.testing import Not, TopicTail
 
 KEYS = 200
 PARTITIONS = 4
@@ -51,7 +50,7 @@ def all_but(world: World, *places: Place) -> set[Place]:
     return set(world.cluster.places([world.feeds["in"].topic])) - set(places)
 
 
-def are_prompt(world: World, tail: Tail, places: Collection[Place], until: Any, what: str) -> None:
+def are_prompt(world: World, tail: TopicTail, places: Collection[Place], until: Any, what: str) -> None:
     """Feed until something has happened; the outputs of these partitions come in time."""
     load = Load(world, tail, keys=KEYS, outputs=2)
 
@@ -84,7 +83,7 @@ def test_a_call_longer_than_max_poll_interval_costs_a_member_its_place_without_p
     judge(world, CALLS, crashed=not threaded(world))
 
 
-def goes_on_beside(world: World, app: Instance, outputs: Tail, call: Call, row: Row) -> None:
+def goes_on_beside(world: World, app: Instance, outputs: TopicTail, call: Call, row: Row) -> None:
     """While the call runs: the same generation, commits of all tasks, its own up to the call, others' outputs."""
     before, rest = generation(world), all_but(world, call.place)
 
@@ -249,7 +248,7 @@ def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, cache:
     world.processed()
     app.stop()
     judge(world, replace(COUNT, thinned=True), crashed=True)
-    inputs, found = len(feed.rows), len(world.cluster.read([world.topic("out")]))
+    inputs, found = len(feed.rows), len(world.cluster.read(world.topic("out")))
     print(f"{found} outputs of {inputs} inputs")
     assert found < inputs
 
@@ -298,7 +297,7 @@ def test_what_goes_by_the_clock_is_punctual_while_another_tasks_call_runs(world:
 
 def longest_pause(world: World, task: str, began: int, ended: int) -> int:
     """Between two punctuations of a task, within a time, its ends included; all in ms."""
-    ticks = world.cluster.read([world.topic("ticks")])
+    ticks = world.cluster.read(world.topic("ticks"))
     at = sorted(int(row.value or b"") for row in ticks if row.key == task.encode())
     inside = [began, *(tick for tick in at if began <= tick <= ended), ended]
     return max(after - before for before, after in pairwise(inside))
@@ -361,10 +360,14 @@ def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world:
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_stream_threads_come_and_go_under_load_and_the_output_stays_exact(world: World) -> None:
+@pytest.mark.parametrize("static", [None, pytest.param("me", marks=pytest.mark.full)], ids=["dynamic", "static"])
+def test_stream_threads_come_and_go_under_load_down_to_none_and_the_output_stays_exact(
+    world: World, static: str | None
+) -> None:
     world.create(out=PARTITIONS)
     feed = world.input("in", 6)
-    app = world.instance("count-by-value", num_stream_threads=1, num_processing_threads=2).start()
+    settings: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 2, "group_instance_id": static}
+    app = world.instance("count-by-value", **settings).start()
 
     def load() -> None:
         feed.send(world.records(300, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
@@ -376,6 +379,9 @@ def test_stream_threads_come_and_go_under_load_and_the_output_stays_exact(world:
         change(app)
         load()
         world.group_is(app)
+    app.remove_thread()
+    load()
+    app.add_thread()
     load()
     world.processed([BY_VALUE_REPARTITION])
     app.stop()

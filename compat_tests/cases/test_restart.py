@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -15,16 +16,17 @@ from compat_tests.oracles.group import all_owned, at_most_generations
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_a_restart_goes_on_where_it_stopped(world: World) -> None:
+@pytest.mark.parametrize("cache", [0, pytest.param(10_000_000, marks=pytest.mark.full)], ids=["uncached", "cached"])
+def test_a_restart_goes_on_where_it_stopped(world: World, cache: int) -> None:
     world.create(out=3)
     feed = world.input("in", 3)
-    app = world.instance("count")
+    app = world.instance("count", statestore_cache_max_bytes=cache)
     for _ in range(3):
         feed.send(world.records(1_000, keys=100))
         app.start()
         world.processed()
         app.stop()
-    judge(world, COUNT)
+    judge(world, replace(COUNT, thinned=cache > 0))
     hold(at_most_generations(world.history().generations, 3))
 
 

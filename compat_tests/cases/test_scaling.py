@@ -8,14 +8,13 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.gaps import Gaps
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
+from milestones.testing import Not, TopicTail
 
 PARTITIONS = 6
 STATE = 30_000
@@ -28,7 +27,7 @@ MOST_S = 5.0
 class Load:
     """A little input for each partition, again and again, and a look at what comes out."""
 
-    def __init__(self, world: World, tail: Tail) -> None:
+    def __init__(self, world: World, tail: TopicTail) -> None:
         self._world, self.gaps = world, Gaps(tail)
 
     def __call__(self) -> bool:

@@ -6,7 +6,6 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.gaps import Gaps
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
 
@@ -29,7 +28,7 @@ def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World
     group = [world.instance("count", name, **slow).start() for name in ("silent", "b", "c")]
     silent, late = group[0], world.instance("count", "late", **slow)
     keys = [b"k%d" % number for number in range(60)]
-    with Tail(world.cluster, [world.topic("out")]) as tail:
+    with world.cluster.tail(world.topic("out")) as tail:
         gaps = Gaps(tail)
 
         def load() -> object:

@@ -11,9 +11,9 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from milestones.flags import STAGES, parse_milestones, stage_name
+from milestones.testing import Not
 
 FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
 

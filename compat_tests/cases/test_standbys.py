@@ -13,10 +13,10 @@ from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge, judge_disks
 from compat_tests.harness.stores import opened_at
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import Generation
+from milestones.testing import Not
 
 TASKS = ("0_0", "0_1", "0_2", "0_3")
 STANDBY = {"num_standby_replicas": 1, **METRICS}

@@ -10,13 +10,12 @@ import pytest
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import generation
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import judge
 from compat_tests.harness.stores import store_directories
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.testing import Not, TopicTail
 
 UPDATER = "state_updater"
 """The flag of stages on which restorations have a thread of their own."""
@@ -83,7 +82,7 @@ def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_wi
     judge(world, COUNT, crashed=not world.has(UPDATER))
 
 
-def widest_gap(world: World, app: Instance, outputs: Tail) -> float:
+def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
     """Feed until the restoration is over; the longest that no output of the other task came, in seconds,
     from its first output to the end. The generation must not change."""
     feed, gaps = world.feeds["in"], list[float]()

@@ -6,8 +6,8 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.testing import Not
 
 RESTARTS = {"short": 6, "full": 30, "soak": 30}
 

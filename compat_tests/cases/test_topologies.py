@@ -34,7 +34,7 @@ def test_a_copy_is_exact_and_keeps_the_whole_order_of_each_partition(world: Worl
     world.processed()
     app.stop()
     judge(world, COPY)
-    hold(in_order(world.cluster.read([world.topic("out")]), order_of(world, world.feeds["in"].rows)))
+    hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
 
 
 def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
@@ -44,7 +44,7 @@ def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
     world.processed()
     app.stop()
     judge(world, COUNT)
-    hold(in_order(world.cluster.read([world.topic("out")]), order_of(world, world.feeds["in"].rows)))
+    hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -59,8 +59,8 @@ def test_a_count_in_memory_is_exact_too(world: World) -> None:
     world.processed()
     app.stop()
     judge(world, COUNT_IN_MEMORY)
-    right = table(COUNT_IN_MEMORY, world.feeds["in"].rows, world.cluster.read([world.topic("out")]))
-    hold(changelog_equals_table(world.cluster.read([world.topic("counts-changelog")]), right))
+    right = table(COUNT_IN_MEMORY, world.feeds["in"].rows, world.cluster.read(world.topic("out")))
+    hold(changelog_equals_table(world.cluster.read(world.topic("counts-changelog")), right))
 
 
 def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> None:
@@ -106,7 +106,7 @@ def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) 
     judge(world, SEVERAL)
     both = world.feeds["in"].rows + world.feeds["other"].rows
     by_time = order_of(world, sorted(both, key=lambda row: row.timestamp))
-    hold(in_order(world.cluster.read([world.topic("out")]), by_time))
+    hold(in_order(world.cluster.read(world.topic("out")), by_time))
 
 
 @pytest.mark.short_under("exactly_once_v2")

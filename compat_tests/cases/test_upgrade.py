@@ -9,8 +9,8 @@ import pytest
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
+from milestones.testing import Not
 
 OLD, NEW = "milestones-v1", "milestones-v2"
 

@@ -13,8 +13,8 @@ from http.client import HTTPException
 from urllib.request import urlopen
 
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
+from milestones.testing import Not
 
 METRICS = {"metrics_port": 0}
 """The setting that makes an instance serve its metrics."""

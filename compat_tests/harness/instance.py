@@ -22,9 +22,9 @@ from typing import Any, Self
 import psutil
 
 from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
-from compat_tests.harness.waiting import until
 from compat_tests.oracles.findings import Findings
 from compat_tests.oracles.leftovers import Census, nothing_left
+from milestones.testing import until
 
 Settings = Mapping[str, Any]
 """Of an application's config."""

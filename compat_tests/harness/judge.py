@@ -91,7 +91,7 @@ def judge_flow(
     """Outputs, then the changelog and the stores behind them."""
     inputs = [row for source in flow.sources for row in world.feeds[source].rows if row.value not in poisoned]
     topic = world.topic(flow.output)
-    found, partitions = world.cluster.read([topic]), world.cluster.topics()[topic]
+    found, partitions = world.cluster.read(topic), world.cluster.topics()[topic]
     if asleep and not exact:
         return judge_after_sleep(world, flow, inputs, found, partitions, asleep)
     if flow.thinned:
@@ -112,7 +112,7 @@ def judge_after_sleep(
 ) -> Findings:
     """At least once, a count whose owner was given up and came back: see `zombies.py`."""
     assert flow.store is not None
-    spoilt = frozenset(fallen(found) | fallen(world.cluster.read([world.topic(f"{flow.store}-changelog")])))
+    spoilt = frozenset(fallen(found) | fallen(world.cluster.read(world.topic(f"{flow.store}-changelog"))))
     findings = judge_outputs(flow, inputs, found, partitions, asleep, spoilt)
     least = outputs.least(flow, expected(flow, inputs))
     sound = {key: count for key, count in least.items() if key not in spoilt}
@@ -157,7 +157,7 @@ def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()
     topic = world.topic(f"{store}-changelog")
     rows, ends = _logged(world, store, spoilt), world.cluster.ends(world.cluster.places([topic]))
     committed = {(row.place, row.offset) for row in rows}
-    everything = world.cluster.read([topic], uncommitted=True) if world.exactly_once else []
+    everything = world.cluster.read(topic, uncommitted=True) if world.exactly_once else []
     aborted = [row for row in everything if (row.place, row.offset) not in committed]
     findings: Findings = []
     for dump in _dumps(world, store):
@@ -168,7 +168,7 @@ def judge_disks(world: World, store: str, spoilt: frozenset[bytes] = frozenset()
 
 
 def _logged(world: World, store: str, spoilt: frozenset[bytes]) -> list[Row]:
-    return [row for row in world.cluster.read([world.topic(f"{store}-changelog")]) if row.key not in spoilt]
+    return [row for row in world.cluster.read(world.topic(f"{store}-changelog")) if row.key not in spoilt]
 
 
 def _partition(dump: changelog.StoreDump) -> int:
@@ -190,7 +190,7 @@ def judge_offsets(world: World, repartitions: Sequence[str]) -> Findings:
     for feed in world.feeds.values():
         findings += offsets.exactly_the_end(committed, world.cluster.ends(world.cluster.places([feed.topic])))
     internal = [world.topic(suffix) for suffix in repartitions]
-    for row in world.cluster.read(internal) if internal else ():
+    for row in world.cluster.read(*internal) if internal else ():
         by_topic[row.topic].append(row)
     for topic in internal:
         ends = world.cluster.ends(world.cluster.places([topic]))

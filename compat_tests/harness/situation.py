@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable
 
 from confluent_kafka import IsolationLevel
 
-from compat_tests.harness.cluster import Cluster, Tail
+from compat_tests.harness.cluster import Cluster
 from compat_tests.oracles.rows import Place
+from milestones.testing import TopicTail
 
 READ_S = 15.0
 
 
-def situation(cluster: Cluster, group: str, tails: Iterable[Tail]) -> str:
+def situation(cluster: Cluster, group: str, tails: Iterable[TopicTail]) -> str:
     """Everything about the topics and the group of the application `group`, in lines."""
     parts: dict[str, Callable[[], str]] = {
         "partitions": lambda: partitions(cluster, group),
@@ -70,7 +71,7 @@ def members(cluster: Cluster, group: str) -> str:
 def fresh_reader(cluster: Cluster, group: str, *, uncommitted: bool) -> str:
     """How many records of each partition a new consumer is given."""
     places = _own_places(cluster, group)
-    with Tail(cluster, (), places, uncommitted=uncommitted) as tail:
+    with TopicTail(cluster, places, uncommitted=uncommitted) as tail:
         try:
             tail.to_the_end(READ_S)
             stuck = ""

@@ -21,15 +21,15 @@ from confluent_kafka import KafkaException
 
 from compat_tests.apps import STATE
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.cluster import Cluster, Tail
+from compat_tests.harness.cluster import Cluster
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.situation import situation
-from compat_tests.harness.waiting import DeadlineError, Not, until
 from compat_tests.oracles.group import History, history
 from compat_tests.oracles.rows import Place
 from compat_tests.oracles.transactions import Transaction, expired, transactions
 from milestones.flags import parse_milestones
+from milestones.testing import DeadlineError, Not, TopicTail, until
 
 PROGRESS_S = 90.0
 
@@ -64,7 +64,7 @@ class World:
     rng: random.Random
     feeds: dict[str, Feed] = field(default_factory=dict)
     instances: list[Instance] = field(default_factory=list)
-    tails: list[Tail] = field(default_factory=list)
+    tails: list[TopicTail] = field(default_factory=list)
     group_before: int = 0
     transactions_before: Mapping[Place, int] = field(default_factory=dict)
 
@@ -92,9 +92,9 @@ class World:
         return self.feeds[suffix]
 
     @contextmanager
-    def outputs(self, suffix: str = "out") -> Iterator[Tail]:
+    def outputs(self, suffix: str = "out") -> Iterator[TopicTail]:
         """Reads what is committed to a topic, as it comes."""
-        with Tail(self.cluster, [self.topic(suffix)]) as tail:
+        with self.cluster.tail(self.topic(suffix)) as tail:
             self.tails.append(tail)
             yield tail
             self.tails.remove(tail)
@@ -173,7 +173,7 @@ class World:
         behind = {place: committed.get(place, 0) for place in places if committed.get(place, 0) < ends[place]}
         if not behind:
             return True
-        with Tail(self.cluster, (), list(behind), from_offsets=behind) as tail:
+        with TopicTail(self.cluster, behind, from_offsets=behind) as tail:
             tail.to_the_end(20)
             count = len(tail.rows)
         return Not(f"{count} records left behind { {str(p): at for p, at in behind.items()} }") if count else True

@@ -12,17 +12,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from milestones import TopicPartition as Place
+from milestones.testing import KafkaRecord as Row
+
+__all__ = ["ORDINAL", "ORIGIN", "Origin", "Place", "Row", "origin_header", "origin_of"]
+
 ORIGIN, ORDINAL = "origin", "ordinal"
-
-
-class Place(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Origin(NamedTuple):
@@ -39,25 +34,6 @@ class Origin(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}" + (f"#{self.ordinal}" if self.ordinal else "")
-
-
-class Row(NamedTuple):
-    """A record that lies in Kafka. `timestamp`: ms since the epoch."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}@{self.offset} (key {self.key!r:.60}, value {self.value!r:.60})"
 
 
 def origin_header(topic: str, partition: int, offset: int) -> tuple[str, bytes]:

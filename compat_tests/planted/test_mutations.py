@@ -14,11 +14,9 @@ from compat_tests import ALO, EOS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
-from compat_tests.harness.cluster import Tail
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
@@ -26,6 +24,7 @@ from compat_tests.oracles.outputs import in_order
 from compat_tests.oracles.rows import Origin, Place, origin_of
 from compat_tests.planted.conftest import Break, BrokenWorld, judged
 from compat_tests.planted.mutated import NOTHING
+from milestones.testing import Not
 
 RECORDS, KEYS = 300, 20
 
@@ -45,7 +44,7 @@ def committed_but_one(world: World) -> None:
 def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
     """One life of an instance: more input, all of it processed, a clean end."""
     world.feeds["in"].send(world.records(RECORDS, KEYS, value=lambda number: f"g{number % 7}"))
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.cluster.tail(world.topic("out")) as outputs:
         app.start()
         if uncommitted:
             await_outputs(world, outputs, len(world.feeds["in"].rows))
@@ -167,7 +166,7 @@ def test_a_swap_that_is_legal_for_each_key_is_found_where_the_whole_order_is_pro
     for row in feed.rows:
         if (origin := origin_of(row)) is not None:
             order.setdefault(Place(world.topic("out"), row.partition), []).append(origin)
-    assert kinds(in_order(world.cluster.read([world.topic("out")]), order)) == {"order"}
+    assert kinds(in_order(world.cluster.read(world.topic("out")), order)) == {"order"}
 
 
 @pytest.mark.full
@@ -311,7 +310,7 @@ def test_an_owner_that_does_not_let_go_is_found(broken: Break) -> None:
     world = rebalanced(mutated, members=2)
     world.group_is(*world.instances)  # else all may be processed before there is a second owner
     world.processed()
-    with Tail(world.cluster, [world.topic("out")]) as outputs:
+    with world.cluster.tail(world.topic("out")) as outputs:
         world.feeds["in"].send(world.records(RECORDS, KEYS))
         await_outputs(world, outputs, 2 * RECORDS + 1)
     stop_all(world.instances)

@@ -13,10 +13,10 @@ from compat_tests.apps.waits import WAITED
 from compat_tests.cases.calls import Call, committed_to_their_ends, failing, threaded, waiting
 from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
+from milestones.testing import Not
 
 PARTITIONS, KEYS = 2, 20
 ROLLED_BACK = "tasks go on from their last commit"

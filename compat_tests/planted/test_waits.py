@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from compat_tests.apps.waits import FOR_KAFKA, LONGEST_MS, WAITED, Watch, callers, waits
-from compat_tests.harness.waiting import until
 from milestones.common.kafka.blocking_call import CallThread
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.thread_stacks import frames
+from milestones.testing import until
 
 
 @contextmanager

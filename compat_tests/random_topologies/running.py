@@ -15,7 +15,6 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import DiedError, Instance
 from compat_tests.harness.judge import judge, table_of
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
@@ -23,6 +22,7 @@ from compat_tests.oracles.group import at_most_warming
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
 from compat_tests.random_topologies.interpretation import flows
+from milestones.testing import Not
 
 SHORT_PAUSE_S = 4.0
 """A pause that took longer, on a loaded machine, may have cost the membership: the session lasts 6 s."""
@@ -70,9 +70,9 @@ def judge_memory(world: World, case: Case) -> None:
     for number in in_memory:
         flow = flows(case.plan, cached=case.cache > 0)[number]
         inputs = [row for source in flow.sources for row in world.feeds[source].rows]
-        table = table_of(flow, inputs, world.cluster.read([world.topic(flow.output)]))
+        table = table_of(flow, inputs, world.cluster.read(world.topic(flow.output)))
         if table is not None:
-            hold(changelog_equals_table(world.cluster.read([world.topic(f"store{number}-changelog")]), table))
+            hold(changelog_equals_table(world.cluster.read(world.topic(f"store{number}-changelog")), table))
 
 
 class Course:
@@ -306,4 +306,4 @@ class Inputs:
 
 def outputs(world: World, case: Case) -> dict[str, list[Row]]:
     """The committed outputs, by output."""
-    return {flow.output: world.cluster.read([world.topic(flow.output)]) for flow in flows(case.plan)}
+    return {flow.output: world.cluster.read(world.topic(flow.output)) for flow in flows(case.plan)}

@@ -72,7 +72,7 @@ def committed(world: World, plan: Plan) -> Committed:
     """What lies in the output topics."""
     found: Committed = {}
     for flow in flows(plan):
-        rows = [plain(world, row) for row in world.cluster.read([world.topic(flow.output)])]
+        rows = [plain(world, row) for row in world.cluster.read(world.topic(flow.output))]
         origins = [(origin_of(row), row) for row in rows]
         found[flow.output] = {
             origin._replace(topic=without_prefix(world, origin.topic)): Outcome(row.key, row.value, row.timestamp)

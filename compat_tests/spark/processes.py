@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 
 from compat_tests.harness.instance import ROOT, Instance
-from compat_tests.harness.waiting import until
 from compat_tests.harness.world import SETTINGS, World
 from compat_tests.oracles.findings import Findings
 from compat_tests.spark.running import GATHERED, WRITTEN
 from milestones.common.kafka.embedded.ports import free_port
+from milestones.testing import until
 
 EXECUTOR, WORKER = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 CLUSTER = "local-cluster[2,1,512]"

@@ -165,7 +165,7 @@ def committed(world: World, shape: Shape) -> Outputs:
     found: Outputs = {}
     for suffix in shape.outputs:
         by_key: defaultdict[bytes | None, list[Result]] = defaultdict(list)
-        for row in world.cluster.read([world.topic(suffix)]):
+        for row in world.cluster.read(world.topic(suffix)):
             by_key[row.key].append(Result(row.value, row.timestamp, _origin(world, row)))
         found[suffix] = dict(by_key)
     return found

@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.spark.history_app import NO_ARCHIVE
 from compat_tests.spark.processes import SparkProcess
@@ -16,6 +15,7 @@ from compat_tests.spark.running import END_S, judge_all
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
 from milestones.pipeline.backfill import archive_inputs
+from milestones.testing import Not
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.waiting import Not
 from compat_tests.harness.world import World
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all, on_spark
 from compat_tests.spark.shapes import shape_of
+from milestones.testing import Not
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from compat_tests.harness.waiting import Not, until
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
 from compat_tests.spark.shapes import Shape, shape_of
+from milestones.testing import Not, until
 
 pytestmark = pytest.mark.last_stage
 

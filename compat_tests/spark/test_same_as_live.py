@@ -83,4 +83,4 @@ def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, spark:
         assert on_spark(world, "count", spark, statestore_cache_max_bytes=1_000_000).wait(END_S)
     gather(world)
     judge(world, replace(COUNT, thinned=True))
-    assert len(world.cluster.read([world.topic("out")])) < len(feed.rows)
+    assert len(world.cluster.read(world.topic("out"))) < len(feed.rows)

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer
 
 from compat_tests.containers.container import why_none
 from compat_tests.harness import brokers
 from compat_tests.harness.brokers import Broker
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
+from milestones.testing import KafkaProbe
 
 pytestmark = pytest.mark.kafka
 
@@ -43,16 +43,8 @@ def begin(writer: Producer, value: str) -> None:
 
 def committed(broker: Broker) -> list[str]:
     """The committed records, read past the proxy."""
-    config = {"group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True, **QUIET}
-    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, **config})
-    reader.assign([TopicPartition("kept", 0, 0)])
-    values = []
-    try:
-        while (message := reader.poll(CALL_S)) is not None and message.error() is None:
-            values.append((message.value() or b"").decode())
-    finally:
-        reader.close()
-    return values
+    records = KafkaProbe(broker.bootstrap_servers).read("kept", stable=True)
+    return [(record.value or b"").decode() for record in records]
 
 
 @pytest.mark.parametrize("kind", ["process", "testcontainers"])
@@ -60,8 +52,7 @@ def test_kill_pause_and_a_lost_late_or_missing_end_of_a_transaction_do_what_they
     with broker_of(kind, tmp_path) as broker:
         proxy = broker.proxy
         assert proxy is not None
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
-        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(CALL_S)
+        KafkaProbe(broker.bootstrap_servers).create({"kept": 1})
         writer = producer(proxy.bootstrap_servers, "one")
 
         begin(writer, "answer lost")

@@ -1,4 +1,4 @@
-"""A real broker: what a case's world leaves behind."""
+"""What a case's world leaves behind, and what is told of one that fails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import psutil
 
 from compat_tests.harness.brokers import ExternalBroker
-from compat_tests.harness.waiting import until
+from compat_tests.harness.cluster import Cluster
+from compat_tests.harness.situation import situation
 from compat_tests.harness.world import new_world
+from milestones.testing import until
 
 
 def test_a_world_that_is_over_keeps_its_rows_and_no_client_however_long_a_report_holds_it(
@@ -21,3 +23,9 @@ def test_a_world_that_is_over_keeps_its_rows_and_no_client_however_long_a_report
         assert process.num_threads() > before
     assert len(world.feeds["in"].rows) == 3
     until(lambda: process.num_threads() <= before, "the threads of the world's clients have ended", 10)
+
+
+def test_a_situation_that_cannot_be_learned_says_why_and_replaces_no_failure() -> None:
+    broken = Cluster("127.0.0.1:1")
+    broken.admin = None  # type: ignore[assignment]
+    assert situation(broken, "app", []).count("can't be told") == 4

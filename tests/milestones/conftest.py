@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
+from tests.milestones.app import App
 from tests.milestones.client.fake_threads import FakeInstance, FakeThread
 
 
@@ -13,3 +18,10 @@ def fake_threads() -> None:
     FakeThread.all, FakeThread.start_error = [], None
     FakeInstance.prepare_error = FakeInstance.close_error = None
     FakeInstance.closed = 0
+
+
+@pytest.fixture
+def app(kafka: str, tmp_path: Path) -> Iterator[App]:
+    """An application on the broker, with no topics yet."""
+    with ExitStack() as stack:
+        yield App(kafka, tmp_path, stack)

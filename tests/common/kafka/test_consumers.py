@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import MilestonesError, OwnershipError
 from milestones.common.kafka.consumers import AssignedConsumer, Fetched
 from milestones.common.records import TopicPartition
-from tests.topics import made
+from milestones.testing import KafkaProbe
+from tests.topics import new_topic
 
 IN, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
 SETTINGS = {"group.id": "test", "bootstrap.servers": "127.0.0.1:1"}
@@ -158,9 +157,8 @@ class Reading:
     """A topic of two partitions, and a consumer."""
 
     def __init__(self, kafka: str, isolation: str = "read_committed") -> None:
-        self.kafka, self.topic = kafka, f"in-{uuid4().hex[:8]}"
-        self.admin = AdminClient({"bootstrap.servers": kafka})
-        made(self.admin, NewTopic(self.topic, 2))
+        self.kafka, self.topic = kafka, new_topic(kafka, partitions=2)
+        self.probe = KafkaProbe(kafka)
         settings = {"bootstrap.servers": kafka, "group.id": self.topic, "isolation.level": isolation}
         self.consumer = AssignedConsumer({**settings, "fetch.wait.max.ms": 50})
 
@@ -168,13 +166,7 @@ class Reading:
         return TopicPartition(self.topic, partition)
 
     def transaction(self, *values: str, commit: bool = True, partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": self.topic})
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(self.topic, value, partition=partition)
-        producer.flush(20)
-        (producer.commit_transaction if commit else producer.abort_transaction)(20)
+        self.probe.write(self.topic, *values, partition=partition, transactional_id=self.topic, commit=commit)
 
     def until(self, done: Any) -> Fetched:
         """Fetch until `done(all)`; everything that came."""
@@ -210,7 +202,7 @@ def test_a_position_that_was_deleted_and_one_beyond_the_end_are_told_and_reading
 ) -> None:
     r = Reading(kafka)
     r.transaction("a", "b", "c")
-    for deleted in r.admin.delete_records([Position(r.topic, 0, 2)]).values():
+    for deleted in r.probe.admin.delete_records([Position(r.topic, 0, 2)]).values():
         deleted.result(20)
     for position in (0, 99):
         r.consumer.assign({r.at(0): position})

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.creation import (
@@ -20,7 +18,7 @@ from milestones.common.kafka.creation import (
 from milestones.common.kafka.fitness import misfit
 from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
 from milestones.common.testing import StepClock
-from tests.topics import made
+from tests.topics import named, new_topic
 
 
 class FakeCluster:
@@ -177,10 +175,6 @@ def test_a_topic_that_would_lose_records_is_refused_with_the_command_that_mends_
 # -- on a real broker
 
 
-def named(prefix: str) -> str:
-    return f"{prefix}-{uuid4().hex[:8]}"
-
-
 @pytest.mark.kafka
 @pytest.mark.parametrize(
     ("settings", "policy"), [(CHANGELOG_SETTINGS, "delete"), (REPARTITION_SETTINGS, "compact")]
@@ -188,8 +182,7 @@ def named(prefix: str) -> str:
 def test_a_topic_that_was_made_by_hand_with_a_policy_that_loses_records_is_refused(
     kafka: str, settings: dict[str, str], policy: str
 ) -> None:
-    name = named("log")
-    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(name, 1, config={"cleanup.policy": policy}))
+    name = new_topic(kafka, **{"cleanup.policy": policy})
     with pytest.raises(SourceTopicError, match=f"internal topic {name} has cleanup.policy={policy}"):
         create_topics(Cluster({"bootstrap.servers": kafka}), [InternalTopic(name, 1, settings)], -1)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.describe_groups.v5 import DescribeGroupsRequest, DescribeGroupsResponse
 from kio.schema.describe_groups.v5.response import DescribedGroup, DescribedGroupMember
 from kio.schema.errors import ErrorCode
@@ -31,7 +30,7 @@ from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing import StepClock
-from tests.topics import commit, made
+from tests.topics import commit, new_topic
 
 IN, OTHER, GONE = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("in", 2)
 NONE, ZERO = ErrorCode.none, i32Timedelta.parse(timedelta())
@@ -149,13 +148,13 @@ def test_a_broker_that_has_just_begun_tells_that_nothing_is_committed(tmp_path: 
 @pytest.mark.kafka
 def test_offsets_that_another_client_committed_are_told(kafka: str) -> None:
     cluster = Cluster({"bootstrap.servers": kafka})
-    made(AdminClient({"bootstrap.servers": kafka}), NewTopic("offsets-of-another", 2))
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "another"})
-    commit(consumer, [Position("offsets-of-another", 1, 5, "a note")])
+    topic = new_topic(kafka, partitions=2)
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": topic})
+    commit(consumer, [Position(topic, 1, 5, "a note")])
     consumer.close()
-    expected = {TopicPartition("offsets-of-another", 1): 5}
-    assert cluster.committed("another") == expected
-    assert cluster.committed("another", [TopicPartition("offsets-of-another", i) for i in range(2)]) == expected
+    expected = {TopicPartition(topic, 1): 5}
+    assert cluster.committed(topic) == expected
+    assert cluster.committed(topic, [TopicPartition(topic, i) for i in range(2)]) == expected
 
 
 def test_stable_offsets_come_with_their_metadata_once_no_transaction_pends() -> None:

@@ -6,11 +6,9 @@ import gc
 import re
 import threading
 import weakref
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProductionError
@@ -19,6 +17,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import Output, TaskId, TopicPartition
+from tests.topics import new_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -34,20 +33,13 @@ def producer(kafka: str, transactional_id: str | None = None) -> OutputProducer:
     return made
 
 
-def topic(kafka: str, **settings: str) -> str:
-    name = f"out-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([NewTopic(name, 1, config=settings)])[name].result(20)
-    return name
-
-
 def outputs(topic: str, *sizes: int) -> list[Output]:
     return [Output(topic, 0, b"k", b"v" * size, 5, None, "sink") for size in sizes]
 
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_what_the_client_refuses_is_told_and_all_else_is_sent(kafka: str, transactional: bool) -> None:
-    out = topic(kafka)
+    out = new_topic(kafka)
     p = producer(kafka, out if transactional else None)
     sent = outputs(out, 1, 2_000_000, 2)
     p.send(TASK, sent, [out])
@@ -89,7 +81,7 @@ def test_what_finds_no_room_within_the_time_given_comes_back_in_order() -> None:
 
 
 def test_a_topic_whose_partitions_have_leaders_is_not_what_outputs_wait_for(kafka: str) -> None:
-    out = topic(kafka)
+    out = new_topic(kafka)
     p = producer(kafka)
     assert re.search(rf"{out} have a leader; check .*min.insync.replicas", p.why_full({out}))
     assert "without a leader: none-of-ours (no such topic)" in p.why_full({out, "none-of-ours"})
@@ -111,7 +103,7 @@ def test_a_producer_that_is_closed_with_records_on_their_way_is_let_go() -> None
 
 
 def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the_cause(kafka: str) -> None:
-    out = topic(kafka, **{"max.message.bytes": "1000"})
+    out = new_topic(kafka, **{"max.message.bytes": "1000"})
     p = producer(kafka, out)
     for call in (lambda: p.send(TASK, outputs(out, 1)), lambda: p.commit(TIMEOUT_MS)):
         p.send(TASK, outputs(out, 5_000))
@@ -124,7 +116,7 @@ def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the
 
 
 def test_what_the_broker_refuses_without_a_transaction_is_told(kafka: str) -> None:
-    out = topic(kafka, **{"max.message.bytes": "1000"})
+    out = new_topic(kafka, **{"max.message.bytes": "1000"})
     p = producer(kafka)
     p.send(TASK, outputs(out, 5_000), dead_letters=True)
     p.flush(TIMEOUT_MS)
@@ -137,7 +129,7 @@ def test_what_the_broker_refuses_without_a_transaction_is_told(kafka: str) -> No
 
 def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(kafka: str) -> None:
     """Nobody is fenced: what somebody else has written meanwhile isn't restored over our own records."""
-    out, log = topic(kafka), topic(kafka)
+    out, log = new_topic(kafka), new_topic(kafka)
     p, other = producer(kafka), producer(kafka)
     for expected in (3, 6):
         p.send(TASK, outputs(log, 1) + outputs(out, 1), [log])
@@ -158,7 +150,7 @@ def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(ka
 def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, p = topic(kafka), producer(kafka)
+    log, p = new_topic(kafka), producer(kafka)
     p.send(TASK, outputs(log, 1), [log])
     codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.TOPIC_AUTHORIZATION_FAILED]
     expected = [ErrorClass.RETRIABLE, ErrorClass.FATAL]

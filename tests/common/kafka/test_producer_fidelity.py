@@ -6,11 +6,9 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING
-from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +25,7 @@ from milestones.common.state.read_cache import ReadCache, ReadCaches
 from milestones.common.state.stores import TimestampedKeyValueStore, ValueAndTimestamp
 from milestones.common.task.scope import RecordInWork
 from milestones.common.writable import writable
-from tests.topics import made
+from tests.topics import new_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -51,8 +49,7 @@ class Wire:
 
     def __init__(self, kafka: str, **topic_settings: str) -> None:
         self.config = StreamsConfig(application_id="app", bootstrap_servers=kafka, variables={})
-        self.topic = f"out-{uuid4().hex[:8]}"
-        made(AdminClient({"bootstrap.servers": kafka}), NewTopic(self.topic, 1, config=topic_settings))
+        self.topic = new_topic(kafka, **topic_settings)
         self.producer = OutputProducer(self.config.producer_settings("test"))
         self.consumer = AssignedConsumer(self.config.consumer_settings("test"))
         self.consumer.assign({TopicPartition(self.topic, 0): OFFSET_BEGINNING})

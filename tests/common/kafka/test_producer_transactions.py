@@ -8,12 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException
 
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.blocking_call import CallThread, LateError
@@ -22,10 +19,9 @@ from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.common.kafka.membership import group_metadata
 from milestones.common.kafka.producer import OutputProducer, RefusedInTransactionError
 from milestones.common.records import OffsetAndMetadata, Output, TaskId, TopicPartition
-from milestones.common.testing import StepClock
+from milestones.testing import KafkaProbe, StepClock
 from tests.common.clocks import Machine
-from tests.common.kafka.reading import read
-from tests.topics import made
+from tests.topics import named, new_topic
 
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
@@ -34,11 +30,8 @@ class Transacting:
     """A transactional producer, its topic and its changelog."""
 
     def __init__(self, kafka: str, **settings: Any) -> None:
-        self.kafka, self.id = kafka, uuid4().hex[:8]
-        self.out, self.changelog = f"out-{self.id}", f"log-{self.id}"
-        admin = AdminClient({"bootstrap.servers": kafka})
-        for created in admin.create_topics([NewTopic(self.out, 1), NewTopic(self.changelog, 1)]).values():
-            created.result(20)
+        self.kafka, self.id = kafka, named("tx")
+        self.out, self.changelog = new_topic(kafka), new_topic(kafka)
         self.settings = settings
         self.producer = self.another()
 
@@ -60,11 +53,8 @@ class Transacting:
 
 def compacted(kafka: str) -> str:
     """A topic that takes no record without a key; its leader is ready."""
-    topic = f"compact-{uuid4().hex[:8]}"
-    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(topic, 1, config={"cleanup.policy": "compact"}))
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader"})
-    consumer.get_watermark_offsets(Position(topic, 0), timeout=20)
-    consumer.close()
+    topic = new_topic(kafka, **{"cleanup.policy": "compact"})
+    KafkaProbe(kafka).ends([TopicPartition(topic, 0)])
     return topic
 
 
@@ -262,7 +252,7 @@ def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
     innocent = {} if one_record_per_batch else {KafkaError._INVALID_DIFFERENT_RECORD: 28}
     assert refused == {KafkaError.INVALID_RECORD: 2, **innocent}
     kept = [output.value for output in outputs if output.key] if one_record_per_batch else []
-    assert read(kafka, [topic]) == {topic: kept}
+    assert [record.value for record in KafkaProbe(kafka).read(topic)] == kept
     producer.close()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, ClassVar
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -24,6 +23,8 @@ from milestones.common.kafka.topics import (
     InternalTopic,
 )
 from milestones.common.records import TopicPartition
+from milestones.testing import KafkaProbe, until
+from tests.topics import named
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_reason() -> None:
@@ -63,10 +64,6 @@ def test_who_is_stopped_waits_no_longer_for_brokers_that_do_not_answer(monkeypat
 
 
 # -- on a real broker
-
-
-def named(prefix: str) -> str:
-    return f"{prefix}-{uuid4().hex[:8]}"
 
 
 @pytest.mark.kafka
@@ -137,13 +134,10 @@ def test_the_end_of_a_partition_includes_control_records_and_open_transactions_u
     create_topics(cluster, [InternalTopic(name, 1, {})], -1)
     at = TopicPartition(name, 0)
     assert first_bounds(cluster, at) == {at: (0, 0)}
+    for commit in (True, False):
+        KafkaProbe(kafka).write(name, "v", transactional_id=name, commit=commit)
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
     producer.init_transactions(20)
-    for finish in (producer.commit_transaction, producer.abort_transaction):
-        producer.begin_transaction()
-        producer.produce(name, b"v", partition=0)
-        producer.flush(20)
-        finish(20)
     producer.begin_transaction()
     producer.produce(name, b"v", partition=0)
     producer.flush(20)
@@ -176,19 +170,7 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def id_once_known(cluster: Cluster, topic: str) -> str:
     """Its id is known a little after the topic itself is seen."""
-    deadline = SystemClock().monotonic_ms() + 20_000
-    while True:
-        try:
-            return cluster.topic_ids([topic])[topic]
-        except KafkaException:
-            assert SystemClock().monotonic_ms() < deadline
-
-
-def wait_until(cluster: Cluster, topic: str, *, there: bool) -> None:
-    """A topic is seen, or no longer seen, a little after the answer that it was created or deleted."""
-    deadline = SystemClock().monotonic_ms() + 20_000
-    while (topic in cluster.partition_counts()) != there:
-        assert SystemClock().monotonic_ms() < deadline
+    return RetryPolicy(20_000, SystemClock()).retry(lambda: cluster.topic_ids([topic])[topic], lambda _: True)
 
 
 @pytest.mark.kafka
@@ -197,10 +179,10 @@ def test_a_topic_that_is_deleted_and_made_anew_gets_another_id(kafka: str) -> No
     ids = []
     for _ in range(2):
         create_topics(cluster, [topic], -1)
-        wait_until(cluster, topic.name, there=True)
+        until(lambda: topic.name in cluster.partition_counts(), "it is seen")
         ids += [id_once_known(cluster, topic.name) for _ in range(2)]
         cluster._admin.delete_topics([topic.name], operation_timeout=20)[topic.name].result()
-        wait_until(cluster, topic.name, there=False)
+        until(lambda: topic.name not in cluster.partition_counts(), "it is no longer seen")
     assert ids[0] == ids[1] != ids[2] == ids[3]
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
         cluster.topic_ids([topic.name])

@@ -9,23 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from milestones.cli.main import invoke
 from milestones.cli.resetting import Plan, Target, is_internal, make_plan, show
 from milestones.common import records, serdes
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import StateLockedError
-from milestones.common.kafka.groups import committed_offsets
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.spark_folders import spark_directories, spark_folder
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Topology
 from milestones.instance.application import Application as App
+from milestones.testing import KafkaProbe, until
 from tests.milestones.fakes import counting
-from tests.topics import made
 
 _numbers = itertools.count()
 
@@ -129,13 +126,11 @@ class Application:
         self.servers, self.state = servers, state
         self.input, self.changelog = f"input-{self.id}", f"{self.id}-counts-changelog"
         self.repartition, self.output = f"{self.id}-words-repartition", f"{self.id}-output"
-        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.probe = KafkaProbe(servers)
         topics = [self.input, self.changelog, self.repartition, self.output]
-        made(self.admin, *(NewTopic(topic, 1, 1) for topic in topics))
-        producer = Producer({"bootstrap.servers": servers})
+        self.probe.create(dict.fromkeys(topics, 1))
         for second in range(1, 6):
-            producer.produce(self.input, b"x", timestamp=second * 1000)
-        assert producer.flush(30) == 0
+            self.probe.write(self.input, "x", timestamp=second * 1000)
         self.commit({self.input: 4, self.repartition: 0})
         StateDirectory(state, self.id).close()
 
@@ -145,17 +140,16 @@ class Application:
         request = [ConsumerGroupTopicPartitions(group, positions)]
 
         def done() -> bool:
-            answer = self.admin.alter_consumer_group_offsets(request)[group].result()
+            answer = self.probe.admin.alter_consumer_group_offsets(request)[group].result()
             return all(at.error is None for at in answer.topic_partitions)
 
         eventually(done)
 
     def committed(self) -> int:
-        at = records.TopicPartition(self.input, 0)
-        return committed_offsets({"bootstrap.servers": self.servers}, self.id, [at], timeout_ms=30_000)[at]
+        return self.probe.committed(self.id)[records.TopicPartition(self.input, 0)]
 
     def topics(self) -> set[str]:
-        return {name for name in self.admin.list_topics(timeout=10).topics if self.id in name}
+        return {name for name in self.probe.topics() if self.id in name}
 
     def reset(self, *options: str) -> int:
         return invoke(["reset", "-a", self.id, "-b", self.servers, "-s", f"state_dir={self.state}", *options])
@@ -168,10 +162,7 @@ def application(kafka: str, tmp_path: Path) -> Application:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Kafka's deletion of topics ends a little after its answer."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(condition, "Kafka has done it", 20)
 
 
 @pytest.mark.kafka
@@ -203,7 +194,7 @@ def test_the_topics_of_an_application_whose_id_is_longer_are_not_deleted(
 ) -> None:
     longer = f"{application.id}-eu"
     theirs = f"{longer}-counts-changelog"
-    made(application.admin, NewTopic(theirs, 1, 1))
+    application.probe.create({theirs: 1})
     application.commit({application.input: 1}, group=longer)
     assert application.reset("--execute") == 0
     assert f"leave topic {theirs}" in capsys.readouterr().out

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
-from uuid import uuid4
 
 import orjson
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer
 from rich.console import Console
 
-from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.cli.main import invoke
 from milestones.cli.observing import _address, _rebalancing, read_metrics, scrape
 from milestones.cli.picture import Member, Picture, Scraped, StoreRow, TaskRow, as_json, inputs_of, members_of, picture
 from milestones.cli.status import _watch
 from milestones.cli.view import height, view
 from milestones.common.assignment.model import Assignment, AssignmentOrigin, Subscription
-from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.groups import DescribedGroup, DescribedMember
 from milestones.common.kafka.membership.protocol import assignment_bytes, subscription_bytes
@@ -38,7 +32,9 @@ from milestones.common.metrics import (
 )
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.testing import StepClock
-from tests.topics import made
+from milestones.testing import until
+from tests.milestones.app import App
+from tests.topics import new_topic
 
 A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
 IN = {task: (TopicPartition("in", task.partition),) for task in (A, B, C)}
@@ -355,27 +351,14 @@ def test_an_address_where_nobody_listens_or_nonsense_is_no_error() -> None:
         read_metrics("<html>}{ 1 2 3 4")
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    clock = SystemClock()
-    deadline = clock.monotonic_ms() + 60_000
-    while not condition():
-        assert clock.monotonic_ms() < deadline, f"not within a minute: {what}"
-        clock.sleep_ms(100)
-
-
 @pytest.mark.kafka
 def test_two_instances_with_standbys_are_shown_as_they_are(
-    kafka: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    app: App, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = f"status-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    made(admin, NewTopic(f"{name}-in", 2), NewTopic(f"{name}-out", 1))
-    builder = StreamsBuilder()
-    lines = builder.stream(f"{name}-in", key=serdes.STRING, value=serdes.STRING)
-    lines.group_by_key().count("counts").to_stream().to(f"{name}-out", value=serdes.LONG)
-    command = ["status", "-a", name, "-b", kafka]
+    app.create({"in": 2, "out": 1})
+    command = ["status", "-a", app.id, "-b", app.kafka]
     assert invoke([*command, "--once"]) == 1
-    assert f"there is no group {name}" in " ".join(capsys.readouterr().err.split())
+    assert f"there is no group {app.id}" in " ".join(capsys.readouterr().err.split())
 
     def seen() -> list[tuple[str, str, str, int | None, int | None]]:
         assert invoke([*command, "--json"]) == 0
@@ -392,36 +375,27 @@ def test_two_instances_with_standbys_are_shown_as_they_are(
         ]  # fmt: skip
         return seen() == sorted(wanted)
 
-    with ExitStack() as stack:
-        for client in ("a", "b"):
-            streams = Streams(
-                builder, application_id=name, bootstrap_servers=kafka, client_id=client, metrics_port=0,
-                state_dir=str(tmp_path / client), commit_interval_ms=100, auto_offset_reset="earliest",
-                num_standby_replicas=1,
-            )  # fmt: skip
-            streams.start()
-            stack.callback(streams.close)
-            until(lambda at=streams: at.state is StreamsState.RUNNING, "it runs")  # type: ignore[misc]
-        producer = Producer({"bootstrap.servers": kafka})
-        for number in range(1_000):
-            producer.produce(f"{name}-in", b"x", f"k{number}".encode(), partition=number % 2)
-        assert producer.flush(60) == 0
-        until(lambda: settled("0_0", "0_1") or settled("0_1", "0_0"), "each has one task, and a standby of the other")
-        assert invoke([*command, "--once"]) == 0
-        text = capsys.readouterr().out
-        assert "2 instances, 2 threads, 2 tasks: 2 active, 2 standby; input lag 0" in text
-        assert "RUNNING baseline" in text
-        assert "leads" in text
-        assert re.search(r"^memory [1-9][\d,]* MB: caches 0, remembered 0, .* engines \d+, other -?\d", text, re.M)
+    instances = [
+        app.start(app.counting(), client, client_id=client, metrics_port=0, num_standby_replicas=1) for client in "ab"
+    ]
+    for partition in range(2):
+        app.write(*["x"] * 500, partition=partition)
+    app.until(lambda: settled("0_0", "0_1") or settled("0_1", "0_0"), "each has one task, and a standby of the other")
+    assert invoke([*command, "--once"]) == 0
+    text = capsys.readouterr().out
+    assert "2 instances, 2 threads, 2 tasks: 2 active, 2 standby; input lag 0" in text
+    assert "RUNNING baseline" in text
+    assert "leads" in text
+    assert re.search(r"^memory [1-9][\d,]* MB: caches 0, remembered 0, .* engines \d+, other -?\d", text, re.M)
+    for streams in instances:
+        streams.close()
     assert invoke([*command, "--once"]) == 1
     assert "no instance runs" in capsys.readouterr().err
 
 
 @pytest.mark.kafka
 def test_the_group_of_a_plain_consumer_is_told_from_ours(kafka: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = f"plain-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    made(admin, NewTopic(name, 1))
+    name = new_topic(kafka)
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": name})
     consumer.subscribe([name])
     until(lambda: (consumer.poll(0.1), consumer.assignment())[1] != [], "the consumer has its partition")

@@ -7,14 +7,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones.common.clock import SystemClock
-from tests.topics import made
+from tests.milestones.app import App
 
 pytestmark = pytest.mark.kafka
 
@@ -44,39 +41,22 @@ sys.exit(streams.run())
 """
 
 
-def outputs(kafka: str, name: str, count: int) -> list[Message]:
-    """The first `count` committed ones."""
-    settings = {"bootstrap.servers": kafka, "group.id": f"{name}-reader", "isolation.level": "read_committed"}
-    consumer = Consumer(settings)
-    consumer.assign([TopicPartition(f"{name}-out", 0, 0)])
-    found: list[Message] = []
-    deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
-    while len(found) < count and SystemClock().monotonic_ms() < deadline:
-        found += [message for message in consumer.consume(count, 0.2) if message.error() is None]
-    consumer.close()
-    return found
-
-
 @pytest.mark.parametrize("stage", ["baseline", "m3"])
 def test_a_function_that_does_not_return_is_named_and_ends_the_process_with_1_and_nothing_is_lost(
-    kafka: str, tmp_path: Path, stage: str
+    app: App, tmp_path: Path, stage: str
 ) -> None:
-    name = f"hang-{uuid4().hex[:8]}"
-    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(f"{name}-in", 1), NewTopic(f"{name}-out", 1))
-    producer = Producer({"bootstrap.servers": kafka})
-    app = tmp_path / "app.py"
-    app.write_text(APP)
+    app.create({"in": 1, "out": 1})
+    program = tmp_path / "app.py"
+    program.write_text(APP)
 
     def start(wait_at: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(app), name, kafka, stage, wait_at, str(tmp_path / "state")]
+        command = [sys.executable, str(program), app.id, app.kafka, stage, wait_at, str(tmp_path / "state")]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     with start("wait") as process:
-        producer.produce(f"{name}-in", b"a", b"key", partition=0)
-        producer.flush()
-        outputs(kafka, name, 1)
-        producer.produce(f"{name}-in", b"wait", b"key", partition=0)
-        producer.flush()
+        app.write("a")
+        first = app.take("out", 1)
+        app.write("wait")
         assert process.stdout is not None and process.stderr is not None  # noqa: PT018
         assert process.stdout.readline() == "in it\n", process.stderr.read()
         began_ms = SystemClock().monotonic_ms()
@@ -86,11 +66,11 @@ def test_a_function_that_does_not_return_is_named_and_ends_the_process_with_1_an
     assert process.returncode == 1, log
     assert took_ms < 10_000
     line = APP.splitlines().index("        time.sleep(600)") + 1
-    place = re.escape(f"{app}:{line}")
+    place = re.escape(f"{program}:{line}")
     assert re.search(rf"close_timeout_ms \(2000\): .*StreamThread-1 is in slow, {place}\.", log), log
     with start("nothing") as process:
-        found = outputs(kafka, name, 2)
+        second = app.take("out", 1)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, log
-    assert [int.from_bytes(message.value() or b"") for message in found] == [1, 2]
+    assert [int.from_bytes(record.value or b"") for record in first + second] == [1, 2]

@@ -5,21 +5,18 @@ from __future__ import annotations
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, StreamsState
 from milestones.client.health import ClientHealth
-from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.metrics import HeartbeatMetrics, Metrics
 from milestones.common.testing import StepClock
-from tests.topics import made
+from milestones.testing import KafkaProbe, until
 
 S = StreamsState
 TIMEOUT_S = 90
@@ -68,13 +65,6 @@ def test_while_the_broker_is_away_an_application_is_not_ready_and_says_so_as_a_w
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milestones.client.health.LEAST_SILENCE_MS", 1_000)
-    clock = SystemClock()
-
-    def until(true: Callable[[], bool]) -> None:
-        deadline = clock.monotonic_ms() + TIMEOUT_S * 1000
-        while not true():
-            assert clock.monotonic_ms() < deadline
-            clock.sleep_ms(50)
 
     def answer(path: str) -> tuple[int, str]:
         assert streams.metrics_address is not None
@@ -87,7 +77,7 @@ def test_while_the_broker_is_away_an_application_is_not_ready_and_says_so_as_a_w
                 return error.code, error.read().decode()
 
     with EmbeddedKafka(tmp_path / "kafka") as broker:
-        made(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), NewTopic("in", 1), NewTopic("out", 1))
+        KafkaProbe(broker.bootstrap_servers).create({"in": 1, "out": 1})
         builder = StreamsBuilder()
         builder.stream("in").to("out")
         streams = Streams(
@@ -96,14 +86,14 @@ def test_while_the_broker_is_away_an_application_is_not_ready_and_says_so_as_a_w
             request_timeout_ms=2_000,
         )  # fmt: skip
         with streams:
-            until(lambda: answer("/readyz")[0] == 200)
+            until(lambda: answer("/readyz")[0] == 200, "it is ready")
             assert answer("/livez") == (200, "ok\n")
             broker.pause()
-            until(lambda: answer("/readyz")[0] == 503)
+            until(lambda: answer("/readyz")[0] == 503, "it is not ready")
             assert "no answer from the group's coordinator" in answer("/readyz")[1]
             assert answer("/livez")[0] == 200
-            until(lambda: any("the coordinator doesn't answer" in one.getMessage() for one in caplog.records))
+            until(lambda: "the coordinator doesn't answer" in caplog.text, "it is logged")
             said = [one for one in caplog.records if "group probed" in one.getMessage()]
             assert [one.levelname for one in said if one.levelno > logging.DEBUG] == ["WARNING"]
             broker.unpause()
-            until(lambda: answer("/readyz")[0] == 200)
+            until(lambda: answer("/readyz")[0] == 200, "it is ready")

@@ -3,218 +3,135 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
-from milestones.common.clock import SystemClock
+from milestones.cli.main import invoke
 from milestones.common.errors import ConfigError, ProductionError
 from milestones.common.metrics import summed
-from tests.topics import made
+from milestones.testing import KafkaRecord
+from tests.milestones.app import WAIT_S, App
 
 pytestmark = pytest.mark.kafka
 
-TIMEOUT_S = 40
 TOO_LARGE = 1_100_000
 """Bytes: more than a client sends by default (producer_message_max_bytes)."""
+LATE = 4_000_000_000_000
+"""ms; a day in 2096"""
+PUNCTUAL = {"message.timestamp.after.max.ms": "3600000"}
+BOTH = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+SKIP: Any = {"production_exception_handler": "log_and_continue"}
 
 
-class Topics:
-    """in, out and letters of one test."""
-
-    def __init__(self, kafka: str, **settings: str) -> None:
-        self.kafka, self.prefix = kafka, f"app-{uuid4().hex[:8]}"
-        admin = AdminClient({"bootstrap.servers": kafka})
-        any_time = {"message.timestamp.after.max.ms": str(2**62)}
-        made(
-            admin, NewTopic(self["in"], 2, config=any_time), NewTopic(self["out"], 1, config=settings),
-            NewTopic(self["letters"], 1),
-        )  # fmt: skip
-
-    def __getitem__(self, name: str) -> str:
-        return f"{self.prefix}-{name}"
-
-    def write(self, *values: str, timestamp: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka})
-        for value in values:
-            producer.produce(self["in"], value.encode(), b"key", timestamp=timestamp)
-        assert producer.flush(TIMEOUT_S) == 0
-
-    def read(self, name: str, count: int) -> list[Message]:
-        """The first `count` committed records."""
-        consumer = Consumer({
-            "bootstrap.servers": self.kafka, "group.id": f"{self.prefix}-reader", "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed", "fetch.message.max.bytes": 4_000_000,
-        })  # fmt: skip
-        consumer.subscribe([self[name]])
-        found: list[Message] = []
-        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
-        while len(found) < count and SystemClock().monotonic_ms() < deadline:
-            found += [message for message in consumer.consume(count, 0.2) if message.error() is None]
-        consumer.close()
-        return found
+@pytest.fixture
+def topics(app: App) -> App:
+    """in, which takes any time, out and letters."""
+    return app.create({"in": 2}, **{"message.timestamp.after.max.ms": str(2**62)}).create({"letters": 1})
 
 
-def topology(topics: Topics) -> StreamsBuilder:
+def topology(app: App) -> StreamsBuilder:
     """in -> a value of as many bytes as the record says -> out."""
     builder = StreamsBuilder()
-    lines = builder.stream(topics["in"], key=serdes.STRING, value=serdes.STRING)
-    lines.map_values(lambda size: "x" * int(size)).to(topics["out"], key=serdes.STRING, value=serdes.STRING)
+    lines = builder.stream(app["in"], key=serdes.STRING, value=serdes.STRING)
+    lines.map_values(lambda size: "x" * int(size)).to(app["out"], key=serdes.STRING, value=serdes.STRING)
     return builder
 
 
-@contextmanager
-def running(topics: Topics, state: Path, **settings: Any) -> Iterator[Streams]:
-    streams = Streams(
-        topology(topics), application_id=topics.prefix, bootstrap_servers=topics.kafka, state_dir=str(state),
-        commit_interval_ms=100, auto_offset_reset="earliest", **settings,
-    )  # fmt: skip
-    streams.start()
-    try:
-        yield streams
-    finally:
-        streams.close()
+def skipping(app: App, **settings: Any) -> Streams:
+    """A started instance that skips what is refused, with a dead letter."""
+    return app.start(topology(app), errors_dead_letter_queue_topic_name=app["letters"], **SKIP, **settings)
 
 
-def sizes(messages: list[Message]) -> list[int]:
-    return [len(message.value() or b"") for message in messages]
+def sizes(records: list[KafkaRecord]) -> list[int]:
+    return [len(record.value or b"") for record in records]
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_record_too_large_for_the_client_is_skipped_alone_with_a_dead_letter(
-    kafka: str, tmp_path: Path, guarantee: str
-) -> None:
-    topics = Topics(kafka)
-    topics.write("1", str(TOO_LARGE), "2")
-    handler = {"production_exception_handler": "log_and_continue"}
-    dead_letters = {"errors_dead_letter_queue_topic_name": topics["letters"]}
-    with running(topics, tmp_path, processing_guarantee=guarantee, **handler, **dead_letters) as streams:
-        assert sizes(topics.read("out", 2)) == [1, 2]
-        (letter,) = topics.read("letters", 1)
-        assert streams.state is StreamsState.RUNNING
-    headers = dict(letter.headers() or [])
-    assert (letter.key(), letter.value()) == (b"key", None)  # as large as the record, it would be refused as well
-    assert b"Message size too large" in (headers["__streams.errors.message"] or b"")  # type: ignore[operator]
+@BOTH
+def test_a_record_too_large_for_the_client_is_skipped_alone_with_a_dead_letter(topics: App, guarantee: str) -> None:
+    topics.create({"out": 1}).write("1", str(TOO_LARGE), "2")
+    streams = skipping(topics, processing_guarantee=guarantee)
+    assert sizes(topics.take("out", 2)) == [1, 2]
+    (letter,) = topics.take("letters", 1)
+    assert streams.state is StreamsState.RUNNING
+    assert (letter.key, letter.value) == (b"key", None)  # as large as the record, it would be refused as well
+    assert b"Message size too large" in (dict(letter.headers)["__streams.errors.message"] or b"")
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_record_too_large_for_the_client_ends_the_application_by_default(
-    kafka: str, tmp_path: Path, guarantee: str
-) -> None:
-    topics = Topics(kafka)
-    topics.write(str(TOO_LARGE))
-    with running(topics, tmp_path, processing_guarantee=guarantee) as streams:
-        assert streams.wait(TIMEOUT_S)
+@BOTH
+def test_a_record_too_large_for_the_client_ends_the_application_by_default(topics: App, guarantee: str) -> None:
+    topics.create({"out": 1}).write(str(TOO_LARGE))
+    streams = topics.start(topology(topics), processing_guarantee=guarantee)
+    assert streams.wait(WAIT_S)
     assert streams.state is StreamsState.ERROR
     assert isinstance(streams.error, ProductionError)
     assert "set production_exception_handler" in str(streams.error)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_batch_too_large_for_the_broker_ends_the_application_with_what_to_do(
-    kafka: str, tmp_path: Path, guarantee: str
-) -> None:
-    topics = Topics(kafka, **{"max.message.bytes": "1500"})
-    topics.write("1", "5000", "2")
-    skip = {"production_exception_handler": "log_and_continue", "processing_guarantee": guarantee}
-    with running(topics, tmp_path, **skip) as streams:
-        assert streams.wait(TIMEOUT_S)
+@BOTH
+def test_a_batch_too_large_for_the_broker_ends_the_application_with_what_to_do(topics: App, guarantee: str) -> None:
+    topics.create({"out": 1}, **{"max.message.bytes": "1500"}).write("1", "5000", "2")
+    with topics.running(topology(topics), **SKIP, processing_guarantee=guarantee) as streams:
+        assert streams.wait(WAIT_S)
     assert isinstance(streams.error, ProductionError)
     assert topics["out"] in str(streams.error)
     assert "set producer_message_max_bytes to 200 less" in str(streams.error)
-    with running(topics, tmp_path, **skip, producer_message_max_bytes=1300) as streams:
-        assert sizes(topics.read("out", 2)) == [1, 2]
-        assert streams.state is StreamsState.RUNNING
+    streams = topics.start(topology(topics), **SKIP, processing_guarantee=guarantee, producer_message_max_bytes=1300)
+    assert sizes(topics.take("out", 2)) == [1, 2]
+    assert streams.state is StreamsState.RUNNING
 
 
-def test_an_output_that_the_broker_refuses_is_skipped_under_at_least_once_with_a_dead_letter(
-    kafka: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("guarantee", "stage"), [("at_least_once", "baseline"), ("exactly_once_v2", "fencing_tolerance")]
+)
+def test_an_output_that_the_broker_refuses_is_skipped_with_a_dead_letter_where_its_transaction_outlives_that(
+    topics: App, guarantee: str, stage: str
 ) -> None:
-    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
-    late = 4_000_000_000_000  # ms; a day in 2096
-    topics.write("7", timestamp=late)
-    handler = {"production_exception_handler": "log_and_continue", "processing_guarantee": "at_least_once"}
-    with running(topics, tmp_path, **handler, errors_dead_letter_queue_topic_name=topics["letters"]) as streams:
-        (letter,) = topics.read("letters", 1)
-        topics.write("2")
-        assert sizes(topics.read("out", 1)) == [2]
-        assert streams.state is StreamsState.RUNNING
-    assert (letter.key(), letter.value()) == (b"key", b"x" * 7)
-    assert 0 < letter.timestamp()[1] < late
+    topics.create({"out": 1}, **PUNCTUAL).write("7", timestamp=LATE)
+    streams = skipping(topics, processing_guarantee=guarantee, milestones=stage)
+    (letter,) = topics.take("letters", 1)
+    topics.write("2")
+    assert sizes(topics.take("out", 1)) == [2]
+    assert streams.state is StreamsState.RUNNING
+    topics.until(lambda: summed(streams.metrics(), "stream-task-metrics", "dropped-records-total"), "one is dropped")
+    assert summed(streams.metrics(), "stream-task-metrics", "dropped-records-total") == 1
+    assert (letter.key, letter.value) == (b"key", b"x" * 7)
+    assert 0 < letter.timestamp < LATE
 
 
 @pytest.mark.parametrize("stage", ["baseline", "m2", "fencing_tolerance"])
-def test_an_output_that_the_broker_refuses_takes_no_other_of_its_batch_with_it(
-    kafka: str, tmp_path: Path, stage: str
-) -> None:
-    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
+def test_an_output_that_the_broker_refuses_takes_no_other_of_its_batch_with_it(topics: App, stage: str) -> None:
+    topics.create({"out": 1}, **PUNCTUAL)
     topics.write("1", "2")
-    topics.write("7", timestamp=4_000_000_000_000)
+    topics.write("7", timestamp=LATE)
     topics.write("3", "4")
-    settings = {"production_exception_handler": "log_and_continue", "processing_guarantee": "at_least_once"}
-    dead_letters = {"errors_dead_letter_queue_topic_name": topics["letters"]}
-    with running(topics, tmp_path, **settings, **dead_letters, milestones=stage, producer_linger_ms=50) as streams:
-        (letter,) = topics.read("letters", 1)
-        assert sizes(topics.read("out", 4)) == [1, 2, 3, 4]
-        topics.write("5")
-        assert sizes(topics.read("out", 1)) == [5]
-        assert streams.state is StreamsState.RUNNING
-    assert letter.value() == b"x" * 7
+    streams = skipping(topics, processing_guarantee="at_least_once", milestones=stage, producer_linger_ms=50)
+    (letter,) = topics.take("letters", 1)
+    assert sizes(topics.take("out", 4)) == [1, 2, 3, 4]
+    topics.write("5")
+    assert sizes(topics.take("out", 1)) == [5]
+    assert streams.state is StreamsState.RUNNING
+    assert letter.value == b"x" * 7
 
 
-def test_an_output_that_fails_its_transaction_is_skipped_with_a_dead_letter_with_fencing_tolerance(
-    kafka: str, tmp_path: Path
-) -> None:
-    topics = Topics(kafka, **{"message.timestamp.after.max.ms": "3600000"})
-    late = 4_000_000_000_000
-    topics.write("7", timestamp=late)
-    settings = {"production_exception_handler": "log_and_continue", "processing_guarantee": "exactly_once_v2"}
-    dead_letters = {"errors_dead_letter_queue_topic_name": topics["letters"]}
-    with running(topics, tmp_path, **settings, **dead_letters, milestones="fencing_tolerance") as streams:
-        (letter,) = topics.read("letters", 1)
-        topics.write("2")
-        assert sizes(topics.read("out", 1)) == [2]
-        assert streams.state is StreamsState.RUNNING
-        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
-        while not summed(streams.metrics(), "stream-task-metrics", "dropped-records-total"):
-            assert SystemClock().monotonic_ms() < deadline
-            SystemClock().sleep_ms(50)
-        assert summed(streams.metrics(), "stream-task-metrics", "dropped-records-total") == 1
-    assert (letter.key(), letter.value()) == (b"key", b"x" * 7)
-
-
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_an_application_shows_right_totals_in_code_and_to_prometheus(
-    kafka: str, tmp_path: Path, guarantee: str
-) -> None:
-    topics = Topics(kafka)
-    topics.write(*["10"] * 500, str(TOO_LARGE))
-    settings = {"processing_guarantee": guarantee, "production_exception_handler": "log_and_continue"}
-    with running(topics, tmp_path, **settings, metrics_port=0, metrics_recording_level="DEBUG") as streams:
-        assert len(topics.read("out", 500)) == 500
+@BOTH
+def test_an_application_shows_right_totals_in_code_and_to_prometheus(topics: App, guarantee: str) -> None:
+    topics.create({"out": 1}).write(*["10"] * 500, str(TOO_LARGE))
+    settings = {"processing_guarantee": guarantee, "metrics_port": 0, "metrics_recording_level": "DEBUG"}
+    with topics.running(topology(topics), **SKIP, **settings) as streams:
+        assert len(topics.take("out", 500)) == 500
 
         def total(group: str, name: str) -> float:
             return summed(streams.metrics(), group, name)
 
-        deadline = SystemClock().monotonic_ms() + TIMEOUT_S * 1000
-        while total("stream-task-metrics", "process-total") < 501 and SystemClock().monotonic_ms() < deadline:
-            SystemClock().sleep_ms(50)
-        while total("consumer-fetch-manager-metrics", "records-lag") and SystemClock().monotonic_ms() < deadline:
-            SystemClock().sleep_ms(50)
-        while not total("stream-thread-metrics", "commit-total") and SystemClock().monotonic_ms() < deadline:
-            SystemClock().sleep_ms(50)
+        topics.until(lambda: total("stream-task-metrics", "process-total") >= 501, "all are counted")
+        topics.until(lambda: not total("consumer-fetch-manager-metrics", "records-lag"), "no lag is left")
+        topics.until(lambda: total("stream-thread-metrics", "commit-total"), "a commit is counted")
         assert total("stream-task-metrics", "process-total") == 501
         assert total("stream-thread-metrics", "process-total") == 501
         assert total("stream-task-metrics", "dropped-records-total") == 1
         assert total("stream-processor-node-metrics", "process-total") == 3 * 501
-        assert total("stream-thread-metrics", "commit-total") >= 1
         assert total("stream-thread-metrics", "blocked-time-ns-total") > 0
         assert total("stream-thread-metrics", "failed-stream-threads") == 0
         assert total("consumer-coordinator-metrics", "assigned-partitions") == 2
@@ -233,20 +150,58 @@ def test_an_application_shows_right_totals_in_code_and_to_prometheus(
         urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10)
 
 
-def test_a_metrics_port_that_is_taken_is_an_error_at_start_that_leaves_nothing_behind(
-    kafka: str, tmp_path: Path
+@pytest.mark.parametrize("stage", ["baseline", "m3"])
+def test_the_lag_of_topics_written_in_transactions_gets_back_to_0_once_all_is_processed(app: App, stage: str) -> None:
+    """The markers of transactions are nobody's records."""
+    app.create({"in": 2})
+    for word in "abc":
+        for partition in range(2):
+            app.probe.write(app["in"], word, key=word, partition=partition, transactional_id=app.id)
+    builder = StreamsBuilder()
+    words = builder.stream(app["in"], key=serdes.STRING, value=serdes.STRING)
+    words.group_by(lambda _, word: word, key=serdes.STRING).count("counts")
+    streams = app.start(builder, milestones=stage, processing_guarantee="exactly_once_v2")
+
+    def lags() -> dict[tuple[str, str], float]:
+        entries = streams.metrics().get("consumer-fetch-manager-metrics", ())
+        return {(e["tags"]["topic"], e["tags"]["partition"]): e["metrics"]["records-lag"] for e in entries}
+
+    def processed() -> bool:
+        """Six inputs, each of them twice: before and after the repartition topic."""
+        return summed(streams.metrics(), "stream-task-metrics", "process-total") >= 12 and not any(lags().values())
+
+    app.until(processed, "all is processed, no lag is left")
+    assert {topic for topic, _ in lags()} == {app["in"], f"{app.id}-counts-repartition"}
+
+
+def test_a_metrics_port_that_is_taken_is_an_error_at_start_that_leaves_nothing_behind(topics: App) -> None:
+    first = topics.create({"out": 1}).start(topology(topics), metrics_port=0)
+    assert first.metrics_address is not None
+    port = first.metrics_address[1]
+    second = topics.streams(topology(topics), "second", metrics_port=port)
+    with pytest.raises(ConfigError, match=rf"metrics_port={port}: can't listen on 127.0.0.1.*choose another"):
+        second.start()
+    second.close()
+    topics.streams(topology(topics), "second").close()
+
+
+def test_a_state_directory_from_before_a_reset_does_not_falsify_counts_however_long_the_new_changelog_is(
+    app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topics = Topics(kafka)
-    with running(topics, tmp_path / "first", metrics_port=0) as streams:
-        assert streams.metrics_address is not None
-        port = streams.metrics_address[1]
-        second = Streams(
-            topology(topics), application_id=topics.prefix, bootstrap_servers=kafka,
-            state_dir=str(tmp_path / "second"), metrics_port=port,
-        )  # fmt: skip
-        with pytest.raises(ConfigError, match=rf"metrics_port={port}: can't listen on 127.0.0.1.*choose another"):
-            second.start()
-        second.close()
-        Streams(
-            topology(topics), application_id=topics.prefix, bootstrap_servers=kafka, state_dir=str(tmp_path / "second")
-        ).close()
+    app.create({"in": 1, "out": 1})
+
+    def counted(keys: str, directory: str) -> dict[str, int]:
+        """The latest count of each key once these are counted as well."""
+        with app.running(app.counting(), directory, statestore_cache_max_bytes=0):
+            for key in keys:
+                app.write("x", key=key)
+            found = app.take("out", len(keys))
+        return {(record.key or b"").decode(): int.from_bytes(record.value or b"") for record in found}
+
+    assert counted("a" + "b" * 10, "before") == {"a": 1, "b": 10}
+    state = str(app.path / "after")
+    reset = ["reset", "-a", app.id, "-b", app.kafka, "-s", f"state_dir={state}", "--to", "latest", "--execute"]
+    assert invoke(reset) == 0
+    assert counted("aaa" + "b" * 30, "after") == {"a": 3, "b": 30}
+    assert counted("ab", "before") == {"a": 4, "b": 31}
+    assert "was deleted and made anew" in caplog.text

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import trustme
-from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -27,6 +26,7 @@ from milestones.common.kafka.embedded import EmbeddedKafka
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.topics import Cluster
+from milestones.testing import KafkaProbe
 from tests.common.kafka.test_wire import HANDSHAKE, serving
 
 PASSWORD = "sesame-open-4711"
@@ -74,9 +74,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
         own[f"listener.name.{name}.plain.sasl.jaas.config"] = PLAIN
         own[f"listener.name.{name}.scram-sha-256.sasl.jaas.config"] = SCRAM
     with EmbeddedKafka(folder / "data", properties=own, listeners=LISTENERS) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        for made in admin.create_topics([NewTopic("lines", 1, 1), NewTopic("shouts", 1, 1)]).values():
-            made.result(30)
+        KafkaProbe(broker.bootstrap_servers).create({"lines": 1, "shouts": 1})
         yield Secure(broker, str(folder / "ca.pem"), str(folder / "stranger.pem"))
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
-from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
-from milestones.common.kafka.creation import create_topics
-from milestones.common.kafka.topics import Cluster, InternalTopic
 from milestones.common.records import TopicPartition
 from milestones.demo.feed import Feeder
 from milestones.demo.reading import DemoProgress, TopicTable
+from milestones.testing import KafkaProbe
 from tests import topics
 
 pytestmark = pytest.mark.kafka
@@ -23,9 +21,8 @@ LINES = [f"line {number}" for number in range(50)]
 @pytest.fixture
 def group(kafka: str) -> str:
     """A fresh application id, with a source topic `<id>-source` and a repartition topic, of two partitions each."""
-    name = f"demo-{uuid4().hex[:8]}"
-    topics = [InternalTopic(f"{name}-{suffix}", 2, {}) for suffix in ("source", "words-repartition")]
-    create_topics(Cluster({"bootstrap.servers": kafka}), topics, 1)
+    name = topics.named("demo")
+    KafkaProbe(kafka).create({f"{name}-source": 2, f"{name}-words-repartition": 2})
     return name
 
 
@@ -47,19 +44,6 @@ def commit(kafka: str, group: str, offsets: dict[str, list[int]]) -> None:
     positions = [Position(topic, number, at) for topic, each in offsets.items() for number, at in enumerate(each)]
     topics.commit(consumer, positions)
     consumer.close()
-
-
-def transactional(kafka: str, topic: str, values: dict[str, str], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "transactional.id": uuid4().hex})
-    producer.init_transactions()
-    producer.begin_transaction()
-    for key, value in values.items():
-        producer.produce(topic, value, key, partition=0)
-    if commit:
-        producer.commit_transaction()
-    else:
-        producer.flush()
-        producer.abort_transaction()
 
 
 def test_the_feeder_sends_every_line_once(kafka: str, group: str, progress: DemoProgress) -> None:
@@ -86,9 +70,9 @@ def test_a_fold_has_the_last_value_per_key_without_what_was_aborted(
     kafka: str, group: str, progress: DemoProgress
 ) -> None:
     topic = f"{group}-words-repartition"
-    transactional(kafka, topic, {"a": "1", "b": "1"}, commit=True)
-    transactional(kafka, topic, {"a": "2"}, commit=True)
-    transactional(kafka, topic, {"b": "9", "c": "9"}, commit=False)
+    records = [("a", "1", True), ("b", "1", True), ("a", "2", True), ("b", "9", False), ("c", "9", False)]
+    for key, value, commit in records:
+        KafkaProbe(kafka).write(topic, value, key=key, partition=0, transactional_id=topic, commit=commit)
     with closing(TopicTable(kafka, topic, 2)) as fold:
         fold.read_to(progress.ends([topic]))
         assert (fold.table, fold.records) == ({b"a": b"2", b"b": b"1"}, 3)
@@ -106,7 +90,7 @@ def test_all_is_done_when_only_the_marks_of_transactions_are_left(
     kafka: str, group: str, progress: DemoProgress
 ) -> None:
     fed(kafka, f"{group}-source", LINES)
-    transactional(kafka, f"{group}-words-repartition", {"a": "1"}, commit=True)
+    KafkaProbe(kafka).write(f"{group}-words-repartition", "1", key="a", partition=0, transactional_id=group)
     commit(kafka, group, {f"{group}-source": [25, 25]})
     assert not progress.done()
     commit(kafka, group, {f"{group}-words-repartition": [1, 0]})

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
@@ -24,9 +24,10 @@ from milestones.common.state.rocksdict_engine import RocksDictEngines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import StepClock
 from milestones.flags import STAGES
+from milestones.testing import KafkaProbe
 from tests.common.state.test_repository import Quiet
 from tests.milestones.fakes import Counting
-from tests.topics import commit, made
+from tests.topics import commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ class App:
         return topology.add_state_store(store, "counting")
 
     def create(self, topic: str, **settings: str) -> None:
-        made(self._admin, NewTopic(topic, 2, 1, config=settings))
+        KafkaProbe(self.kafka).create({topic: 2}, settings)
 
     def delete(self, topic: str) -> None:
         for future in self._admin.delete_topics([topic]).values():

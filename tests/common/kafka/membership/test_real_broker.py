@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -38,6 +36,7 @@ from milestones.common.kafka.membership import (
 )
 from milestones.common.kafka.membership.events import Assigning
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from tests.topics import new_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -136,14 +135,7 @@ Start = Callable[..., Owner]
 @pytest.fixture
 def group(kafka: str) -> str:
     """A group id that is also the name of a topic with 4 partitions."""
-    return new_topic(kafka)
-
-
-def new_topic(servers: str) -> str:
-    name = f"members-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(30)
-    return name
+    return new_topic(kafka, partitions=4)
 
 
 @pytest.fixture
@@ -335,7 +327,7 @@ def test_members_speak_sasl_over_tls(secure, mechanism):
     if mechanism != "PLAIN":
         info = ScramCredentialInfo(getattr(ScramMechanism, mechanism.replace("-", "_")), 4096)
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion("ann", info, b"secret")])["ann"].result(30)
-    group = new_topic(broker.bootstrap_servers)
+    group = new_topic(broker.bootstrap_servers, partitions=4)
     client: dict[str, object] = {
         "bootstrap.servers": broker.address("SECURE"),
         "security.protocol": "SASL_SSL",
@@ -359,7 +351,7 @@ def test_members_speak_sasl_over_tls(secure, mechanism):
 
 def test_a_broker_killed_and_started_again_keeps_the_generation(secure):
     broker, _ = secure
-    group = new_topic(broker.bootstrap_servers)
+    group = new_topic(broker.bootstrap_servers, partitions=4)
     client: dict[str, object] = {"bootstrap.servers": broker.bootstrap_servers}
     # Nobody polls, and nobody answers a heartbeat, for as long as a broker may take to start on a busy machine.
     patient = {"session_timeout_ms": 120_000, "heartbeat_interval_ms": 500, "max_poll_interval_ms": 300_000}

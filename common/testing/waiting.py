@@ -1,7 +1,7 @@
-"""Waiting for conditions: the only way in which a case may let time pass.
+"""Waiting for a condition: the only way in which a test that has real threads or processes lets time pass.
 
-*Guarantees*: a condition is looked at again and again until it holds, until the deadline, or until something that must
-live has died; the error says what was waited for and what was seen last.
+*Guarantees*: the condition is looked at again and again until it holds, until the deadline, or until what must live has
+died. The error says what was waited for and what was seen last.
 *Assumes*: conditions are cheap and change nothing.
 """
 
@@ -10,18 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PAUSE_S = 0.1
+PAUSE_S = 0.05
 
 
 class DeadlineError(AssertionError):
     """What was waited for didn't come."""
 
 
+class Not(str):
+    """A condition that doesn't hold yet, and why."""
+
+    __slots__ = ()
+
+
 def until(
-    condition: Callable[[], object], what: str, timeout_s: float, alive: Callable[[], None] = lambda: None
+    condition: Callable[[], object], what: str, timeout_s: float = 60.0, alive: Callable[[], None] = lambda: None
 ) -> None:
-    """Return once `condition()` is true. When it isn't, it may return a text that says how far things are: prefix it
-    with `Not(...)`. `alive` raises when waiting makes no sense any more."""
+    """Return once `condition()` is true; `DeadlineError` after `timeout_s`. A condition that isn't true may return a
+    text that says how far things are, as `Not(...)`. `alive` raises when waiting makes no sense any more."""
     deadline = time.monotonic() + timeout_s
     while True:
         dead = _caught(alive)  # before the look: what something did just before it died counts
@@ -41,14 +47,3 @@ def _caught(alive: Callable[[], None]) -> AssertionError | None:
     except AssertionError as error:
         return error
     return None
-
-
-class Not(str):
-    """A condition that doesn't hold yet, and why."""
-
-    __slots__ = ()
-
-
-def none_of(problems: object) -> object:
-    """A condition that holds when there are no `problems` (findings, rows, ...); else it says what they are."""
-    return Not(f"{problems!s:.500}") if problems else True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.harness.waiting import DeadlineError, Not, until
+from milestones.testing import DeadlineError, Not, until
 
 
 def test_what_was_seen_last_is_told_when_it_does_not_come() -> None:
