@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import IsolationLevel
-
 from compat_tests.harness.cluster import Cluster
 from compat_tests.oracles.rows import Place
 from milestones.testing import TopicTail
@@ -52,7 +50,7 @@ def _own_places(cluster: Cluster, group: str) -> list[Place]:
 def partitions(cluster: Cluster, group: str) -> str:
     """Each partition's committed offset, last stable offset and end."""
     places = _own_places(cluster, group)
-    ends, stable = cluster.ends(places), cluster.ends(places, IsolationLevel.READ_COMMITTED)
+    ends, stable = cluster.ends(places), cluster.ends(places, stable=True)
     committed = cluster.committed(group)
     lines = []
     for place in places:

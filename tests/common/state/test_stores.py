@@ -69,60 +69,6 @@ def text(**entries: str) -> Any:
 # -- one key
 
 
-def test_what_was_put_is_got_and_what_wasnt_is_none() -> None:
-    store = text(a="1")
-    assert (store.get("a"), store.get("b")) == ("1", None)
-
-
-def test_none_deletes() -> None:
-    store = text(a="1")
-    store.put("a", None)
-    assert (store.get("a"), list(store.all())) == (None, [])
-
-
-def test_put_if_absent_keeps_what_there_is_and_returns_it() -> None:
-    store = text(a="1")
-    assert (store.put_if_absent("a", "2"), store.put_if_absent("b", "3")) == ("1", None)
-    assert (store.get("a"), store.get("b")) == ("1", "3")
-
-
-def test_delete_returns_what_there_was() -> None:
-    store = text(a="1")
-    assert (store.delete("a"), store.delete("a"), store.get("a")) == ("1", None, None)
-
-
-def test_every_write_is_logged_in_order_with_the_time_of_the_record_in_work() -> None:
-    o = Opened()
-    o.store.put("a", "1")
-    o.store.put("a", "2")
-    o.store.delete("a")
-    assert o.logged == [(b"a", b"1", 77), (b"a", b"2", 77), (b"a", None, 77)]
-
-
-def test_values_survive_the_commit_and_forgetting() -> None:
-    for serde, value in ((TEXT, "x"), (LONG, 5), (serdes.DOUBLE, 0.5), (JSON, {"a": [1]}), (serdes.BYTES, b"\x00")):
-        o = Opened(value=serde)
-        o.store.put("k", value)
-        assert o.store.get("k") == value
-        o.commit()
-        assert o.store.get("k") == value
-        o.layers.remembered.clear()
-        assert [o.store.get("k"), o.store.get("k")] == [value, value]
-        assert list(o.store.all()) == [("k", value)]
-
-
-def test_a_value_that_is_changed_after_get_or_put_never_changes_the_store() -> None:
-    o = Opened(value=JSON)
-    value = {"n": [1]}
-    o.store.put("k", value)
-    for _ in range(3):
-        value["n"].append(2)
-        value = o.store.get("k")
-        assert value == {"n": [1]}
-    o.merge()
-    assert o.store.get("k") == {"n": [1]}
-
-
 def test_a_value_reads_the_same_whether_it_is_remembered_or_not() -> None:
     for serde, value in ((serdes.FLOAT, 0.1), (serdes.DOUBLE, 1), (LONG, True), (serdes.BYTES, bytearray(b"x"))):
         o = Opened(value=serde)
@@ -163,42 +109,9 @@ def test_a_key_that_isnt_there_is_looked_for_once() -> None:
 # -- many keys
 
 
-def test_ranges_include_both_ends_and_are_in_the_order_of_bytes() -> None:
-    store = text(a="1", b="2", c="3", B="4", ab="5")
-    assert [key for key, _ in store.range("a", "b")] == ["a", "ab", "b"]
-    assert [key for key, _ in store.reverse_range("a", "b")] == ["b", "ab", "a"]
-    assert [key for key, _ in store.range("b")] == ["b", "c"]
-    assert [key for key, _ in store.range(None, "a")] == ["B", "a"]
-    assert [key for key, _ in store.all()] == ["B", "a", "ab", "b", "c"]
-    assert [key for key, _ in store.reverse_all()] == ["c", "b", "ab", "a", "B"]
-
-
-def test_committed_entries_are_found_by_ranges_and_prefixes_on_every_engine(engine: Engine) -> None:
-    o = Opened(engine=engine)
-    names = [f"{user}-{number:04}" for user in ("ann", "bob", "eve") for number in range(500)]
-    o.store.put_all((name, "v") for name in names)
-    o.commit()
-    for number in range(0, 400, 40):
-        expected = [f"bob-{each:04}" for each in range(number, number + 21)]
-        start, end = f"bob-{number:04}", f"bob-{number + 20:04}"
-        assert [key for key, _ in o.store.range(start, end)] == expected
-        assert [key for key, _ in o.store.reverse_range(start, end)] == expected[::-1]
-    for user in ("ann", "bob", "eve"):
-        assert [key for key, _ in o.store.prefix_scan(user + "-")] == [name for name in names if name.startswith(user)]
-
-
 def test_a_range_from_a_greater_to_a_smaller_key_is_empty_and_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     assert list(text(a="1").range("b", "a")) == []
     assert "serialised start is greater than its end" in caplog.text
-
-
-def test_prefixes_are_of_bytes_also_at_their_highest() -> None:
-    o = Opened(key=serdes.BYTES)
-    for key in (b"a", b"a\xff", b"a\xffz", b"b", b"\xff", b"\xff\xff"):
-        o.store.put(key, "v")
-    assert [key for key, _ in o.store.prefix_scan(b"a")] == [b"a", b"a\xff", b"a\xffz"]
-    assert [key for key, _ in o.store.prefix_scan(b"a\xff")] == [b"a\xff", b"a\xffz"]
-    assert [key for key, _ in o.store.prefix_scan(b"\xff")] == [b"\xff", b"\xff\xff"]
 
 
 def test_a_prefix_may_have_a_serialiser_of_its_own() -> None:
@@ -208,58 +121,11 @@ def test_a_prefix_may_have_a_serialiser_of_its_own() -> None:
     assert list(o.store.prefix_scan(b"\x00" * 6 + b"\x01", bytes)) == [(256, "b"), (257, "c")]
 
 
-def test_entries_may_be_deleted_while_they_are_iterated() -> None:
-    store = text(a="1", b="2", c="3")
-    for key, _ in store.all():
-        store.delete(key)
-    assert list(store.all()) == []
-
-
-def test_the_number_of_entries_counts_what_is_committed() -> None:
-    o = Opened()
-    o.store.put("a", "1")
-    assert o.store.approximate_num_entries() == 0
-    o.commit()
-    assert o.store.approximate_num_entries() == 1
-
-
 # -- with timestamps
 
 
 def timestamped(value: Serde[Any] = TEXT) -> Opened:
     return Opened(TimestampedKeyValueStore, value=value)
-
-
-def test_a_timestamped_value_is_kept_as_kafka_streams_keeps_it() -> None:
-    o = timestamped(LONG)
-    o.store.put("k", ValueAndTimestamp(5, 1_000))
-    o.merge()
-    o.layers.freeze()
-    assert o.layers.frozen() == {b"k": (1_000).to_bytes(8, "big") + (5).to_bytes(8, "big")}
-    assert o.logged == [(b"k", (5).to_bytes(8, "big"), 1_000)]
-
-
-def test_values_come_with_their_time_remembered_or_not() -> None:
-    for serde, value in ((LONG, 5), (JSON, [5])):
-        o = timestamped(serde)
-        row = ValueAndTimestamp(value, 9)
-        o.store.put("k", row)
-        for _ in range(3):
-            assert o.store.get("k") == row
-            assert isinstance(o.store.get("k"), ValueAndTimestamp)
-            assert (o.store.get_raw("k"), list(o.store.all())) == ((value, 9), [("k", row)])
-            o.commit()
-        assert o.store.delete("k") == row
-
-
-def test_no_value_deletes_with_the_time_of_the_record_in_work() -> None:
-    o = timestamped()
-    o.store.put("a", ValueAndTimestamp("1", 5))
-    o.store.put("a", ValueAndTimestamp(None, 6))
-    o.store.put("a", None)
-    o.store.put_raw("a", None, 8)
-    assert o.store.get("a") is None
-    assert o.logged[1:] == [(b"a", None, 77)] * 3
 
 
 def test_a_timestamped_store_refuses_a_plain_value() -> None:
