@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import MilestonesError
-from milestones.common.state.layers import Layer, StoreLayers
+from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
-
-Rows = list[tuple[bytes, bytes]]
 
 
 class Opened:
@@ -25,73 +23,6 @@ class Opened:
         self.engine.apply({"store": {key.encode(): value for key, value in rows.items()}}, {})
         self.touched: list[Any] = []
         self.layers = StoreLayers(namespace, self.touched, ReadCache(ReadCaches()))
-
-    def all(self, **options: Any) -> Rows:
-        return list(self.layers.scan(**options))
-
-
-def layered() -> StoreLayers:
-    """a in the engine, b frozen, c in the overlay, d in the scope."""
-    layers = Opened(a=b"engine").layers
-    layers.put(b"b", b"frozen")
-    layers.merge()
-    layers.freeze()
-    layers.put(b"c", b"overlay")
-    layers.merge()
-    layers.put(b"d", b"scope")
-    return layers
-
-
-def test_a_read_sees_every_layer() -> None:
-    layers = layered()
-    assert [layers.get(key) for key in (b"a", b"b", b"c", b"d", b"e")] == [
-        b"engine", b"frozen", b"overlay", b"scope", None,
-    ]  # fmt: skip
-    assert list(layers.scan()) == [(b"a", b"engine"), (b"b", b"frozen"), (b"c", b"overlay"), (b"d", b"scope")]
-
-
-def test_the_newest_layer_wins_and_a_deletion_hides_what_is_below() -> None:
-    layers = layered()
-    for key in (b"a", b"b", b"c", b"d"):
-        layers.put(key, None)
-    assert [layers.get(key) for key in (b"a", b"b", b"c", b"d")] == [None] * 4
-    assert list(layers.scan()) == []
-    layers.put(b"a", b"again")
-    assert list(layers.scan(reverse=True)) == [(b"a", b"again")]
-
-
-def test_a_scan_is_bounded_below_inclusively_and_above_exclusively_both_ways() -> None:
-    layers = layered()
-    keys = [key for key, _ in layers.scan(b"b", b"d")]
-    assert keys == [b"b", b"c"]
-    assert [key for key, _ in layers.scan(b"b", b"d", reverse=True)] == keys[::-1]
-    assert list(layers.scan(b"d", b"b")) == []
-
-
-def test_a_scan_is_as_of_its_call_whatever_happens_meanwhile() -> None:
-    o = Opened(a=b"1", b=b"1", c=b"1")
-    o.layers.put(b"b", b"2")
-    scan = o.layers.scan()
-    assert next(scan) == (b"a", b"1")
-    o.layers.put(b"b", None)
-    o.layers.put(b"bb", b"3")
-    o.layers.merge()
-    o.layers.freeze()
-    o.engine.apply({"store": o.layers.frozen()}, {})
-    o.layers.applied()
-    assert list(scan) == [(b"b", b"2"), (b"c", b"1")]
-    assert o.all() == [(b"a", b"1"), (b"bb", b"3"), (b"c", b"1")]
-
-
-def test_keys_put_after_a_scan_are_in_later_scans_in_order() -> None:
-    o = Opened()
-    for count in (3, 40, 41):
-        for index in range(count):
-            o.layers.put(f"{index * 7 % 50:02}".encode(), b"v")
-        o.layers.merge()
-        keys = [key for key, _ in o.all()]
-        assert keys == sorted(keys)
-        assert len(keys) == count
 
 
 def test_a_dropped_scope_has_never_been() -> None:
@@ -119,39 +50,11 @@ def test_a_freeze_holds_what_was_merged_and_nothing_of_the_record_in_work() -> N
     assert (o.layers.frozen(), o.layers.get(b"b")) == ({b"a": b"1"}, b"2")
 
 
-def test_what_is_frozen_stays_readable_until_and_after_its_apply() -> None:
-    o = Opened()
-    o.layers.put(b"a", b"1")
-    o.layers.merge()
-    o.layers.freeze()
-    assert o.layers.get(b"a") == b"1"
-    o.engine.apply({"store": o.layers.frozen()}, {})
-    o.layers.applied()
-    assert (o.layers.get(b"a"), o.layers.frozen()) == (b"1", None)
-
-
 def test_freezing_over_a_pending_commit_is_a_bug() -> None:
     o = Opened()
     o.layers.freeze()
     with pytest.raises(MilestonesError, match=r"store store .* still pending: this is a bug"):
         o.layers.freeze()
-
-
-def test_a_thawed_layer_lies_under_what_came_after_it() -> None:
-    layers = layered()
-    layers.put(b"b", b"newer")
-    layers.merge()
-    layers.thaw()
-    assert (layers.get(b"b"), layers.get(b"c"), layers.frozen()) == (b"newer", b"overlay", None)
-    layers.freeze()
-    assert layers.frozen() == {b"b": b"newer", b"c": b"overlay", b"d": b"scope"}
-
-
-def test_an_abort_leaves_the_engines_content() -> None:
-    layers = layered()
-    layers.remembered.keep(b"d", 1, 8)
-    layers.abort()
-    assert (list(layers.scan()), layers.frozen(), layers.remembered.values) == ([(b"a", b"engine")], None, {})
 
 
 def test_uncommitted_bytes_count_keys_values_and_the_growth_of_hot_ones() -> None:
@@ -225,11 +128,3 @@ def test_counting_costs_little_in_the_long_run() -> None:
         o.layers.put(b"%d" % index, b"v" * 10)
         o.layers.merge()
         assert exact < o.layers.uncommitted_bytes() < exact + 5_000 * 200
-
-
-def test_a_layer_lists_its_keys_in_order_between_bounds() -> None:
-    layer = Layer({b"b": b"1", b"a": None})
-    assert layer.keys_between(None, None) == [b"a", b"b"]
-    layer[b"aa"] = b"1"
-    assert layer.keys_between(b"a\x00", None) == [b"aa", b"b"]
-    assert layer.keys_between(None, b"aa") == [b"a"]

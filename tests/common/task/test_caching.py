@@ -182,14 +182,6 @@ def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out(kit: Any) -> 
     assert written(h.task.freeze_if_flushed()) == [(LOG, b"a", b"1"), (OUT, b"a", b"1")]
 
 
-def test_a_roll_back_empties_the_cache(kit: Any) -> None:
-    h = last_value(kit, transactional_id="tx")
-    h.feed(("a", "1", 1))
-    h.run()
-    h.task.roll_back()
-    assert written(h.commit()) == []
-
-
 def test_one_cached_store_may_feed_another(kit: Any) -> None:
     def second(stream: Any) -> Any:
         return stream.group_by_key().count("counts").to_stream()
@@ -222,19 +214,6 @@ def folded(h: Any) -> dict[bytes, Any]:
     """What a restoration would give."""
     rows = {output.key: output.value for output in h.sent if output.topic == LOG}
     return {key: value for key, value in rows.items() if value is not None}
-
-
-@pytest.mark.parametrize("cache", [0, LARGE])
-def test_what_is_written_back_to_a_row_that_is_flushed_is_logged_too(kit: Any, cache: int) -> None:
-    h = last_value(kit, cache=cache, after=capped)
-    h.feed(("a", "7", 1))
-    h.run()
-    h.outputs()
-    h.commit()
-    assert [o.value for o in h.sent if o.topic == LOG] == [b"7", b"5"]
-    assert [o.value for o in h.sent if o.topic == OUT] == [b"7"]
-    assert folded(h) == {b"a": b"5"}
-    assert h.task.store("store").get("a").value == "5"
 
 
 class Handing(Processor):

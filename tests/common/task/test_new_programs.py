@@ -61,16 +61,6 @@ def rolled_back(h: Any, *again: tuple[Any, Any, int], at: int = 0) -> None:
     h.run()
 
 
-@pytest.mark.parametrize("transactional_id", ["tx", ""], ids=["exactly once", "at least once"])
-def test_what_init_has_written_is_there_after_a_roll_back_too(kit: Any, transactional_id: str) -> None:
-    h = deduplicating(kit, transactional_id=transactional_id).start()
-    assert h.task.store("store").get("begun") == "yes"
-    rolled_back(h)
-    assert h.task.store("store").get("begun") == "yes"
-    h.commit()
-    assert h.engine("store") == {b"begun": b"yes"}
-
-
 def test_attributes_know_nothing_of_records_that_come_again(kit: Any) -> None:
     h = deduplicating(kit, transactional_id="tx").start()
     h.feed(("k", "a", 1))
@@ -336,36 +326,6 @@ def test_a_task_that_only_schedules_in_init_has_nothing_to_commit(kit: Any) -> N
 
 
 # -- the changelog, at least once
-
-
-def test_at_least_once_a_changelog_ends_as_the_store_whatever_comes_in_the_second_try(kit: Any) -> None:
-    def process(context: Any, record: Record) -> None:
-        store = context.get_state_store("store")
-        store.put(f"seen-{len(tries)}", "1")
-        store.put("kept", f"{len(tries)}")
-
-    tries = [1]
-    h = kit.Harness(kit.processing(process, [kit.store(kind="key-value")])).start()
-    h.feed(("k", "v", 1))
-    h.run()
-    h.outputs()  # sent, and stays in Kafka
-    h.commit()
-    for _ in range(2):
-        tries.append(1)
-        h.feed(("k", "v", 2))
-        h.run()
-        h.outputs()
-        h.task.roll_back()
-        h.ends["in"] = 1
-    tries.append(1)
-    h.feed(("k", "v", 2))
-    h.run()
-    h.commit()
-    folded = {output.key: output.value for output in h.sent if output.topic == "app-store-changelog"}
-    assert {key: value for key, value in folded.items() if value is not None} == h.engine("store")
-    assert h.engine("store") == {b"seen-1": b"1", b"seen-4": b"1", b"kept": b"4"}
-    h.commit()
-    assert h.sent[-1].key == b"kept"  # nothing is logged again once that is committed
 
 
 def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back(kit: Any) -> None:

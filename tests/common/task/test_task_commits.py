@@ -79,35 +79,11 @@ def test_user_code_can_ask_for_a_commit_until_the_next_one(kit: Any) -> None:
     assert not h.task.commit_requested()
 
 
-def test_a_commit_that_user_code_asked_for_is_due_at_the_end_of_its_record(kit: Any) -> None:
-    asked: list[bool] = []
-
-    def process(context: Any, record: Any) -> None:
-        context.commit()
-        asked.append(h.task.commit_requested())
-
-    h = kit.Harness(kit.processing(process)).start()
-    h.feed(("k", "a", 1))
-    h.run()
-    assert (asked, h.task.commit_requested()) == ([False], True)
-
-
 def test_a_second_commit_while_one_is_pending_is_a_bug(kit: Any) -> None:
     h = kit.forwarding()
     h.task.freeze()
     with pytest.raises(OwnershipError, match=r"commit 1 is still pending. This is a bug"):
         h.task.freeze()
-
-
-def test_records_are_processed_and_read_over_a_pending_commit(kit: Any) -> None:
-    h = keeping(kit)
-    h.feed(("a", "1", 1), ("a", "2", 2))
-    h.run(1)
-    commit = h.task.freeze()
-    h.run(1)
-    assert h.task.store("store").get("a") == "2"
-    h.task.applied(commit, {"store": 1})
-    assert (h.engine("store"), h.task.store("store").get("a")) == ({b"a": b"1"}, "2")
 
 
 def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_offset(kit: Any) -> None:
@@ -157,20 +133,6 @@ def test_writes_of_a_logged_store_without_an_offset_are_refused(kit: Any) -> Non
     h.run()
     with pytest.raises(OwnershipError, match=r"store without an offset of its changelog"):
         h.task.applied(h.task.freeze(), {})
-
-
-def test_a_thawed_commit_goes_with_the_next_one_under_what_came_after_it(kit: Any) -> None:
-    h = keeping(kit)
-    h.feed(("a", "1", 1), ("b", "1", 1), ("a", "2", 2))
-    h.run(2)
-    commit = h.task.freeze()
-    h.sent += named(commit.outputs)
-    h.run(1)
-    h.task.thaw(commit)
-    assert h.engine("store") == {}
-    again = h.commit()
-    assert ([output.value for output in named(again.outputs)], again.offsets) == ([b"2", b"2"], {IN: 3})
-    assert h.engine("store") == {b"a": b"2", b"b": b"1"}
 
 
 def test_commit_numbers_rise_and_travel_with_the_transactional_id(kit: Any) -> None:
@@ -262,18 +224,6 @@ def test_a_commit_of_before_a_roll_back_is_refused(kit: Any) -> None:
     for finish in (lambda: h.task.applied(commit, {}), lambda: h.task.thaw(commit)):
         with pytest.raises(OwnershipError, match=r"commit 1 of epoch 0 isn't pending \(epoch 1\)"):
             finish()
-
-
-def test_after_a_roll_back_the_records_are_processed_again_as_before(kit: Any) -> None:
-    h = keeping(kit, transactional_id="tx")
-    h.feed(("a", "1", 5))
-    h.run()
-    first = h.outputs()
-    h.task.roll_back()
-    h.ends.clear()
-    h.feed(("a", "1", 5))
-    h.run()
-    assert h.outputs() == first
 
 
 def test_a_record_whose_task_is_rolled_back_meanwhile_leaves_nothing(kit: Any) -> None:
@@ -379,15 +329,6 @@ def test_an_unopened_task_can_be_closed(kit: Any) -> None:
     h = kit.Harness(kit.processing(kit.forward))
     h.task.close()
     assert h.state.closed == 0
-
-
-def test_stores_are_usable_from_init_on(kit: Any) -> None:
-    def fill(context: Any) -> None:
-        context.get_state_store("store").put("seed", "1")
-
-    h = kit.Harness(kit.processing(keep, [kit.store()], init=fill)).start()
-    assert h.task.store("store").get("seed") == "1"
-    assert h.outputs() == [("app-store-changelog", b"seed", b"1", 1_000_000)]
 
 
 def test_uncommitted_bytes_follow_what_is_written_and_end_with_the_commit(kit: Any) -> None:
