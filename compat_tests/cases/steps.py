@@ -155,11 +155,9 @@ def await_outputs(world: World, tail: TopicTail, count: int) -> None:
 
 def counted(world: World) -> Instance:
     """An application with state that has ended."""
-    world.create(out=2)
-    world.input("in", 2).send(world.records(2_000, keys=200))
+    world.input("in", 2, out=2).send(world.records(2_000, keys=200))
     app = world.instance("count").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     return app
 
 

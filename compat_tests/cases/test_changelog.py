@@ -19,7 +19,7 @@ from compat_tests.cases.flows import COUNT, COUNT_IN_MEMORY, as_long
 from compat_tests.cases.steps import feed_until_it_dies
 from compat_tests.harness.feed import FIRST_TIMESTAMP
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge, judge_offsets, judge_store
+from compat_tests.harness.judge import end_and_judge, judge, judge_offsets, judge_store
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
 from compat_tests.oracles import outputs
@@ -49,15 +49,13 @@ def count_more(world: World, app: Instance, count: int = 1_000) -> list[Row]:
     sent = feed.send([one._replace(timestamp=one.timestamp + later) for one in world.records(count, KEYS)])
     if not app.running:
         app.start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     return sent
 
 
 def counting(world: World) -> Instance:
     """An application that is about to count."""
-    world.create(out=2)
-    world.input("in", 2)
+    world.input("in", 2, out=2)
     return world.instance("count")
 
 
@@ -128,8 +126,7 @@ def test_a_store_that_lacks_what_its_changelog_lost_counts_on_from_what_is_left(
 @pytest.mark.full
 def test_a_changelog_that_kafka_has_compacted_gives_the_same_state(world: World, state: str) -> None:
     """A store from before, too, whose offset lies where hardly a record is left."""
-    world.create(out=2)
-    world.input("in", 2)
+    world.input("in", 2, out=2)
     app = world.instance("count", **COMPACTED)
     count_more(world, app)
     shutil.copytree(app.state_dir, world.directory / "old")
@@ -180,9 +177,7 @@ def test_a_changelog_that_ends_in_a_transaction_cut_off_by_kill_9_is_restored(wo
     feed_until_it_dies(world, world.feeds["in"], app)
     shutil.rmtree(app.state_dir)
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 @pytest.mark.full

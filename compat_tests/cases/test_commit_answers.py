@@ -22,7 +22,7 @@ from compat_tests.cases.calls import threaded
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import TOLERANT, await_outputs, generation, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.judge import end_and_judge, judge, judge_disks
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
@@ -74,8 +74,7 @@ ended."""
 
 def started(world: World, topology: str) -> Instance:
     """An application that reaches the broker through the proxy, at work."""
-    world.create(out=2)
-    world.input("in", 2)
+    world.input("in", 2, out=2)
     app = world.instance(topology, bootstrap_servers=proxy_of(world).bootstrap_servers, **SETTINGS).start()
     world.group_is(app)
     return app
@@ -162,9 +161,7 @@ def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_
         answered = False
     fault.end()
     assert answered == threaded(world)
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.full
@@ -183,9 +180,7 @@ def test_a_process_that_is_killed_while_it_waits_for_the_answer_finds_out_when_i
     app.kill()
     fault.end()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 @pytest.mark.full
@@ -193,8 +188,6 @@ def test_an_end_that_arrives_behind_its_repetition_ends_no_later_transaction(exa
     world = exact_world
     app = started(world, "count")
     meet_late_ends(world, app)
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 

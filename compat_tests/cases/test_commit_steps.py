@@ -52,8 +52,7 @@ def full_but(*short: str) -> list[object]:
 @once_or_more
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", group_instance_id="one")
     crashes, restored = list[Crash](), list[Counter[str]]()
     for _ in range(times):
@@ -80,8 +79,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
     exact_world: World, step: str, times: int
 ) -> None:
     world = exact_world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", **PATIENT).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     with world.outputs() as outputs:
@@ -136,8 +134,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     world: World, outage: str, step: str
 ) -> None:
     strike, times = OUTAGES[outage]
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     # For the time that a broker takes to be back.
     patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))

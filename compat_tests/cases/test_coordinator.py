@@ -9,7 +9,7 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import await_outputs, proxy_of
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
@@ -40,8 +40,7 @@ COMMITS = {
 
 def running_count(world: World) -> Instance:
     """An application that reaches the broker through the proxy, at work."""
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers).start()
     world.group_is(app)
     feed.send(world.records(500, keys=100))
@@ -51,9 +50,7 @@ def running_count(world: World) -> Instance:
 
 def finish(world: World, app: Instance) -> None:
     world.feeds["in"].send(world.records(500, keys=100))
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_a_member_that_the_coordinator_gave_up_comes_back_by_itself(world: World) -> None:
@@ -130,6 +127,4 @@ def test_a_join_group_that_vanishes_holds_its_group_up_for_no_longer_than_a_sess
     fault.wait()
     world.group_is(one, other, timeout_s=SETTLED_S)
     world.feeds["in"].send(world.records(500, keys=100))
-    world.processed()
-    stop_all([one, other])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)

@@ -8,27 +8,23 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE, SLOTS
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 
 
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("step", ["restore.batch", pytest.param("restore.complete", marks=pytest.mark.full)])
 def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     feed.send(world.records(4_000, keys=3_000))
     app = world.instance("count", group_instance_id="one").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     shutil.rmtree(app.state_dir)
     feed.send(world.records(200, keys=3_000))
     app.start(fault=f"{step}:kill:2")
     app.dies(-9)
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -41,8 +37,7 @@ def test_a_crash_during_restoration_is_survived(world: World, step: str) -> None
     ],
 )
 def test_a_crash_during_a_rebalance_is_survived(world: World, step: str) -> None:
-    world.create(out=4)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=4)
     feed.send(world.records(2_000, keys=300))
     first, second = world.instance("count", "first"), world.instance("count", "second")
     point, nth = step.split(":")
@@ -53,14 +48,11 @@ def test_a_crash_during_a_rebalance_is_survived(world: World, step: str) -> None
     first.start()
     world.group_is(first, second)
     feed.send(world.records(500, keys=300))
-    world.processed()
-    stop_all([first, second])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=3)
     group = [world.instance("count-by-value", name).start() for name in ("one", "two")]
     with world.outputs() as outputs:
         for _ in range(3):
@@ -70,15 +62,12 @@ def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) ->
             victim = world.rng.choice(group)
             victim.kill()
             victim.start()
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
-    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_scans_of_a_store_give_their_rows_on_both_sides_of_a_crash(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 3)
+    feed = world.input("in", 3, out=3)
     app = world.instance("slots")
     with world.outputs() as outputs:
         for _ in range(2):
@@ -88,20 +77,15 @@ def test_scans_of_a_store_give_their_rows_on_both_sides_of_a_crash(world: World)
             await_outputs(world, outputs, sent + world.rng.randrange(500, 1_500))
             app.kill()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, SLOTS, crashed=True)
+    end_and_judge(world, SLOTS, crashed=True)
 
 
 def test_a_killed_instance_is_replaced_by_the_others(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=3)
     feed.send(world.records(1_000, keys=300))
     survivor, victim = world.instance("count", "survivor").start(), world.instance("count", "victim").start()
     world.group_is(survivor, victim)
     victim.kill()
     feed.send(world.records(1_000, keys=300))
     world.group_is(survivor)
-    world.processed()
-    survivor.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)

@@ -11,7 +11,7 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY, await_outputs
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.world import World
 
 RECORDS, EVENTS, KILLS = 100_000, 20, 10
 
@@ -30,8 +30,7 @@ def test_the_same_at_least_once_loses_nothing(plain_world: World) -> None:
 
 def endure(world: World, **settings: Any) -> None:
     """`settings`: of the instances, besides the usual ones."""
-    world.create(out=4)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=4)
     group = [world.instance("count-by-value", name, **TIDY, **settings) for name in "abc"]
     events = ["kill"] * KILLS + ["stop"] * (EVENTS - KILLS)
     world.rng.shuffle(events)
@@ -46,8 +45,7 @@ def endure(world: World, **settings: Any) -> None:
     for one in group:
         if not one.running:
             one.start()
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
+    world.finish(*group, repartitions=[BY_VALUE_REPARTITION])
     assert len(feed.rows) == RECORDS
     judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
 

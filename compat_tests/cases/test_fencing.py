@@ -23,7 +23,7 @@ from compat_tests.cases.steps import (
     standing,
 )
 from compat_tests.harness import brokers
-from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.judge import end_and_judge, judge, judge_disks
 from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
@@ -42,9 +42,8 @@ TRANSACTIONS = 4
 
 def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_none_open(exact_world: World) -> None:
     world = exact_world
-    world.create(out=2)
-    feed = world.input("in", 2)
-    app = world.instance("count", **PATIENT).start()
+    feed = world.input("in", 2, out=2)
+    world.instance("count", **PATIENT).start()
     feed.send(world.records(1_000, keys=100))
     world.processed()
     topics = [world.topic("out"), world.topic("counts-changelog")]
@@ -62,9 +61,7 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
 
     world.wait(idle, "Kafka has looked for transactions that are too old")
     feed.send(world.records(1_000, keys=100))
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
     hold(
         at_most_generations(world.history().generations, 1),
         none_older(world.transactions(), TRANSACTION_MS // 2 + int(PATIENT["commit_interval_ms"])),
@@ -101,8 +98,7 @@ def forgetful_world(
 @pytest.mark.full
 def test_an_application_that_is_idle_until_kafka_forgets_its_transactional_ids_goes_on(forgetful_world: World) -> None:
     world = forgetful_world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", session_timeout_ms=60_000).start()
     feed.send(world.records(1_000, keys=100))
     world.processed()
@@ -124,8 +120,7 @@ def test_a_process_that_sleeps_until_its_group_and_kafka_have_forgotten_it_spoil
 ) -> None:
     """Its transactional id is nobody's then, so nothing fences it but its generation (KAFKA-18019)."""
     world = forgetful_world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     sleeper, other = world.instance("count", "sleeper").start(), world.instance("count", "other").start()
     world.group_is(sleeper, other)
     with world.outputs() as outputs:
@@ -148,8 +143,7 @@ def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_ar
     """`commit_interval_ms` at its very limit."""
     world = exact_world
     timeout_ms = 4_000
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", transaction_timeout_ms=timeout_ms, commit_interval_ms=timeout_ms).start()
 
     def enough() -> object:
@@ -158,8 +152,7 @@ def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_ar
         return len(ended) >= TRANSACTIONS or Not(f"{len(ended)} transactions have ended")
 
     world.wait(enough, f"{TRANSACTIONS} transactions under load")
-    world.processed()
-    app.stop()
+    world.finish(app)
     past = world.transactions()
     print(f"{world.stage}: transactions were open for {max(one.open_ms or 0 for one in past)} ms at most")
     judge(world, COUNT)
@@ -171,13 +164,11 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
     world = exact_world
     if not world.has(TOLERANT):
         pytest.skip("each takes the id from the other, and rejoins, for ever")
-    world.create(out=4)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=4)
     pair = one, other = world.instance("count", "one"), world.instance("count", "other")
     feed.send(world.records(500, keys=100))
     one.start()
-    world.processed()
-    one.stop()
+    world.finish(one)
     shutil.copytree(one.state_dir, other.state_dir)
     for each in pair:
         each.start()
@@ -198,9 +189,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
             each.ask_to_stop()
             each.wait()
     one.start()
-    world.processed()
-    one.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 # ---- zombies
@@ -211,8 +200,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
     world: World, step: str
 ) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start(fault=f"{step}:stop:4")
     feed_until_it_stands(world, feed, sleeper)
@@ -238,8 +226,7 @@ def test_a_record_that_takes_longer_than_the_poll_interval_leaves_nothing_behind
     record was in none is sent, also where nothing fences the producer."""
     if threaded(world):
         pytest.skip("a call holds up no poll there")
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     settings = {"max_poll_interval_ms": 6_000, "session_timeout_ms": 30_000}
     slow, other = world.instance("calls", "slow", **settings), world.instance("calls", "other", **settings)
     slow.start()
@@ -256,9 +243,7 @@ def test_a_record_that_takes_longer_than_the_poll_interval_leaves_nothing_behind
     call.ends(slow)
     world.group_is(slow, other)
     feed.send(world.records(200, keys=5))
-    world.processed()
-    stop_all([slow, other])
-    judge(world, CALLS, crashed=True)
+    end_and_judge(world, CALLS, crashed=True)
     for topic in (world.topic("out"), world.topic("counts-changelog")):
         assert not fallen(world.cluster.read(topic)), f"an old count was written to {topic} behind a newer one"
 
@@ -266,8 +251,7 @@ def test_a_record_that_takes_longer_than_the_poll_interval_leaves_nothing_behind
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_done(world: World) -> None:
     """Its offsets don't move any more: nothing but the member's generation can tell Kafka that it is a zombie."""
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     sleeper, other = world.instance("later", "sleeper").start(), world.instance("later", "other").start()
     world.group_is(sleeper, other)
     feed.send(world.records(600, keys=100))

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.testing import Not
 
@@ -76,8 +76,7 @@ def assert_says_full(app: Instance, disk: SmallDisk) -> None:
 
 
 def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(world: World, disk: SmallDisk) -> None:
-    world.create(out=2)
-    world.input("in", 2).send(world.records(1_000, keys=100))
+    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
     app = world.instance("count", state_dir=str(disk.path / "state"))
     app.state_dir = disk.path / "state"
     app.start()
@@ -90,17 +89,14 @@ def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(wor
     assert_says_full(app, disk)
     disk.make_room()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_processed(
     plain_world: World, disk: SmallDisk
 ) -> None:
     world = plain_world
-    world.create(out=2)
-    world.input("in", 2).send(world.records(1_000, keys=100))
+    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
     app = world.instance("count", state_dir=str(disk.path / "state"))
     app.state_dir = disk.path / "state"
     disk.leave(0)
@@ -110,6 +106,4 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_processed(
     assert not world.committed()
     disk.make_room()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

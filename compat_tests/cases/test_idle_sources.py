@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness import brokers
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World, new_world
 from milestones.testing import Not
 
@@ -43,8 +43,7 @@ def test_nothing_is_read_again_and_nothing_skipped_after_a_silence_and_a_restart
 ) -> None:
     """Kafka forgets offsets of topics that no member's subscription names, also of a group that runs (KIP-211)."""
     world = forgetful_world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance(topology).start()
     feed.send(world.records(1_000, keys=100))
     world.processed()
@@ -59,6 +58,4 @@ def test_nothing_is_read_again_and_nothing_skipped_after_a_silence_and_a_restart
     app.stop()
     app.start()
     feed.send(world.records(500, keys=100))
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

@@ -7,7 +7,7 @@ import pytest
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import proxy_of
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 
 BAD_TOPIC = 2
@@ -16,8 +16,7 @@ pytestmark = pytest.mark.full
 
 
 def running_count(world: World) -> Instance:
-    world.create(out=2)
-    world.input("in", 2).send(world.records(1_000, keys=100))
+    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
     app = world.instance("count").start()
     world.processed()
     return app
@@ -49,19 +48,15 @@ def test_new_partitions_while_it_was_stopped_refuse_a_start_with_state_of_fewer(
 
 
 def test_new_partitions_while_it_was_stopped_are_read_by_an_application_without_state(world: World) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     feed.send(world.records(500, keys=50))
     app = world.instance("copy").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     world.cluster.grow(feed.topic, 3)
     feed.grow(3)
     feed.send(one._replace(key=b"new-" + (one.key or b"")) for one in world.records(500, keys=50))
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COPY)
+    end_and_judge(world, COPY)
 
 
 @pytest.mark.broker_faults
@@ -69,7 +64,7 @@ def test_answers_that_an_input_does_not_exist_stop_nothing(world: World) -> None
     """A broker that has just started may not know a topic yet."""
     world.create(out=2)
     feed, proxy = world.input("in", 2), proxy_of(world)
-    app = world.instance(
+    world.instance(
         "count", bootstrap_servers=proxy.bootstrap_servers, consumer_topic_metadata_refresh_interval_ms=300,
         consumer_topic_metadata_propagation_max_ms=0,
     ).start()  # fmt: skip
@@ -77,9 +72,7 @@ def test_answers_that_an_input_does_not_exist_stop_nothing(world: World) -> None
     world.processed()
     proxy.forget(feed.topic, client="*-consumer", times=3).wait(3)
     feed.send(world.records(500, keys=100))
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 def test_an_input_deleted_under_a_running_application_stops_it_by_name(world: World) -> None:

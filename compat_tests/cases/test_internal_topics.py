@@ -39,8 +39,7 @@ LATE_S = 40.0
 
 
 def group(world: World) -> list[Instance]:
-    world.create(out=3)
-    world.input("in", 4).send(world.records(500, keys=100, value=lambda n: f"g{n % 50}"))
+    world.input("in", 4, out=3).send(world.records(500, keys=100, value=lambda n: f"g{n % 50}"))
     servers = proxy_of(world).bootstrap_servers
     return [world.instance("count-by-value", name, bootstrap_servers=servers) for name in ("one", "two")]
 
@@ -86,8 +85,7 @@ def test_an_internal_topic_that_is_deleted_while_it_is_written_to_stops_the_appl
     world: World, topic: str
 ) -> None:
     """Whatever the producer is told first: it can't know whether the topic was just made or is gone."""
-    world.create(out=2)
-    lines = world.input("in", 2)
+    lines = world.input("in", 2, out=2)
     lines.send(world.records(500, keys=100, value=lambda n: f"g{n % 50}"))
     app = world.instance("count-by-value" if topic == BY_VALUE_REPARTITION else "count").start()
     world.processed([topic] if topic == BY_VALUE_REPARTITION else [])

@@ -10,8 +10,8 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from milestones.testing import Not
 
 CHANGES = 20
@@ -84,6 +84,4 @@ def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(world: Worl
         changes.append(group.change())
         group.go_on()
     print(", ".join(changes))
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group.running)
-    judge(world, COUNT_BY_VALUE, crashed=True, zombies=True, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, zombies=True, repartitions=[BY_VALUE_REPARTITION])

@@ -18,12 +18,10 @@ LOST = 100
 def overtaken(world: World) -> tuple[Instance, dict[Place, int]]:
     """An application that has ended, more inputs, and of these the first deleted: its committed offsets are older
     than what the log has. With the first offsets that are left."""
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     feed.send(world.records(1_000, keys=100))
     app = world.instance("count").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     first = {place: offset + LOST for place, offset in world.committed().items()}
     feed.send(world.records(1_000, keys=100))
     world.cluster.truncate(first)
@@ -59,8 +57,7 @@ def test_with_earliest_it_goes_on_at_the_first_record_that_is_left(world: World)
     app, first = overtaken(world)
     committed = world.committed()
     app.start(auto_offset_reset="earliest")
-    world.processed()
-    app.stop()
+    world.finish(app)
     assert_named(app, committed, first)
     forget(world, committed, first)
     judge(world, COUNT)
@@ -73,8 +70,7 @@ def test_with_latest_it_goes_on_with_what_comes_next(world: World) -> None:
     app.start(auto_offset_reset="latest")
     world.wait(lambda: len(loss_lines(app)) == len(committed), "each partition's loss is in the log")
     world.feeds["in"].send(world.records(1_000, keys=100))
-    world.processed()
-    app.stop()
+    world.finish(app)
     assert_named(app, committed, ends)
     forget(world, committed, ends)
     judge(world, COUNT)
@@ -92,7 +88,6 @@ def test_with_none_it_stops_before_anything_is_skipped(world: World) -> None:
     assert "set auto_offset_reset" in app.log(), app.log_tail()
     assert world.committed() == committed
     app.start(auto_offset_reset="earliest")
-    world.processed()
-    app.stop()
+    world.finish(app)
     forget(world, committed, first)
     judge(world, COUNT)

@@ -9,8 +9,8 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import proxy_of
 from compat_tests.harness.instance import Settings
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 
@@ -29,8 +29,7 @@ SMALL: Settings = {
 
 
 def test_a_thread_that_kafka_takes_no_outputs_of_lets_another_member_in_and_stops(world: World) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     stuck = world.instance("count", "stuck", bootstrap_servers=proxy_of(world).bootstrap_servers, **SMALL).start()
     world.group_is(stuck)
     feed.send(world.records(300, keys=100))
@@ -46,6 +45,4 @@ def test_a_thread_that_kafka_takes_no_outputs_of_lets_another_member_in_and_stop
     stuck.stop()
     assert time.monotonic() - began < ANSWERED_S
     # What is held stays so: let go now, it would be a network that delivers the words of the dead.
-    world.processed()
-    stop_all([other])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)

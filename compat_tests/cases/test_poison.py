@@ -7,7 +7,7 @@ import pytest
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
 from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
 from compat_tests.harness.instance import Settings
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Row
 
@@ -47,9 +47,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
     assert f"record {row.place}@{row.offset}" in app.log(), app.log_tail()
     assert world.committed().get(row.place, 0) <= row.offset
     app.start(**continuing(kind))
-    world.processed()
-    app.stop()
-    judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
+    end_and_judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
 
 
 @pytest.mark.parametrize("kind", POISONS)
@@ -58,9 +56,7 @@ def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, ki
     world.create(out=2, counts=2)
     row = send(world, world.input("in", 2), poison)
     app = world.instance(topology, **continuing(kind)).start()
-    world.processed()
-    app.stop()
-    judge(world, *flows, poisoned=frozenset({poison}))
+    end_and_judge(world, *flows, poisoned=frozenset({poison}))
     assert f"record {row.place}@{row.offset}" in app.log(), app.log_tail()
 
 
@@ -71,10 +67,8 @@ def test_a_dead_letter_has_the_bytes_of_the_record_and_says_where_it_lay(world: 
     world.create(out=2, counts=2, dead=1)
     row = send(world, world.input("in", 2), poison)
     handler = {f"{kind}_exception_handler": "log_and_continue"}
-    app = world.instance(topology, errors_dead_letter_queue_topic_name=world.topic("dead"), **handler).start()
-    world.processed()
-    app.stop()
-    judge(world, *flows, poisoned=frozenset({poison}))
+    world.instance(topology, errors_dead_letter_queue_topic_name=world.topic("dead"), **handler).start()
+    end_and_judge(world, *flows, poisoned=frozenset({poison}))
     (letter,) = world.cluster.read(world.topic("dead"))
     assert (letter.key, letter.value) == (row.key, row.value)
     headers = dict(letter.headers)
@@ -93,6 +87,4 @@ def test_a_record_that_kafka_refuses_fails_the_application_and_nothing_is_lost(w
     assert world.committed().get(row.place, 0) <= row.offset
     world.cluster.set_topic(world.topic("out"), {"max.message.bytes": "200000"})
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COPY, crashed=True)
+    end_and_judge(world, COPY, crashed=True)

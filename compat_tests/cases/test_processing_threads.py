@@ -17,8 +17,8 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, C
 from compat_tests.cases.latencies import Load, percentile
 from compat_tests.cases.steps import await_outputs, generation
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge, judge
+from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, Row
 from milestones.testing import Not, TopicTail
 
@@ -37,8 +37,7 @@ ROLLED_BACK = "tasks go on from their last commit"
 
 def running(world: World, topology: str = "calls", fault: str | None = None, **settings: Any) -> Instance:
     """An instance that has processed something."""
-    world.create(out=PARTITIONS)
-    feed = world.input("in", PARTITIONS)
+    feed = world.input("in", PARTITIONS, out=PARTITIONS)
     app = world.instance(topology, **THREADS, **settings).start(fault, watch=threaded(world))
     feed.send(world.records(200, KEYS))
     world.processed()
@@ -149,9 +148,7 @@ def test_a_task_that_is_taken_away_while_its_call_runs_is_released_at_once_and_t
         world.group_is(one)
     return_to(one, calls)
     feed.send(world.records(200, KEYS))
-    world.processed()
-    stop_all(world.instances)
-    judge(world, CALLS)
+    end_and_judge(world, CALLS)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -170,9 +167,7 @@ def test_a_task_that_is_rolled_back_while_its_call_runs_processes_the_record_aga
     world.feeds["in"].send(world.records(200, KEYS))
     world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
     return_to(app, calls)
-    world.processed()
-    app.stop()
-    judge(world, CALLS, crashed=True)
+    end_and_judge(world, CALLS, crashed=True)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -184,9 +179,7 @@ def test_a_kill_while_calls_run_is_survived(world: World) -> None:
     world.feeds["in"].send(world.records(200, KEYS))
     app.kill()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, CALLS, crashed=True)
+    end_and_judge(world, CALLS, crashed=True)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -219,8 +212,7 @@ def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
     call.begins(app)
     app.stop()
     app.start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     # A transaction that is open in a call of the only thread gets too old; else nothing may have happened to anybody.
     judge(world, CALLS, crashed=world.exactly_once and not threaded(world))
 
@@ -234,8 +226,7 @@ def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
     ],
 )
 def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, cache: int, keys: int) -> None:
-    world.create(out=PARTITIONS)
-    feed = world.input("in", PARTITIONS)
+    feed = world.input("in", PARTITIONS, out=PARTITIONS)
     app = world.instance("count", group_instance_id="one", statestore_cache_max_bytes=cache, **THREADS).start()
     with world.outputs() as outputs:
         for _ in range(10):
@@ -245,9 +236,7 @@ def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, cache:
         app.kill()
     feed.send(world.records(500, keys))
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, replace(COUNT, thinned=True), crashed=True)
+    end_and_judge(world, replace(COUNT, thinned=True), crashed=True)
     inputs, found = len(feed.rows), len(world.cluster.read(world.topic("out")))
     print(f"{found} outputs of {inputs} inputs")
     assert found < inputs
@@ -267,8 +256,7 @@ def test_behind_caches_too_other_tasks_are_committed_while_a_call_runs(world: Wo
         began = time.monotonic()
         world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks are committed")
         took.append(time.monotonic() - began)
-    world.processed()
-    app.stop()
+    world.finish(app)
     print(f"beside a call {len(took)} commits took {max(took):.2f} s at most")
     judge(world, replace(CALLS, thinned=True))
     assert max(took) < PROMPT_S
@@ -286,9 +274,7 @@ def test_what_goes_by_the_clock_is_punctual_while_another_tasks_call_runs(world:
     began = time.time_ns() // 10**6
     call.ends(app)
     ended = time.time_ns() // 10**6
-    world.processed()
-    app.stop()
-    judge(world, COPY)
+    end_and_judge(world, COPY)
     late = {place.partition: longest_pause(world, f"0_{place.partition}", began, ended) for place in all_but(world)}
     print(f"by task, the longest time without a punctuation that is due every {TICK_MS} ms, in ms: {late}")
     assert late.pop(call.place.partition) >= CALL_MS * 3 // 4, "a task is with one thread at a time"
@@ -343,20 +329,15 @@ def test_the_errors_of_two_tasks_are_kept_apart(world: World) -> None:
     world.wait(lambda: committed_to_their_ends(world, all_but(world, first.place)), "the second task goes on")
     assert world.committed()[first.place] == rows[0].offset
     first.release()
-    world.processed()
-    app.stop()
-    judge(world, CALLS)
+    end_and_judge(world, CALLS)
 
 
 @pytest.mark.full
 def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world: World) -> None:
-    world.create(out=PARTITIONS)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=PARTITIONS)
     feed.send(world.records(5_000, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
-    app = world.instance("count-by-value", output_buffer_max_bytes=1, **THREADS).start()
-    world.processed([BY_VALUE_REPARTITION])
-    app.stop()
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    world.instance("count-by-value", output_buffer_max_bytes=1, **THREADS).start()
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -364,8 +345,7 @@ def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world:
 def test_stream_threads_come_and_go_under_load_down_to_none_and_the_output_stays_exact(
     world: World, static: str | None
 ) -> None:
-    world.create(out=PARTITIONS)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=PARTITIONS)
     settings: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 2, "group_instance_id": static}
     app = world.instance("count-by-value", **settings).start()
 
@@ -383,6 +363,4 @@ def test_stream_threads_come_and_go_under_load_down_to_none_and_the_output_stays
     load()
     app.add_thread()
     load()
-    world.processed([BY_VALUE_REPARTITION])
-    app.stop()
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 
 SECOND_COMMIT = "commit.before-flush:kill:2"
@@ -14,14 +14,11 @@ SECOND_COMMIT = "commit.before-flush:kill:2"
 
 @pytest.mark.short_under("at_least_once")
 def test_a_crash_in_the_first_commit_of_records_skips_none_of_what_came_since(world: World) -> None:
-    world.create(out=1)
-    feed = world.input("in", 1)
+    feed = world.input("in", 1, out=1)
     app = world.instance("count", auto_offset_reset="latest").start(fault=SECOND_COMMIT)
     world.processed()
     feed.send(world.records(200, keys=50))
     app.dies(-9)
     feed.send(world.records(200, keys=50))
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)

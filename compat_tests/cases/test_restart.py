@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import all_owned, at_most_generations
@@ -18,21 +18,18 @@ from compat_tests.oracles.group import all_owned, at_most_generations
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("cache", [0, pytest.param(10_000_000, marks=pytest.mark.full)], ids=["uncached", "cached"])
 def test_a_restart_goes_on_where_it_stopped(world: World, cache: int) -> None:
-    world.create(out=3)
-    feed = world.input("in", 3)
+    feed = world.input("in", 3, out=3)
     app = world.instance("count", statestore_cache_max_bytes=cache)
     for _ in range(3):
         feed.send(world.records(1_000, keys=100))
         app.start()
-        world.processed()
-        app.stop()
+        world.finish(app)
     judge(world, replace(COUNT, thinned=cache > 0))
     hold(at_most_generations(world.history().generations, 3))
 
 
 def test_a_stop_in_the_middle_of_the_work_loses_and_repeats_nothing(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 3)
+    feed = world.input("in", 3, out=3)
     feed.send(world.records(20_000, keys=100))
     app = world.instance("count")
     with world.outputs() as outputs:
@@ -41,31 +38,24 @@ def test_a_stop_in_the_middle_of_the_work_loses_and_repeats_nothing(world: World
             await_outputs(world, outputs, int(part * len(feed.rows)))
             app.stop()
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_restart_on_an_empty_disk_restores_the_state(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 3)
+    feed = world.input("in", 3, out=3)
     feed.send(world.records(3_000, keys=300))
     app = world.instance("count").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     shutil.rmtree(app.state_dir)
     feed.send(world.records(500, keys=300))
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_static_member_that_returns_in_time_causes_no_rebalance(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=4)
     first = world.instance("count", "first", group_instance_id="first", session_timeout_ms=20_000).start()
     second = world.instance("count", "second", group_instance_id="second", session_timeout_ms=20_000).start()
     world.group_is(first, second)
@@ -81,8 +71,7 @@ def test_a_static_member_that_returns_in_time_causes_no_rebalance(world: World) 
 
 
 def test_instances_come_and_go_and_the_output_stays_exact(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=4)
     a, b, c = (world.instance("count-by-value", name, num_stream_threads=1) for name in "abc")
 
     def more() -> None:
@@ -112,8 +101,7 @@ def test_instances_come_and_go_and_the_output_stays_exact(world: World) -> None:
 
 def test_two_instances_share_the_tasks_evenly(plain_world: World) -> None:
     world = plain_world
-    world.create(out=4)
-    world.input("in", 6).send(world.records(500, keys=300))
+    world.input("in", 6, out=4).send(world.records(500, keys=300))
     one, two = world.instance("copy", "one").start(), world.instance("copy", "two").start()
     world.group_is(one, two)
     shares = sorted(len(assigned) for assigned in world.cluster.members(world.application_id).values())

@@ -21,7 +21,7 @@ from compat_tests.cases.steps import (
 )
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge, judge_store
+from compat_tests.harness.judge import end_and_judge, judge_store
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.flows import Entry
@@ -43,9 +43,7 @@ def remembering(world: World) -> tuple[Feed, Instance]:
 def settled(world: World, feed: Feed, app: Instance, *, crashed: bool) -> None:
     """It processes what comes after all of that, ends, and is judged."""
     feed.send(world.records(300, keys=50))
-    world.processed()
-    app.stop()
-    judge(world, COUNT, REMEMBERED_TICKS, crashed=crashed)
+    end_and_judge(world, COUNT, REMEMBERED_TICKS, crashed=crashed)
     begun = {b"0_%d" % partition: Entry(BEGUN_AT, as_long(1)) for partition in range(PARTITIONS)}
     hold(judge_store(world, BEGUN, begun) + judge_store(world, MOMENTS, None))
 

@@ -10,7 +10,7 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.gaps import Gaps
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
@@ -58,8 +58,7 @@ def is_spread(world: World, load: Load, group: list[Instance]) -> None:
 def test_on_the_way_from_one_to_three_instances_tasks_move_to_where_their_state_is_already(
     world: World, most: int
 ) -> None:
-    world.create(out=PARTITIONS)
-    feed = world.input("in", PARTITIONS)
+    feed = world.input("in", PARTITIONS, out=PARTITIONS)
     settings = {"acceptable_recovery_lag": LAG, "max_warmup_replicas": most, "num_stream_threads": 1}
     one, two, three = (world.instance("count", name, **settings) for name in ("one", "two", "three"))
     feed.send(world.records(STATE, KEYS))
@@ -88,8 +87,7 @@ def test_on_the_way_from_one_to_three_instances_tasks_move_to_where_their_state_
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World) -> None:
-    world.create(out=PARTITIONS)
-    feed = world.input("in", PARTITIONS)
+    feed = world.input("in", PARTITIONS, out=PARTITIONS)
     settings = {"num_standby_replicas": 1, "num_stream_threads": 1, "acceptable_recovery_lag": LAG, **METRICS}
     group = [world.instance("count", name, **settings).start() for name in ("one", "two", "three")]
     feed.send(world.records(STATE, KEYS))
@@ -110,15 +108,12 @@ def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World)
             print(f"{len(group)} left: longest gap {longest:.2f} s, restored {dict(restored)}")
             assert longest < MOST_S
             assert max(restored.values(), default=0) <= LAG + len(feed.rows) - known
-    world.processed()
-    stop_all(group)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.full
 def test_other_numbers_of_threads_by_a_rolling_restart(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", PARTITIONS)
+    feed = world.input("in", PARTITIONS, out=4)
     group = [world.instance("count-by-value", name, num_standby_replicas=1) for name in ("one", "two", "three")]
 
     def load() -> None:
@@ -135,6 +130,4 @@ def test_other_numbers_of_threads_by_a_rolling_restart(world: World) -> None:
             one.start(num_stream_threads=threads)
             load()
             world.group_is(*group)
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

@@ -22,8 +22,7 @@ def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World
     As many output as input partitions: in one that several tasks write to, an open transaction of the silent member
     would hide what the others have committed until it times out.
     """
-    world.create(out=6)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=6)
     slow = {"session_timeout_ms": 10_000, "transaction_timeout_ms": 5_000}
     group = [world.instance("count", name, **slow).start() for name in ("silent", "b", "c")]
     silent, late = group[0], world.instance("count", "late", **slow)

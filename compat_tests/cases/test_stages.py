@@ -11,7 +11,7 @@ from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.world import World
 from milestones.flags import STAGES, parse_milestones, stage_name
 from milestones.testing import Not
 
@@ -60,8 +60,7 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
         pytest.skip("it is there")
     if other is the_baseline and start == the_one_before(world.stage):
         pytest.skip("it is the one before")
-    world.create(out=4)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=4)
     settings: dict[str, Any] = {
         "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
     }  # fmt: skip
@@ -86,8 +85,7 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
     for stage in (world.stage, start):
         for one in group:
             bounce(one, stage)
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
+    world.finish(*group, repartitions=[BY_VALUE_REPARTITION])
     judge(
         world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=end != "stops", zombies=end == "stalls"
     )

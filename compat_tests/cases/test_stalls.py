@@ -9,7 +9,7 @@ import pytest
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
 from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks
 from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World, stop_all
 
 MISSED_HEARTBEATS_S = 3.0
@@ -17,8 +17,7 @@ MISSED_HEARTBEATS_S = 3.0
 
 
 def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=3)
     sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start()
     other.start()
@@ -40,8 +39,7 @@ def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(worl
 
 @pytest.mark.full
 def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: World) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count", session_timeout_ms=30_000, transaction_timeout_ms=20_000).start()
     world.group_is(app)
     feed.send(world.records(1_000, keys=100))
@@ -50,17 +48,14 @@ def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: Worl
     missed = time.monotonic() + MISSED_HEARTBEATS_S
     world.wait(lambda: time.monotonic() > missed, "heartbeats were missed")
     app.resume()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
     assert len({generation.number for generation in world.history().generations}) == 1
 
 
 @pytest.mark.full
 @pytest.mark.broker_faults
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(world: World) -> None:
-    world.create(out=3)
-    feed = world.input("in", 3)
+    feed = world.input("in", 3, out=3)
     app = world.instance("count-by-value", num_stream_threads=2).start()
     with world.outputs() as outputs:
         feed.send(world.records(5_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))

@@ -25,8 +25,7 @@ STANDBY = {"num_standby_replicas": 1, **METRICS}
 def pair(world: World) -> tuple[Instance, Instance]:
     """Two instances that share four tasks that count, each the standby of the other one's. What they restore until
     they do depends on who was first: count `restored()` from here on."""
-    world.create(out=4)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=4)
     feed.send(world.records(2_000, keys=500))
     one, other = (world.instance("count", name, num_stream_threads=1, **STANDBY).start() for name in ("one", "other"))
     world.group_is(one, other)
@@ -88,8 +87,7 @@ def test_the_standby_of_an_instance_that_leaves_takes_over_without_restoring(wor
     one.stop()
     world.group_is(other)
     world.feeds["in"].send(world.records(1_000, keys=500))
-    world.processed()
-    other.stop()
+    world.finish(other)
     assert other.restored() == before
     judge(world, COUNT)
 
@@ -103,8 +101,7 @@ def test_under_load_the_standby_of_an_instance_that_leaves_restores_its_last_com
     last = feed.send(world.records(400, keys=500))
     one.stop()
     world.group_is(other)
-    world.processed()
-    other.stop()
+    world.finish(other)
     restored = other.restored() - before
     print(f"restored at the take-over from an instance that left under load: {dict(restored)}")
     assert restored.total() <= len(last) + 100
@@ -147,8 +144,7 @@ def test_a_task_that_changes_its_role_again_and_again_keeps_its_stores_open(worl
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_standbys_are_in_another_rack_and_never_with_their_active(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", 4)
+    feed = world.input("in", 4, out=4)
     feed.send(world.records(1_000, keys=500))
     zones = {"one": "a", "two": "a", "three": "b", "four": "b"}
     settings = {"rack_aware_assignment_tags": ["zone"], "num_stream_threads": 2, **STANDBY}

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities, store_directories
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
@@ -25,9 +25,7 @@ def counts_on(world: World, app: Instance) -> None:
     """It goes on with more input, and everything is right."""
     world.feeds["in"].send(world.records(500, keys=200))
     app.start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 def all_but(world: World, app: Instance, store: Path) -> dict[str, str]:
@@ -89,9 +87,7 @@ def test_a_directory_in_use_is_refused_and_its_owner_goes_on(plain_world: World)
     assert str(app.state_dir) in intruder.log(), intruder.log_tail()
     world.instances.remove(intruder)
     world.feeds["in"].send(world.records(500, keys=200))
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 def test_a_directory_of_somebody_else_is_refused_and_left_alone(plain_world: World) -> None:

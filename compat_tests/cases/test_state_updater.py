@@ -46,11 +46,9 @@ SMALL_FETCHES: Settings = {
 
 def counted(world: World, records: int = 20_000) -> Instance:
     """An application that has ended, with half of these records in each of two partitions of its changelog."""
-    world.create(out=2)
-    world.input("in", 2).send(world.records(records, keys=500))
+    world.input("in", 2, out=2).send(world.records(records, keys=500))
     app = world.instance("count", num_stream_threads=1).start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     return app
 
 
@@ -142,8 +140,7 @@ def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores
     standby."""
     if not world.has(UPDATER):
         pytest.skip("it shares time, not records")
-    world.create(out=2)
-    world.input("in", 2).send(world.records(RECORDS, keys=RECORDS))
+    world.input("in", 2, out=2).send(world.records(RECORDS, keys=RECORDS))
     settings = {
         "num_stream_threads": 1,
         "num_standby_replicas": 1,

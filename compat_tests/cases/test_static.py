@@ -16,8 +16,7 @@ RESTARTS = {"short": 6, "full": 30, "soak": 30}
 def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
     world: World, request: pytest.FixtureRequest
 ) -> None:
-    world.create(out=4)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=4)
     group = [
         world.instance("count", name, group_instance_id=name, num_stream_threads=2, session_timeout_ms=25_000).start()
         for name in ("one", "two", "three")

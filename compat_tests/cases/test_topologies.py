@@ -17,7 +17,7 @@ from compat_tests.cases.flows import (
     WORDS,
     WORDS_REPARTITION,
 )
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
@@ -28,69 +28,51 @@ from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
 
 def test_a_copy_is_exact_and_keeps_the_whole_order_of_each_partition(world: World) -> None:
-    world.create(out=3)
-    world.input("in", 3).send(world.records(5_000, keys=100))
-    app = world.instance("copy").start()
-    world.processed()
-    app.stop()
-    judge(world, COPY)
+    world.input("in", 3, out=3).send(world.records(5_000, keys=100))
+    world.instance("copy").start()
+    end_and_judge(world, COPY)
     hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
 
 
 def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
-    world.create(out=3)
-    world.input("in", 3).send(world.records(5_000, keys=200))
-    app = world.instance("count").start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    world.input("in", 3, out=3).send(world.records(5_000, keys=200))
+    world.instance("count").start()
+    end_and_judge(world, COUNT)
     hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_count_in_memory_is_exact_too(world: World) -> None:
-    world.create(out=2)
-    world.input("in", 2).send(world.records(1_000, keys=50))
+    world.input("in", 2, out=2).send(world.records(1_000, keys=50))
     app = world.instance("count-in-memory").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     app.start()
     world.feeds["in"].send(world.records(1_000, keys=50))
-    world.processed()
-    app.stop()
-    judge(world, COUNT_IN_MEMORY)
+    end_and_judge(world, COUNT_IN_MEMORY)
     right = table(COUNT_IN_MEMORY, world.feeds["in"].rows, world.cluster.read(world.topic("out")))
     hold(changelog_equals_table(world.cluster.read(world.topic("counts-changelog")), right))
 
 
 def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> None:
-    world.create(out=2)
-    world.input("in", 3).send(world.records(5_000, keys=100, value=lambda number: f"g{number % 37}"))
-    app = world.instance("count-by-value").start()
-    world.processed([BY_VALUE_REPARTITION])
-    app.stop()
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    world.input("in", 3, out=2).send(world.records(5_000, keys=100, value=lambda number: f"g{number % 37}"))
+    world.instance("count-by-value").start()
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
 
 def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -> None:
     world.create(out=2)
     text = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "end"]
     world.input("in", 2).send(world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6))))
-    app = world.instance("words").start()
-    world.processed([WORDS_REPARTITION])
-    app.stop()
-    judge(world, WORDS, repartitions=[WORDS_REPARTITION])
+    world.instance("words").start()
+    end_and_judge(world, WORDS, repartitions=[WORDS_REPARTITION])
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> None:
-    world.create(out=2, counts=3)
-    world.input("in", 2).send(world.records(2_000, keys=100))
+    world.input("in", 2, out=2, counts=3).send(world.records(2_000, keys=100))
     world.input("other", 3).send(world.records(2_000, keys=100))
-    app = world.instance("two", num_stream_threads=2).start()
-    world.processed()
-    app.stop()
-    judge(world, COPY, COUNT_OF_OTHER)
+    world.instance("two", num_stream_threads=2).start()
+    end_and_judge(world, COPY, COUNT_OF_OTHER)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -100,10 +82,8 @@ def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) 
     first = set(world.rng.sample(range(len(records)), k=700))
     world.input("in", 2).send(record for number, record in enumerate(records) if number in first)
     world.input("other", 2).send(record for number, record in enumerate(records) if number not in first)
-    app = world.instance("several").start()
-    world.processed()
-    app.stop()
-    judge(world, SEVERAL)
+    world.instance("several").start()
+    end_and_judge(world, SEVERAL)
     both = world.feeds["in"].rows + world.feeds["other"].rows
     by_time = order_of(world, sorted(both, key=lambda row: row.timestamp))
     hold(in_order(world.cluster.read(world.topic("out")), by_time))
@@ -111,8 +91,7 @@ def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world: World) -> None:
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = world.instance("count").start()
     world.group_is(app)
     app.stop()
@@ -120,20 +99,15 @@ def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world
     app.start()
     world.group_is(app)
     feed.send(world.records(1, keys=1))
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_every_partition_of_many_has_an_owner_and_a_result(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", 50)
+    feed = world.input("in", 50, out=4)
     feed.send(world.records(2_000, keys=500))
-    app = world.instance("count", num_stream_threads=2).start()
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    world.instance("count", num_stream_threads=2).start()
+    end_and_judge(world, COUNT)
     hold(all_owned(world.history().generations, world.cluster.places([feed.topic])))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from milestones.testing import Not
 
 OLD, NEW = "milestones-v1", "milestones-v2"
@@ -17,8 +17,7 @@ OLD, NEW = "milestones-v1", "milestones-v2"
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_live_group_goes_to_the_newest_protocol_and_back_and_the_output_stays_exact(world: World) -> None:
-    world.create(out=4)
-    feed = world.input("in", 6)
+    feed = world.input("in", 6, out=4)
     group = [world.instance("count-by-value", name, num_stream_threads=2) for name in ("one", "two", "three")]
 
     def load() -> None:
@@ -51,6 +50,4 @@ def test_a_live_group_goes_to_the_newest_protocol_and_back_and_the_output_stays_
     for one in group:
         bounce(one, upgrade_from="v1")
         world.wait(lambda: speaks(OLD), "the group speaks the old protocol")
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from compat_tests.harness.stores import dumps
 from compat_tests.harness.world import World
@@ -48,6 +49,12 @@ def judge(
     findings += judge_offsets(world, repartitions)
     findings += judge_history(world) + judge_transactions(world, exact=not crashed and not timed_out)
     hold(findings + judge_leftovers(world, exact=not crashed))
+
+
+def end_and_judge(world: World, *flows: Flow, repartitions: Sequence[str] = (), **judged: Any) -> None:
+    """Wait until all inputs and `repartitions` are processed, end all instances at once, and `judge`."""
+    world.finish(*world.instances, repartitions=repartitions)
+    judge(world, *flows, repartitions=repartitions, **judged)
 
 
 def judge_leftovers(world: World, *, exact: bool) -> Findings:

@@ -85,9 +85,9 @@ class World:
         """Create topics by suffix, with these partition counts."""
         self.cluster.create({self.topic(suffix): count for suffix, count in partitions.items()})
 
-    def input(self, suffix: str, partitions: int) -> Feed:
-        """Create a topic and something that writes to it."""
-        self.create(**{suffix: partitions})
+    def input(self, suffix: str, partitions: int, **others: int) -> Feed:
+        """Create a topic and a feed that writes to it; `others` are created too, as by `create`."""
+        self.create(**others, **{suffix: partitions})
         self.feeds[suffix] = Feed(self.cluster, self.topic(suffix), partitions)
         return self.feeds[suffix]
 
@@ -139,6 +139,11 @@ class World:
         and until every instance is RUNNING: one that only restores would have nothing left to process either."""
         self.work_done(repartitions, timeout_s)
         self.wait(self._all_running, "all instances are RUNNING", timeout_s)
+
+    def finish(self, *instances: Instance, repartitions: Sequence[str] = ()) -> None:
+        """Wait until all is `processed`, then end these instances at once."""
+        self.processed(repartitions)
+        stop_all(instances)
 
     def work_done(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
         """Wait until all inputs are processed and committed, then all repartition topics, whoever does it."""

@@ -58,8 +58,7 @@ def tolerant(mutated: BrokenWorld) -> World:
 def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: str, flow: Flow) -> None:
     mutated = broken(mutation, EOS)
     world = mutated.world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     zombie, other = mutated.instance(topology, "zombie").start(), world.instance(topology, "other").start()
     world.group_is(zombie, other)
     feed.send(world.records(600, keys=100))
@@ -80,8 +79,7 @@ def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: 
 def test_a_zombie_that_goes_on_without_a_transaction_is_found(broken: Break) -> None:
     mutated = broken("a-zombie-goes-on", ALO)
     world = mutated.world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     zombie, other = mutated.instance("count", "zombie", **BRIEF).start(), world.instance("count", "other").start()
     world.group_is(zombie, other)
     feed.send(in_blocks(world.records(600, keys=100)))
@@ -113,8 +111,7 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
     mutated = broken(mutation, EOS)
     world = tolerant(mutated)
     proxy = proxy_of(world)
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     settings: Settings = {"session_timeout_ms": 60_000, "producer_socket_timeout_ms": 2_000}
     app = mutated.instance("count", bootstrap_servers=proxy.bootstrap_servers, **settings).start()
     feed.send(world.records(300, keys=50))
@@ -124,8 +121,7 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
     begins.wait()
     ends.end()
     feed.send(world.records(300, keys=50))
-    world.processed()
-    app.stop()
+    world.finish(app)
     found = judged(world, crashed=True)
     assert kind in found if kind is not None else found == set()
 
@@ -134,12 +130,10 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
 def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
     mutated = broken("a-producer-goes-on-after-a-lost-connection", EOS)
     world = tolerant(mutated)
-    world.create(out=2)
-    world.input("in", 2)
+    world.input("in", 2, out=2)
     app = mutated.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
     meet_late_ends(world, app.start())
-    world.processed()
-    app.stop()
+    world.finish(app)
     assert "duplicate" in judged(world, crashed=True)
 
 
@@ -154,8 +148,7 @@ def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
 def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     world = tolerant(mutated)
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = mutated.instance("count", **PATIENT).start(fault="commit.after-flush:stop:4")
     feed_until_it_stands(world, feed, app)
     before = standing(world, app)
@@ -175,8 +168,7 @@ def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation
 def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     world = mutated.world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = mutated.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
     feed_until_it_dies(world, feed, app)
     at, stores = crash(world), identities(app.state_dir, world.application_id)
@@ -213,8 +205,7 @@ def end_what_is_open(world: World) -> None:
 def lived(mutated: BrokenWorld, *, idle: bool, **settings: int) -> World:
     """One life, with much idleness at its end or none."""
     world = mutated.world
-    world.create(out=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2)
     app = mutated.instance("count", **{**PATIENT, **settings}).start()
     feed.send(world.records(300, keys=50))
     with world.outputs() as outputs:

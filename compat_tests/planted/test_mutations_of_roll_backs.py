@@ -18,13 +18,11 @@ STEP, TIMES = "commit.after-flush", 3
 def rolled_back(mutated: BrokenWorld) -> None:
     """User code that remembers meets roll-backs, goes on, and ends."""
     world = mutated.world
-    world.create(out=2, ticks=2)
-    feed = world.input("in", 2)
+    feed = world.input("in", 2, out=2, ticks=2)
     app = mutated.instance("remembering").start(fault=armed(STEP, "abort", TIMES, first=2))
     feed_until_it_says(world, feed, app, f"injected at {STEP}", TIMES)
     feed.send(world.records(100, keys=50))
-    world.processed()
-    app.stop()
+    world.finish(app)
 
 
 @pytest.mark.parametrize(

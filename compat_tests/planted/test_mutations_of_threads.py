@@ -35,8 +35,7 @@ def started(
     world = mutated.world
     if not threaded(world):
         pytest.skip("it has no processing threads")
-    world.create(out=PARTITIONS)
-    world.input("in", PARTITIONS)
+    world.input("in", PARTITIONS, out=PARTITIONS)
     app = mutated.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
     app.start(fault, watch=True)
     load(world)
@@ -78,8 +77,7 @@ def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: s
     beside(world, [in_a_call(world, app)])
     app.kill()
     app.start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     shows(kind, judged(world, CALLS, crashed=True))
 
 
@@ -96,8 +94,7 @@ def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: 
     world.wait(rolled_back, "a commit is aborted")
     call.release()
     call.ends(app)
-    world.processed()
-    app.stop()
+    world.finish(app)
     shows(kind, judged(world, CALLS, crashed=True))
 
 
@@ -112,8 +109,7 @@ def test_a_lease_that_leaks_is_found(broken: Break, mutation: str, kind: str) ->
     beside(world, [call])
     call.release()
     if mutation == NOTHING:
-        world.processed()
-        app.stop()
+        world.finish(app)
     else:
         app.kill()
     shows(kind, judged(world, CALLS, crashed=True))
@@ -143,6 +139,5 @@ def test_a_commit_of_what_is_still_in_a_cache_is_found(broken: Break, mutation: 
         app.dies(1)
     app.entry = Instance.entry
     app.start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     shows(kind, judged(world, replace(COUNT, thinned=True), crashed=True))

@@ -11,8 +11,8 @@ import pytest
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
 from compat_tests.oracles.findings import hold
@@ -87,8 +87,7 @@ def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
 ) -> None:
     """One instance is never killed, but every few seconds the network loses what Kafka says of a commit of its: its
     memory, handles and threads stay what they are. The others are killed, in turn."""
-    world.create(out=4)
-    world.input("in", 6)
+    world.input("in", 6, out=4)
     proxy = world.broker.proxy
     group = [world.instance("count-by-value", name, num_stream_threads=2) for name in "abc"]
     if proxy is not None:
@@ -104,9 +103,7 @@ def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
 
     under_fire(world, group, until, samples, tell)
     write(samples, file)
-    world.processed([BY_VALUE_REPARTITION])
-    stop_all(group)
-    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
     hold(flat([one for one in samples if one.instance == "a"]), group[0].leftovers())
 
 
