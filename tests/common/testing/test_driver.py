@@ -211,6 +211,20 @@ def test_a_cached_store_emits_with_the_commit_of_each_record() -> None:
         assert driver.create_output_topic("word-counts", key=TEXT, value=LONG).read_values() == [1, 2]
 
 
+def test_an_aggregator_may_change_its_aggregate_in_place() -> None:
+    def append(key: Any, value: Any, all_: list[Any]) -> list[Any]:
+        all_.append(value)
+        return all_
+
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    grouped.aggregate(list, append, value=serdes.JSON).to_stream().to("out", value=serdes.JSON)
+    with TopologyTestDriver(builder) as driver:
+        driver.create_input_topic("in", key=TEXT, value=TEXT).pipe_all([("a", "1"), ("b", "2"), ("a", "3")])
+        out = driver.create_output_topic("out", key=TEXT, value=serdes.JSON)
+        assert out.read_key_values() == [("a", ["1"]), ("b", ["2"]), ("a", ["1", "3"])]
+
+
 def test_a_pattern_reads_the_topics_that_exist() -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("in-.*"), value=TEXT).to("out")

@@ -38,16 +38,6 @@ def old_values_of(table: KTable) -> list[Any]:
     return tap(table)
 
 
-def test_count_counts_records_per_key_with_the_highest_timestamp(run: Any) -> None:
-    builder = StreamsBuilder()
-    builder.stream("in", key=TEXT, value=TEXT).group_by_key().count("counts").to_stream().to("out")
-    task = run(builder)
-    for key, value, timestamp in [("a", "x", 5), ("b", "x", 3), ("a", "y", 2), ("a", "z", 9)]:
-        task.pipe("in", key, value, timestamp)
-    assert task.rows("out") == [("a", 1, 5), ("b", 1, 3), ("a", 2, 5), ("a", 3, 9)]
-    assert task.stores["counts"].rows == {"a": (3, 9), "b": (1, 3)}
-
-
 @pytest.mark.parametrize("use", [
     lambda grouped: grouped.count(),
     lambda grouped: grouped.reduce(max),
