@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from milestones.common.config import StreamsConfig, thread_name
+from milestones.common.config import thread_name
 from milestones.common.config.keys import OLDER_PROTOCOLS
-from milestones.common.errors import ConfigError
 from milestones.common.kafka.membership.settings import PROTOCOLS
+from tests.common.test_config import config, refusal
 
-WORDS: dict[str, Any] = {"application_id": "words", "bootstrap_servers": "localhost:9092", "variables": {}}
 NAME = thread_name("words-1", 2)
-
-
-def config(**settings: Any) -> StreamsConfig:
-    return StreamsConfig(**WORDS | settings)
-
-
-def refusal(**settings: Any) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        config(**settings)
-    return caught.value
 
 
 def test_clients_are_named_as_kafka_streams_names_them() -> None:

@@ -76,13 +76,17 @@ def test_a_failure_can_be_read_before_the_run_is_over(results: Results, tmp_path
     assert (kept / "one.log").read_text("utf-8") == "what it said"
 
 
-def test_a_run_of_several_stages_has_a_column_per_stage_and_guarantee_in_their_order(
+def test_the_matrix_has_a_column_per_stage_and_guarantee_rows_by_file_and_totals(
     results: Results, tmp_path: Path
 ) -> None:
     for stage in ("m2", "baseline", "m1"):
         for guarantee in ("exactly_once_v2", "at_least_once"):
             passes(results, f"{COUNT}[{stage}-{guarantee}]")
+    fails(results, f"{CRASH}[baseline-exactly_once_v2-commit.after-flush]", "E lost", [])
+    passes(results, f"{CRASH}[baseline-exactly_once_v2-commit.before-flush]")
     passes(results, "compat_tests/cases/test_config.py::test_a_wrong_key[baseline]")
+    disk = "compat_tests/cases/test_full_disk.py::test_a_full_disk[baseline-at_least_once]"
+    results.add(disk, phase("setup", "skipped", text="Skipped: mounting needs root"), "pytest ...", [])
     text, page = written(results, tmp_path / "report")
     columns = [
         "baseline, at_least_once",
@@ -94,28 +98,27 @@ def test_a_run_of_several_stages_has_a_column_per_stage_and_guarantee_in_their_o
     assert "| a count is exact | ✓ 3.0 s | ✓ 3.0 s |  | ✓ 3.0 s" in text
     shown = re.findall(r"<th>(\w+)<br><small>([\w ]+)</small>", page)
     assert [", ".join(pair) for pair in shown] == columns
-
-
-def test_totals_are_given_per_stage_and_guarantee(results: Results, tmp_path: Path) -> None:
-    passes(results, f"{COUNT}[baseline-at_least_once]")
-    passes(results, f"{COUNT}[baseline-exactly_once_v2]")
-    fails(results, f"{CRASH}[baseline-exactly_once_v2]", "E lost", [])
-    text, _ = written(results, tmp_path / "report")
-    assert "| baseline | at_least_once | 1 | 0 | 3.0 s |" in text
-    assert "| baseline | exactly_once_v2 | 1 | 1 | 5.0 s |" in text
-    assert "| all |  | 2 | 1 | 8.0 s |" in text
-    assert "**2 passed, 1 failed**" in text
-    assert "seed 4711, broker testcontainers" in text
-
-
-def test_cases_are_grouped_by_file_and_keep_their_order_and_parameters(results: Results, tmp_path: Path) -> None:
-    for step in ("commit.after-flush", "commit.before-flush"):
-        passes(results, f"{CRASH}[baseline-at_least_once-{step}]")
-    passes(results, f"{COUNT}[baseline-at_least_once]")
-    text, _ = written(results, tmp_path / "report")
-    assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["crashes", "topologies"]
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[-4:] == ["config", "crashes", "full disk", "topologies"]
     rows = re.findall(r"^\| (a crash.*?) \|", text, re.MULTILINE)
     assert rows == ["a crash is survived (commit.after-flush)", "a crash is survived (commit.before-flush)"]
+    assert "| baseline | exactly_once_v2 | 2 | 1 | 0 | 8.0 s |" in text
+    assert "| m1 | at_least_once | 1 | 0 | 0 | 3.0 s |" in text
+    assert "**8 passed, 1 failed, 1 skipped**" in text
+    assert "seed 4711, broker testcontainers" in text
+    assert "Skipped: mounting needs root" in text
+    assert "Skipped: mounting needs root" in page
+
+
+def test_failures_of_one_name_in_two_files_and_of_endless_parameters_are_all_kept(
+    results: Results, tmp_path: Path
+) -> None:
+    for file in ("one", "two"):
+        for end in ("x", "y"):
+            id = f"compat_tests/cases/test_{file}.py::test_it[baseline-{'long' * 100}{end}]"
+            fails(results, id, f"E {file} {end}", [])
+    written(results, tmp_path / "report")
+    kept = "".join(path.read_text() for path in (tmp_path / "report").glob("*/failure.txt"))
+    assert all(f"E {file} {end}" in kept for file in ("one", "two") for end in ("x", "y"))
 
 
 def test_a_failure_links_to_its_errors_its_command_and_its_logs(results: Results, tmp_path: Path) -> None:
@@ -133,23 +136,6 @@ def test_a_failure_links_to_its_errors_its_command_and_its_logs(results: Results
     assert "in-0@7" in failure
     assert "## Failures" in text
     assert "lost (1)" in text
-
-
-def test_failures_of_tests_of_one_name_in_two_files_are_both_kept(results: Results, tmp_path: Path) -> None:
-    for file in ("one", "two"):
-        fails(results, f"compat_tests/cases/test_{file}.py::test_it[baseline]", f"E {file}", [])
-    written(results, tmp_path / "report")
-    kept = [path.read_text() for path in sorted((tmp_path / "report").glob("*/failure.txt"))]
-    assert len(kept) == 2
-    assert "E one" in kept[0]
-    assert "E two" in kept[1]
-
-
-def test_failures_of_cases_with_endless_parameters_are_kept_too(results: Results, tmp_path: Path) -> None:
-    for end in ("x", "y"):
-        fails(results, f"{COUNT}[baseline-{'long' * 100}{end}]", f"E {end}", [])
-    written(results, tmp_path / "report")
-    assert len(list((tmp_path / "report").glob("*/failure.txt"))) == 2
 
 
 def test_a_case_in_which_the_run_was_interrupted_is_not_shown_as_passed(results: Results, tmp_path: Path) -> None:
@@ -186,13 +172,6 @@ def test_the_outcome_of_a_case_is_that_of_all_its_phases(phases: list[Any], outc
     assert case.outcome == outcome
 
 
-def test_why_a_case_was_skipped_is_said(results: Results, tmp_path: Path) -> None:
-    id = "compat_tests/cases/test_full_disk.py::test_a_full_disk[baseline-at_least_once]"
-    results.add(id, phase("setup", "skipped", text="Skipped: mounting needs root"), "pytest ...", [])
-    for text in written(results, tmp_path / "report"):
-        assert "Skipped: mounting needs root" in text
-
-
 def test_signs_of_markdown_and_html_in_names_and_errors_stay_what_they_are(results: Results, tmp_path: Path) -> None:
     fails(results, "compat_tests/cases/test_x.py::test_it[baseline-<b>|*]", "E <script>alert(1)</script> a|b", [])
     text, page = written(results, tmp_path / "report")
@@ -200,16 +179,6 @@ def test_signs_of_markdown_and_html_in_names_and_errors_stay_what_they_are(resul
     assert Links(page).open == ["html"] or not Links(page).open
     cells = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| it")}
     assert cells == {3}
-
-
-def test_files_that_cases_have_written_lie_beside_the_matrix_and_are_linked(results: Results, tmp_path: Path) -> None:
-    passes(results, f"{COUNT}[baseline]")
-    results.files += [tmp_path / "samples.csv", tmp_path / "never-written.csv"]
-    results.files[0].write_text("1,2")
-    text, page = written(results, tmp_path / "report")
-    assert (tmp_path / "report" / "samples.csv").read_text() == "1,2"
-    assert "(samples.csv)" in text
-    assert Links(page).found == ["samples.csv"]
 
 
 def test_an_older_report_in_the_same_folder_is_replaced(results: Results, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_topic_that_would_lose_records_is_refused_with_the_command_that_mends_
 def test_a_topic_that_was_made_by_hand_with_a_policy_that_loses_records_is_refused(
     kafka: str, settings: dict[str, str], policy: str
 ) -> None:
-    name = new_topic(kafka, **{"cleanup.policy": policy})
+    name = new_topic(kafka, **{"cleanup.policy": policy, "retention.ms": "604800000"})
     with pytest.raises(SourceTopicError, match=f"internal topic {name} has cleanup.policy={policy}"):
         create_topics(Cluster({"bootstrap.servers": kafka}), [InternalTopic(name, 1, settings)], -1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from tests.milestones.fakes import CHANGELOG, FakeProducer, World
 
 TASK = TaskId(0, 0)
+GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 
 
 class Refusing(FakeProducer):
@@ -102,7 +103,7 @@ def collected(
     return producer, collection
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@GUARANTEES
 def test_an_output_that_a_handler_skips_takes_no_other_with_it(guarantee: str) -> None:
     handler = Handler(Action.CONTINUE)
     producer, collection = collected(handler, output(), BIG, output("other"), guarantee=guarantee)
@@ -141,7 +142,7 @@ def test_a_handler_that_raises_is_named() -> None:
         collected(broken, BIG)
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@GUARANTEES
 def test_dead_letters_of_a_refused_output_are_sent(guarantee: str) -> None:
     producer, _ = collected(Handler(Action.CONTINUE, LETTER), BIG, guarantee=guarantee)
     assert producer.topics() == ["letters"]
@@ -158,8 +159,6 @@ def test_no_dead_letter_is_sent_when_the_handler_fails() -> None:
 
 
 # -- no room for dead letters
-
-GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 
 
 def full(guarantee: str, *, parts: Any = DirectCollection, **settings: Any) -> tuple[World, Refusing, Any]:
@@ -241,10 +240,7 @@ def test_a_dead_letter_that_waits_ends_with_its_transaction() -> None:
 
 
 def test_dead_letters_of_what_a_transaction_failed_of_wait_for_room_like_others() -> None:
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, LETTER))
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    producer.sent.clear()
+    producer, collection, _ = given_up(handler=Handler(Action.CONTINUE, LETTER))
     producer.room = 0
     task = Task(output("bad"), output("other"))
     collection.collect([task])  # type: ignore[list-item]
@@ -272,7 +268,7 @@ def test_a_dead_letter_that_is_refused_ends_the_thread_and_asks_nobody() -> None
 UNKNOWN = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION]
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@GUARANTEES
 @pytest.mark.parametrize("code", UNKNOWN)
 def test_records_for_an_internal_topic_that_a_broker_does_not_know_are_made_again_and_no_handler_skips_them(
     guarantee: str, code: int
@@ -364,6 +360,23 @@ def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD
     return producer, collection
 
 
+def given_up(
+    code: int = KafkaError.INVALID_RECORD, handler: Any = None
+) -> tuple[Refusing, DirectCollection, Callable[..., list[Output]]]:
+    """The transaction has failed of the refused output, and its handler gives that up. With a function that collects
+    outputs of the next transaction: what is sent of them."""
+    producer, collection = refused_in_a_transaction(handler or Handler(Action.CONTINUE), code)
+    with pytest.raises(TaskCorruptedError):
+        to_the_end(collection.flush())
+    producer.sent.clear()
+
+    def collect(*outputs: Output) -> list[Output]:
+        collection.collect([Task(*outputs)])  # type: ignore[list-item]
+        return [sent for _, sent in producer.sent]
+
+    return producer, collection, collect
+
+
 def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the_next_one() -> None:
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE, LETTER))
     with pytest.raises(TaskCorruptedError, match="its transaction is made again without it") as caught:
@@ -379,15 +392,11 @@ def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the
 
 
 def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_longer() -> None:
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    task: Any = Task(output("bad"))
+    _, collection, collect = given_up()
+    task: Any = Task()
     task.subtopology = World().context.application.subtopology(0)
     collection.changelog_offsets(task)
-    producer.sent.clear()
-    collection.collect([task])
-    assert producer.topics() == ["bad"]
+    assert collect(output("bad")) == [output("bad")]
 
 
 def test_an_output_that_fails_its_transaction_and_is_not_given_up_ends_the_thread_and_is_named() -> None:
@@ -411,41 +420,29 @@ def test_a_refusal_that_shows_while_sending_is_decided_before_the_transactions_o
         collection.collect([Task(output())])  # type: ignore[list-item]
 
 
-def test_a_twin_of_what_was_given_up_is_sent_when_only_the_timestamp_was_refused() -> None:
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE), KafkaError.INVALID_TIMESTAMP)
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    producer.sent.clear()
-    twin = output("bad")._replace(timestamp=6)
-    collection.collect([Task(output("bad"), twin)])  # type: ignore[list-item]
-    assert [sent for _, sent in producer.sent] == [twin]
+BAD = output("bad")
 
 
-def test_what_was_given_up_for_its_content_is_known_whatever_the_clock_says() -> None:
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    producer.sent.clear()
-    collection.collect([Task(output("bad")._replace(timestamp=6))])  # type: ignore[list-item]
-    assert producer.sent == []
-
-
-def test_what_differs_in_its_headers_is_another_output() -> None:
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE))
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    producer.sent.clear()
-    other = output("bad")._replace(headers=[("h", b"2")])
-    collection.collect([Task(other)])  # type: ignore[list-item]
-    assert [sent for _, sent in producer.sent] == [other]
+@pytest.mark.parametrize(
+    ("code", "again", "sent"),
+    [
+        (KafkaError.INVALID_TIMESTAMP, [BAD, BAD._replace(timestamp=6)], [BAD._replace(timestamp=6)]),
+        (KafkaError.INVALID_RECORD, [BAD._replace(timestamp=6)], []),
+        (KafkaError.INVALID_RECORD, [BAD._replace(headers=[("h", b"2")])], [BAD._replace(headers=[("h", b"2")])]),
+    ],
+    ids=[
+        "a twin is sent when only the timestamp was refused",
+        "what was given up for its content is known whatever the clock says",
+        "what differs in its headers is another output",
+    ],
+)
+def test_what_was_given_up_is_told_from_what_is_like_it(code: int, again: list[Output], sent: list[Output]) -> None:
+    *_, collect = given_up(code)
+    assert collect(*again) == sent
 
 
 def test_a_dead_letter_does_not_get_the_timestamp_that_was_refused() -> None:
-    letter = LETTER._replace(timestamp=output("bad").timestamp)
-    producer, collection = refused_in_a_transaction(Handler(Action.CONTINUE, letter), KafkaError.INVALID_TIMESTAMP)
-    with pytest.raises(TaskCorruptedError):
-        to_the_end(collection.flush())
-    producer.sent.clear()
-    collection.collect([Task(output("bad"))])  # type: ignore[list-item]
-    ((_, sent),) = producer.sent
+    letter = LETTER._replace(timestamp=BAD.timestamp)
+    *_, collect = given_up(KafkaError.INVALID_TIMESTAMP, Handler(Action.CONTINUE, letter))
+    (sent,) = collect(BAD)
     assert sent.timestamp != letter.timestamp

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -14,7 +16,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
-from tests.milestones.fakes import CHANGELOG, Counting, Passing, World, counting, kafka_error
+from tests.milestones.fakes import CHANGELOG, Counting, Log, Passing, World, counting, kafka_error
 
 A = TaskId(0, 0)
 LOG = TopicPartition(CHANGELOG, 0)
@@ -50,40 +52,25 @@ def test_an_empty_changelog_is_complete_at_once_and_nothing_is_fetched() -> None
     assert r.world.restorer.moves == []
 
 
-def test_a_store_gets_all_records_of_its_changelog_and_stands_at_its_end() -> None:
+@pytest.mark.parametrize(
+    ("fill", "content", "offset"),
+    [
+        (lambda log: log.add("1", key="a").add("2", key="b").add("3", key="a"), {"a": "3", "b": "2"}, 3),
+        (lambda log: log.add("1", key="a").control(3), {"a": "1"}, 4),
+        (lambda log: log.control(5), {}, 5),
+        (lambda log: log.control(5).add("1", key="a").cut_to(4), {"a": "1"}, 6),
+    ],
+    ids=["all its records", "control records at the end", "nothing but aborted records", "its beginning is compacted"],
+)
+def test_a_store_gets_all_records_of_its_changelog_and_stands_at_its_end(
+    fill: Callable[[Log], object], content: dict[str, str], offset: int
+) -> None:
     r = Restoring()
-    r.world.logs[LOG].add("1", key="a").add("2", key="b").add("3", key="a")
+    fill(r.world.logs[LOG])
     task = r.add()
-    assert r.step(2) == [task]
-    assert r.content() == {"a": "3", "b": "2"}
-    assert r.world.state.offset(A) == 3
+    assert r.step(3) == [task]
+    assert (r.content(), r.world.state.offset(A)) == (content, offset)
     assert r.world.restorer.assigned == frozenset()
-
-
-def test_control_records_at_the_end_are_passed_so_that_restoration_ends() -> None:
-    r = Restoring()
-    r.world.logs[LOG].add("1", key="a").control(3)
-    r.add()
-    assert len(r.step(3)) == 1
-    assert r.world.state.offset(A) == 4
-
-
-def test_a_changelog_of_nothing_but_aborted_records_restores_nothing_and_ends() -> None:
-    r = Restoring()
-    r.world.logs[LOG].control(5)
-    r.add()
-    assert len(r.step(3)) == 1
-    assert r.content() == {}
-    assert r.world.state.offset(A) == 5
-
-
-def test_a_changelog_whose_beginning_is_compacted_away_is_restored_from_what_is_there() -> None:
-    r = Restoring()
-    r.world.logs[LOG].control(5).add("1", key="a")
-    r.world.logs[LOG].cut_to(4)
-    r.add()
-    assert len(r.step(3)) == 1
-    assert r.content() == {"a": "1"}
 
 
 def test_restoration_waits_for_the_end_as_it_was_when_it_began_an_open_transaction_included() -> None:
@@ -263,30 +250,23 @@ def source_table() -> Topology:
 IN = TopicPartition("in", 0)
 
 
-def test_a_source_topic_as_changelog_is_restored_up_to_the_committed_offset_and_not_a_record_further() -> None:
+@pytest.mark.parametrize(
+    ("fill", "committed", "content"),
+    [
+        (lambda log: log.add("1", key="a").add("2", key="b").add("3", key="c"), {IN: 2}, {"a": "1", "b": "2"}),
+        (lambda log: log.control(2).add("3", key="c"), {IN: 2}, {}),
+        (lambda log: log.add("1", key="a"), {}, {}),
+    ],
+    ids=["not a record further", "with nothing but control records before it", "not at all without one"],
+)
+def test_a_source_topic_as_changelog_is_restored_up_to_the_committed_offset(
+    fill: Callable[[Log], object], committed: dict[TopicPartition, int], content: dict[str, str]
+) -> None:
     r = Restoring(World(source_table()))
-    r.world.logs[IN].add("1", key="a").add("2", key="b").add("3", key="c")
-    r.add({IN: 2})
+    fill(r.world.logs[IN])
+    r.add(committed)
     assert len(r.step(3)) == 1
-    assert r.content("table") == {"a": "1", "b": "2"}
-    assert r.world.state.offset(A, "table") == 2
-
-
-def test_a_source_topic_whose_records_after_the_committed_offset_are_all_there_is_still_ends_there() -> None:
-    r = Restoring(World(source_table()))
-    r.world.logs[IN].control(2).add("3", key="c")
-    r.add({IN: 2})
-    assert len(r.step(3)) == 1
-    assert r.content("table") == {}
-    assert r.world.state.offset(A, "table") == 2
-
-
-def test_a_source_topic_without_a_committed_offset_is_not_restored_at_all() -> None:
-    r = Restoring(World(source_table()))
-    r.world.logs[IN].add("1", key="a")
-    r.add({})
-    assert len(r.step(2)) == 1
-    assert r.content("table") == {}
+    assert (r.content("table"), r.world.state.offset(A, "table") or 0) == (content, committed.get(IN, 0))
 
 
 def test_ends_that_cannot_be_learned_now_are_asked_for_again() -> None:

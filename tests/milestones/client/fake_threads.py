@@ -179,6 +179,10 @@ class Client:
     def settle(self) -> Client:
         return self.until(lambda: True)
 
+    def end(self) -> Client:
+        self.supervisor.ask_to_close(True)
+        return self.ended()
+
     def ended(self) -> Client:
         assert self.supervisor.wait(WAIT_S)
         return self

@@ -41,10 +41,6 @@ class Changing(Client):
     def remove(self, name: str | None = None, timeout_s: float = WAIT_S) -> str:
         return self.supervisor.remove_thread(name, timeout_s)
 
-    def end(self) -> None:
-        self.supervisor.ask_to_close(True)
-        self.ended()
-
     @property
     def threads(self) -> list[str]:
         return sorted(name.rpartition("-")[2] for name in self.supervisor.status().threads)

@@ -53,8 +53,7 @@ def test_a_client_is_running_once_all_its_threads_are() -> None:
     assert c.settle().states == ["REBALANCING", "RUNNING"]
     one.moves(REVOKED)
     assert c.settle().states == ["REBALANCING", "RUNNING", "REBALANCING"]
-    c.supervisor.ask_to_close(True)
-    assert c.ended().states[-2:] == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert c.end().states[-2:] == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
 
 
 def test_a_client_shows_its_memory_from_its_start_to_its_end() -> None:
@@ -62,8 +61,7 @@ def test_a_client_shows_its_memory_from_its_start_to_its_end() -> None:
     (memory,) = c.supervisor.metrics.snapshot()["stream-memory-metrics"]
     assert memory["tags"] == {"client-id": "app-process"}
     assert memory["metrics"]["resident-bytes"] > 1_000_000
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
     assert "stream-memory-metrics" not in c.supervisor.metrics.snapshot()
 
 
@@ -86,8 +84,7 @@ def test_a_task_in_quarantine_is_shown_with_its_error() -> None:
     scope.quarantine_error.value = "ValueError: no rates yet"
     scope.publish(0)
     assert c.supervisor.status().failing == {A: "ValueError: no rates yet"}
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
 
 
 def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:
@@ -97,8 +94,7 @@ def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_proce
     thread.moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
     thread.context.notify(report)
     assert c.settle().supervisor.status().tasks == {A: "running"}
-    c.supervisor.ask_to_close(True)
-    status = c.ended().supervisor.status()
+    status = c.end().supervisor.status()
     assert (status.tasks, status.lags, status.records) == ({}, {}, 7)
     assert status.threads == {thread.name: T.DEAD}
 
@@ -127,24 +123,21 @@ def test_a_client_that_has_stopped_has_no_thread_left() -> None:
     observer = SlowObserver()
     c = Client(lambda *_: observer).begin()
     assert not c.supervisor.wait(0)
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
     assert set(threading.enumerate()) <= before
 
 
 def test_closing_again_changes_nothing() -> None:
     c = Client().begin()
     for _ in range(3):
-        c.supervisor.ask_to_close(True)
-    c.ended()
+        c.end()
     c.supervisor.ask_to_close(True)
     assert c.states == ["REBALANCING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
 
 
 def test_a_client_that_was_never_started_can_be_closed() -> None:
     c = Client()
-    c.supervisor.ask_to_close(True)
-    assert c.ended().states == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert c.end().states == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
     assert FakeThread.all == []
 
 
@@ -194,8 +187,7 @@ def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_
     third.context.notify(ThreadReport(third.name, {}, {}, {}, 2, 2))
     assert c.settle().supervisor.status().records == 42
     assert c.states == ["REBALANCING"]
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
     assert (first.joined, third.joined) == (True, True)
 
 
@@ -243,8 +235,7 @@ def test_the_housekeeper_is_told_whether_the_client_runs() -> None:
     FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
     c.settle()
     assert FakeHousekeeper.last.runs()
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
     assert not FakeHousekeeper.last.runs()
 
 
@@ -282,8 +273,7 @@ def test_an_event_that_the_supervisor_cannot_make_sense_of_does_not_leave_the_cl
 def test_a_directory_that_cannot_be_given_back_cleanly_does_not_leave_the_client_hanging() -> None:
     FakeInstance.close_error = StateError("disk")
     c = Client().begin()
-    c.supervisor.ask_to_close(True)
-    assert c.ended().states[-1] == "NOT_RUNNING"
+    assert c.end().states[-1] == "NOT_RUNNING"
 
 
 def test_the_status_puts_all_threads_together() -> None:
@@ -298,8 +288,7 @@ def test_the_status_puts_all_threads_together() -> None:
     assert (status.tasks, status.lags) == ({A: "running", b: "restoring"}, {left: 5, right: 7})
     assert (status.restoring, status.records, status.generation) == ({b: 100}, 30, 4)
     assert (status.state, status.stage) == (StreamsState.REBALANCING, "baseline")
-    c.supervisor.ask_to_close(True)
-    c.ended()
+    c.end()
 
 
 # -- what hangs, and what of an error is told

@@ -306,6 +306,18 @@ class Bench:
         self.joins += 1
         self.machine.receive(Join(self.joins, self.membership.losses, subscription(**changes)))
 
+    def asked(self) -> Bench:
+        """Its owner has heard that it is to join."""
+        self.run()
+        assert self.kinds() == ["JoinNeeded"]
+        return self
+
+    def joined(self, ms: int = 0, **changes: Any) -> list[str]:
+        """Join; what the owner has heard after `ms`, by kind."""
+        self.join(**changes)
+        self.run(ms)
+        return self.kinds()
+
     def stable(self) -> Bench:
         """Joined, with one task."""
         self.run()

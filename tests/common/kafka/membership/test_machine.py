@@ -43,8 +43,7 @@ def test_a_new_member_asks_its_owner_to_join_and_then_gets_an_assignment(member_
 def test_a_follower_lets_the_leader_assign(member_bench):
     bench = member_bench()
     bench.broker.leader, bench.broker.stored = "other", assignment_bytes(bench.ASSIGNED)
-    bench.run()
-    bench.take()
+    bench.asked()
     bench.join()
     bench.run()
     assert bench.take() == [Assigned(1, "m-1", bench.ASSIGNED, leader=False)]
@@ -135,9 +134,7 @@ def test_a_lost_generation_is_told_once_and_the_owner_joins_anew(code, member_be
     assert isinstance(lost, Lost)
     assert isinstance(needed, JoinNeeded)
     assert bench.membership.generation == -1
-    bench.join()
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined() == ["Assigned"]
     kept = code is ErrorCode.illegal_generation
     assert bench.broker.of("JoinGroup")[-1].member_id == ("m-1" if kept else "")
     assert read_subscription(bench.broker.metadata).generation == -1
@@ -155,21 +152,15 @@ def test_a_join_that_the_owner_sent_before_it_saw_the_loss_is_not_used(member_be
     bench.run(1_000)
     assert len(bench.broker.of("JoinGroup")) == joined
     assert bench.membership.joins == bench.joins
-    bench.join()
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined() == ["Assigned"]
 
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, *LOSSES, ErrorCode.rebalance_in_progress])
 def test_a_first_join_gets_through_every_passing_error_without_troubling_the_owner(request_name, code, member_bench):
-    bench = member_bench()
-    bench.run()
-    bench.take()
+    bench = member_bench().asked()
     bench.broker.codes[request_name] = [code, code]
-    bench.join()
-    bench.run(3_000)
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined(3_000) == ["Assigned"]
 
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
@@ -177,9 +168,7 @@ def test_a_first_join_gets_through_every_passing_error_without_troubling_the_own
 def test_a_member_that_the_group_forgets_during_a_rebalance_loses_its_tasks(request_name, code, member_bench):
     bench = member_bench().stable()
     bench.broker.codes[request_name] = [code]
-    bench.join()
-    bench.run(1_000)
-    assert bench.kinds() == ["Lost", "JoinNeeded"]
+    assert bench.joined(1_000) == ["Lost", "JoinNeeded"]
 
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
@@ -187,9 +176,7 @@ def test_a_member_that_the_group_forgets_during_a_rebalance_loses_its_tasks(requ
 def test_a_rebalance_survives_every_passing_error_with_the_generation_kept(request_name, code, member_bench):
     bench = member_bench().stable()
     bench.broker.codes[request_name] = [code]
-    bench.join()
-    bench.run(3_000)
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined(3_000) == ["Assigned"]
 
 
 @pytest.mark.parametrize("code", RETRIED + FOUND_AGAIN)
@@ -205,9 +192,7 @@ def test_a_heartbeat_is_repeated_after_a_passing_error(code, member_bench):
 @pytest.mark.parametrize("code", FATAL)
 @pytest.mark.parametrize("request_name", ["FindCoordinator", "JoinGroup", "SyncGroup"])
 def test_a_final_error_fails_the_member_and_says_what_to_do(request_name, code, member_bench):
-    bench = member_bench()
-    bench.run()
-    bench.take()
+    bench = member_bench().asked()
     bench.broker.codes[request_name] = [code]
     bench.join()
     bench.run(1_000)
@@ -270,8 +255,7 @@ def test_a_session_without_any_answer_ends_and_the_member_waits_for_kafka(member
 def test_kafka_that_never_answers_at_the_start_is_an_error_with_the_servers_and_the_reason(member_bench):
     bench = member_bench(unreachable_after_ms=5_000)
     bench.broker.down = True
-    bench.run()
-    bench.take()
+    bench.asked()
     bench.join()
     bench.run(7_000)
     [event] = bench.take()
@@ -290,9 +274,7 @@ def test_an_owner_that_stops_polling_leaves_the_group_and_loses_its_tasks(member
     beats = len(bench.broker.of("Heartbeat"))
     bench.run(20_000, poll=False)
     assert len(bench.broker.of("Heartbeat")) == beats
-    bench.join()
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined() == ["Assigned"]
 
 
 def test_a_static_member_whose_owner_stops_polling_falls_silent_instead_of_leaving(member_bench):
@@ -323,8 +305,7 @@ def test_a_restarted_static_leader_skips_the_assignment_and_gets_its_old_one(mem
     bench = member_bench(instance_id="i")
     bench.broker.skip_assignment, bench.broker.generation = True, 5
     bench.broker.stored = assignment_bytes(bench.ASSIGNED)
-    bench.run()
-    bench.take()
+    bench.asked()
     bench.join()
     bench.run()
     assert bench.take() == [Assigned(5, "m-1", bench.ASSIGNED, leader=True)]
@@ -337,17 +318,12 @@ def test_a_restarted_static_member_that_has_changed_asks_for_a_new_assignment(me
     bench = member_bench(instance_id="i")
     bench.broker.leader = "other"
     bench.broker.stored = assignment_bytes(replace(bench.ASSIGNED, profile=profile_of(bench.subscription(capacity=1))))
-    bench.run()
-    bench.take()
-    bench.join(capacity=4)
-    bench.run()
-    assert bench.kinds() == ["Assigned", "JoinNeeded"]
+    bench.asked()
+    assert bench.joined(capacity=4) == ["Assigned", "JoinNeeded"]
 
 
 def test_a_leader_that_can_t_assign_fails_and_leaves_so_that_another_is_elected(member_bench):
-    bench = member_bench()
-    bench.run()
-    bench.take()
+    bench = member_bench().asked()
     bench.leader.error = MembershipError("another topology")
     bench.join()
     bench.run()
@@ -358,8 +334,7 @@ def test_a_leader_that_can_t_assign_fails_and_leaves_so_that_another_is_elected(
 def test_a_member_that_the_leader_can_t_understand_is_told_so_and_the_rest_goes_on(member_bench):
     bench = member_bench()
     bench.broker.others = {"alien": b"\0\3garbage"}
-    bench.run()
-    bench.take()
+    bench.asked()
     bench.join()
     bench.run()
     assert list(bench.leader.seen[0]) == ["m-1"]

@@ -50,14 +50,9 @@ def test_a_short_heartbeat_interval_is_kept_while_a_follow_up_is_due(member_benc
 def test_a_static_member_that_dies_before_its_release_asks_for_the_follow_up_when_it_returns(member_bench):
     bench = member_bench(instance_id="i")
     bench.broker.leader, bench.broker.stored = "other", assignment_bytes(FOLLOWUP)
-    bench.run()
-    bench.take()
-    bench.join()
-    bench.run()
-    assert bench.kinds() == ["Assigned", "JoinNeeded"]
-    bench.join()
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    bench.asked()
+    assert bench.joined() == ["Assigned", "JoinNeeded"]
+    assert bench.joined() == ["Assigned"]
 
 
 @pytest.mark.parametrize("selected", ["milestones-v2", "milestones-v1"])
@@ -73,8 +68,7 @@ def test_the_broker_chooses_the_protocol_and_the_leader_reads_metadata_of_that_v
 def test_a_member_that_nobody_understands_is_told_what_it_offers_and_what_to_do(member_bench):
     bench = member_bench(protocols={"milestones-v9": 2})
     bench.broker.codes["JoinGroup"] = [ErrorCode.inconsistent_group_protocol]
-    bench.run()
-    bench.take()
+    bench.asked()
     bench.join()
     bench.run()
     (failed,) = bench.take()
@@ -84,9 +78,7 @@ def test_a_member_that_nobody_understands_is_told_what_it_offers_and_what_to_do(
 
 def test_what_a_member_reads_is_in_its_subscription_so_that_the_broker_keeps_the_offsets(member_bench):
     """The leader knows what a pattern matches; the coordinator knows what subscriptions name."""
-    bench = member_bench()
-    bench.run()
-    bench.take()
+    bench = member_bench().asked()
     bench.join(topics=())
     bench.run()
     assert bench.kinds() == ["Assigned", "JoinNeeded"], "its first subscription doesn't name the topic"

@@ -82,9 +82,7 @@ def test_silence_while_joining_is_no_sign_of_life(bench, lost):
 def test_a_coordinator_that_vanishes_for_a_minute_loses_the_member_for_no_longer_than_its_session(bench):
     bench.stable()
     bench.broker.swallows = EVERYTHING
-    bench.join()
-    bench.run(60_000)
-    assert bench.kinds() == ["Lost", "JoinNeeded"]
+    assert bench.joined(60_000) == ["Lost", "JoinNeeded"]
     bench.broker.swallows = set()
     bench.join()
     bench.run(SESSION_MS)
