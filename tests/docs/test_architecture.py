@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
@@ -22,8 +21,8 @@ from milestones.common.task.lifecycle import State
 from milestones.parts import CommitStep, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
+from milestones.testing import KafkaProbe
 from milestones.wiring import REPLACEMENTS
-from tests.topics import made
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -131,7 +130,7 @@ def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
 @pytest.mark.kafka
 def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path) -> None:
     name = f"threads-{uuid4().hex[:8]}"
-    made(AdminClient({"bootstrap.servers": kafka}), NewTopic(name, 1), NewTopic(f"{name}-out", 1))
+    KafkaProbe(kafka).create({name: 1, f"{name}-out": 1})
     builder = StreamsBuilder()
     stream = builder.stream(name, key=serdes.STRING, value=serdes.STRING).group_by_key()
     stream.count(store="counts").to_stream().to(f"{name}-out", key=serdes.STRING, value=serdes.LONG)
