@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PAUSE_S = 0.05
+PAUSE_S = 0.1
 
 
 class DeadlineError(AssertionError):

@@ -21,23 +21,20 @@ from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
+from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.group import all_owned
 from compat_tests.oracles.outputs import in_order, table
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
 
-def test_a_copy_is_exact_and_keeps_the_whole_order_of_each_partition(world: World) -> None:
-    world.input("in", 3, out=3).send(world.records(5_000, keys=100))
-    world.instance("copy").start()
-    end_and_judge(world, COPY)
-    hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
-
-
-def test_a_count_is_exact_and_its_store_is_its_changelog(world: World) -> None:
+@pytest.mark.parametrize(("topology", "flow"), [("copy", COPY), ("count", COUNT)], ids=["copy", "count"])
+def test_outputs_are_exact_and_keep_the_whole_order_of_each_partition(
+    world: World, topology: str, flow: Flow
+) -> None:
     world.input("in", 3, out=3).send(world.records(5_000, keys=200))
-    world.instance("count").start()
-    end_and_judge(world, COUNT)
+    world.instance(topology).start()
+    end_and_judge(world, flow)
     hold(in_order(world.cluster.read(world.topic("out")), order_of(world, world.feeds["in"].rows)))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -81,10 +81,6 @@ class Cluster(KafkaProbe):
             )
             for member in described.members
         }
-
-    def describe_topic(self, topic: str) -> Any:
-        """Kafka's description of one topic."""
-        return self.admin.describe_topics(TopicCollection([topic]))[topic].result(CALL_S)
 
     def group_place(self, group: str) -> Place | None:
         """Where the broker writes down all about a group; None before its first group."""

@@ -264,6 +264,7 @@ def rebalanced(mutated: BrokenWorld, *, members: int = 1, generations: int = 1) 
         ("standbys-are-where-their-actives-are", {}, copies_apart, "together", set()),
         ("a-member-is-restless", {"generations": 3}, partial(at_most_generations, most=1), "rebalanced", set()),
     ],
+    ids=["two owners", "given away too early", "a standby beside its active", "rebalances without a reason"],
 )
 def test_wrong_assignments_are_found(
     broken: Break, mutation: str, how: dict[str, int], check: Any, kind: str, besides: set[str]
