@@ -27,22 +27,7 @@ from milestones.common.metrics import (
 )
 from milestones.common.metrics.document import markdown
 from milestones.common.metrics.scopes import SCOPES
-
-
-class StepClock:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def sleep_ms(self, ms: int) -> None:
-        self.now_ms += ms
+from milestones.testing import StepClock
 
 
 @pytest.fixture
@@ -64,11 +49,11 @@ def test_a_count_is_published_as_rate_over_the_window_and_total(thread: ThreadMe
     for _ in range(30):
         thread.task_created.total += 2
         clock.sleep_ms(1000)
-        thread.publish(clock.now_ms)
+        thread.publish(clock.monotonic_ms())
     assert thread.published.values["task-created-total"] == 60
     assert thread.published.values["task-created-rate"] == pytest.approx(2.0)
     clock.sleep_ms(20_000)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     assert thread.published.values["task-created-total"] == 60
     assert thread.published.values["task-created-rate"] == 0
 
@@ -80,7 +65,7 @@ def test_a_timing_has_average_and_longest_per_call_and_its_share_of_the_time(
     thread.process.add(20_000_000, calls=1)
     thread.process.add(5, calls=0)
     clock.sleep_ms(1000)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     values = thread.published.values
     assert values["process-total"] == 101
     assert values["process-rate"] == pytest.approx(101)
@@ -88,21 +73,21 @@ def test_a_timing_has_average_and_longest_per_call_and_its_share_of_the_time(
     assert values["process-latency-max"] == pytest.approx(20)
     assert values["process-ratio"] == pytest.approx(0.32)
     clock.sleep_ms(10_000)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     assert thread.published.values["process-latency-max"] == 0
     assert thread.published.values["process-latency-avg"] == 0
 
 
 def test_extremes_are_forgotten_when_they_leave_the_window(thread: ThreadMetrics, clock: StepClock) -> None:
     thread.poll_records.add(500)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     clock.sleep_ms(6_000)
     thread.poll_records.add(7)
     thread.poll_records.add(9)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     assert thread.published.values["poll-records-max"] == 500
     clock.sleep_ms(5_000)
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     assert thread.published.values["poll-records-max"] == 9
 
 
@@ -110,14 +95,14 @@ def test_gauges_are_set_or_read_at_publication(thread: ThreadMetrics, clock: Ste
     thread.active_tasks.read = lambda: 3
     thread.thread_state.value = "RUNNING"
     assert thread.published.values == {}
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     assert (thread.published.values["active-tasks"], thread.published.values["thread-state"]) == (3, "RUNNING")
 
 
 def test_a_snapshot_is_plain_data_by_group_with_its_age(
     metrics: Metrics, thread: ThreadMetrics, clock: StepClock
 ) -> None:
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     clock.sleep_ms(700)
     snapshot = json.loads(json.dumps(metrics.snapshot()))
     (entry,) = snapshot["stream-thread-metrics"]
@@ -130,7 +115,7 @@ def test_a_metric_can_be_added_up_over_all_that_have_it(metrics: Metrics, clock:
     for number, dropped in enumerate((3, 4)):
         task = metrics.add(TaskMetrics, thread_id="t", task_id=f"0_{number}")
         task.dropped_records.total = dropped
-        task.publish(clock.now_ms)
+        task.publish(clock.monotonic_ms())
     assert summed(metrics.snapshot(), "stream-task-metrics", "dropped-records-total") == 7
     assert summed(metrics.snapshot(), "no-such-group", "x") == 0
 
@@ -146,7 +131,7 @@ def test_debug_metrics_are_published_only_when_wanted(clock: StepClock) -> None:
         metrics = Metrics(clock, level=level)
         node = metrics.add(NodeMetrics, thread_id="t", task_id="0_0", processor_node_id="SINK")
         node.process.total += 5
-        node.publish(clock.now_ms)
+        node.publish(clock.monotonic_ms())
         assert ("process-total" in node.published.values) is shown
         assert metrics.debug is shown
 
@@ -156,7 +141,7 @@ def test_rebalances_are_counted_per_hour_as_in_kafka(metrics: Metrics, clock: St
     group.failed_rebalance.total += 1
     group.rebalance.add(1_000_000)
     clock.sleep_ms(10_000)
-    group.publish(clock.now_ms)
+    group.publish(clock.monotonic_ms())
     values = group.published.values
     assert values["failed-rebalance-rate-per-hour"] == values["rebalance-rate-per-hour"] == pytest.approx(360)
 
@@ -184,7 +169,7 @@ def test_a_reader_in_another_thread_never_sees_half_a_publication(
     for _ in range(300):
         thread.task_created.total += 1
         thread.task_closed.total += 1
-        thread.publish(clock.now_ms)
+        thread.publish(clock.monotonic_ms())
     stop.set()
     reader.join()
     assert not torn
@@ -196,7 +181,7 @@ def test_prometheus_gets_counters_gauges_and_texts(metrics: Metrics, thread: Thr
     task = metrics.add(TaskMetrics, thread_id="t", task_id="0_1")
     thread.commit.add(2_000_000)
     for scope in (client, thread, task):
-        scope.publish(clock.now_ms)
+        scope.publish(clock.monotonic_ms())
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(metrics))
     text = exposition.generate_latest(registry).decode()
@@ -211,7 +196,7 @@ def test_prometheus_gets_counters_gauges_and_texts(metrics: Metrics, thread: Thr
 def test_the_endpoint_answers_scrapes_and_frees_its_port(
     metrics: Metrics, thread: ThreadMetrics, clock: StepClock
 ) -> None:
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
@@ -231,7 +216,7 @@ def test_the_endpoint_answers_scrapes_and_frees_its_port(
 def test_every_metric_for_prometheus_names_the_application_and_says_what_it_is(
     metrics: Metrics, thread: ThreadMetrics, clock: StepClock
 ) -> None:
-    thread.publish(clock.now_ms)
+    thread.publish(clock.monotonic_ms())
     metrics.labels = {"application_id": "words"}
     families = {family.name: family for family in PrometheusCollector(metrics).collect()}
     assert all(sample.labels["application_id"] == "words" for one in families.values() for sample in one.samples)

@@ -9,23 +9,10 @@ import pytest
 from milestones.common.records import TaskId
 from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import StateDirectory
+from milestones.testing import StepClock
 
 DELAY = 600_000
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
-
-
-class StepClock:
-    def __init__(self) -> None:
-        self.now = 1_000_000
-
-    def wall_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> int:
-        return self.now
-
-    def sleep_ms(self, ms: int) -> None:
-        self.now += ms
 
 
 @pytest.fixture
@@ -46,20 +33,20 @@ def fill(directory: StateDirectory, task: TaskId) -> None:
 
 def test_state_is_kept_for_the_delay_and_then_removed(directory: StateDirectory, clock: StepClock) -> None:
     fill(directory, TASK)
-    clock.now += 1000
+    clock.advance(1000)
     fill(directory, OTHER)
-    assert not remove_unused(directory, clock.now + DELAY - 1001, DELAY)
+    assert not remove_unused(directory, clock.wall_ms() + DELAY - 1001, DELAY)
     assert directory.tasks() == [TASK, OTHER]
-    assert remove_unused(directory, clock.now + DELAY - 1, DELAY)
+    assert remove_unused(directory, clock.wall_ms() + DELAY - 1, DELAY)
     assert directory.tasks() == [OTHER]
-    assert remove_unused(directory, clock.now + DELAY, DELAY)
+    assert remove_unused(directory, clock.wall_ms() + DELAY, DELAY)
     assert directory.tasks() == []
 
 
 def test_state_in_use_is_never_removed(directory: StateDirectory, clock: StepClock) -> None:
     fill(directory, TASK)
     held = directory.lock(TASK)
-    assert not remove_unused(directory, clock.now + 100 * DELAY, DELAY)
+    assert not remove_unused(directory, clock.wall_ms() + 100 * DELAY, DELAY)
     assert directory.tasks() == [TASK]
     held.unlock()
 
@@ -67,18 +54,18 @@ def test_state_in_use_is_never_removed(directory: StateDirectory, clock: StepClo
 def test_the_delay_of_a_task_begins_when_it_is_given_back(directory: StateDirectory, clock: StepClock) -> None:
     fill(directory, TASK)
     held = directory.lock(TASK)
-    clock.now += 10 * DELAY
+    clock.advance(10 * DELAY)
     held.unlock()
-    assert not remove_unused(directory, clock.now + DELAY - 1, DELAY)
-    assert remove_unused(directory, clock.now + DELAY, DELAY)
+    assert not remove_unused(directory, clock.wall_ms() + DELAY - 1, DELAY)
+    assert remove_unused(directory, clock.wall_ms() + DELAY, DELAY)
 
 
 def test_after_a_restart_the_delay_begins_anew(directory: StateDirectory, clock: StepClock, tmp_path: Path) -> None:
     fill(directory, TASK)
     directory.close()
-    clock.now += 100 * DELAY
+    clock.advance(100 * DELAY)
     directory = StateDirectory(tmp_path, "words", clock)
-    assert not remove_unused(directory, clock.now + DELAY - 1, DELAY)
+    assert not remove_unused(directory, clock.wall_ms() + DELAY - 1, DELAY)
     assert directory.tasks() == [TASK]
 
 
@@ -90,7 +77,7 @@ def test_one_task_that_can_t_be_removed_doesn_t_keep_the_others(
     lock = directory.path / str(TASK) / ".lock"
     lock.unlink()
     lock.mkdir()
-    assert remove_unused(directory, clock.now + DELAY, DELAY)
+    assert remove_unused(directory, clock.wall_ms() + DELAY, DELAY)
     assert directory.tasks() == [TASK]
     assert "task 0_0" in caplog.text
 
@@ -99,7 +86,7 @@ def test_a_task_that_starts_while_it_is_removed_finds_it_locked_or_gone(
     directory: StateDirectory, clock: StepClock
 ) -> None:
     fill(directory, TASK)
-    assert remove_unused(directory, clock.now, 0)
+    assert remove_unused(directory, clock.wall_ms(), 0)
     held = directory.lock(TASK)
     assert [path.name for path in held.path.iterdir()] == [".lock"]
     held.unlock()

@@ -16,24 +16,6 @@ from milestones.common.state.rocks import RocksSettings
 from tests.common.state.owners import OWNERS
 
 
-def test_a_new_namespace_is_empty_and_has_no_offset(engine: Engine) -> None:
-    counts = engine.open("counts")
-    assert counts.name == "counts"
-    assert counts.get(b"a") is None
-    assert list(counts.scan(None, None)) == []
-    assert counts.offset() is None
-    assert counts.approximate_entries() == 0
-
-
-def test_an_apply_writes_deletes_and_moves_the_offset(engine: Engine) -> None:
-    counts = engine.open("counts")
-    engine.apply({"counts": {b"a": b"1", b"b": b"2", b"": b"empty key", b"c": b""}}, {"counts": 7})
-    engine.apply({"counts": {b"b": None, b"missing": None}}, {"counts": 8})
-    assert (counts.get(b"a"), counts.get(b"b"), counts.get(b""), counts.get(b"c")) == (b"1", None, b"empty key", b"")
-    assert counts.offset() == 8
-    assert counts.approximate_entries() > 0
-
-
 def test_an_offset_can_be_written_without_data_and_data_without_an_offset(engine: Engine) -> None:
     counts = engine.open("counts")
     engine.apply({}, {"counts": 2**62})
@@ -162,19 +144,6 @@ def test_writing_a_namespace_that_was_not_opened_is_refused_and_writes_nothing(e
     with pytest.raises(StateError, match="not opened"):
         engine.apply({"counts": {b"a": b"1"}}, {"other": 1})
     assert (counts.get(b"a"), counts.offset()) == (None, None)
-
-
-def test_content_and_offsets_on_disk_survive_a_close(disk_engines: Engines, tmp_path: Path) -> None:
-    engine = disk_engines.open(tmp_path / "engine", OWNERS)
-    engine.open("a")
-    engine.open("b")
-    engine.apply({"a": {b"k": b"1"}, "b": {b"k": b"2"}}, {"a": 1, "b": 2})
-    engine.drop("b")
-    engine.close()
-    engine = disk_engines.open(tmp_path / "engine", OWNERS)
-    a, b = engine.open("a"), engine.open("b")
-    assert (a.get(b"k"), a.offset(), b.get(b"k"), b.offset()) == (b"1", 1, None, None)
-    engine.close()
 
 
 def test_content_in_memory_ends_with_its_engine(tmp_path: Path) -> None:

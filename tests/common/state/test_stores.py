@@ -12,7 +12,6 @@ from milestones.common import serdes
 from milestones.common.errors import SerializationError, StateError
 from milestones.common.records import TaskId
 from milestones.common.serdes import Serde
-from milestones.common.state.engine import Engine
 from milestones.common.state.layers import StoreLayers
 from milestones.common.state.memory_engine import MemoryEngines
 from milestones.common.state.read_cache import ReadCache, ReadCaches
@@ -31,33 +30,15 @@ class Record:
 
 
 class Opened:
-    """A store over an engine, by default one in memory, and the changelog it writes."""
+    """A store over an engine in memory."""
 
-    def __init__(
-        self,
-        kind: Any = KeyValueStore,
-        key: Serde[Any] = TEXT,
-        value: Serde[Any] = TEXT,
-        engine: Engine | None = None,
-    ) -> None:
-        self.engine = engine or MemoryEngines().open(Path())
+    def __init__(self, kind: Any = KeyValueStore, key: Serde[Any] = TEXT, value: Serde[Any] = TEXT) -> None:
+        self.engine = MemoryEngines().open(Path())
         self.touched: list[Any] = []
         read_cache = ReadCache(ReadCaches())
         self.layers = StoreLayers(self.engine.open("store"), self.touched, read_cache)
-        self.logged: list[tuple[bytes, bytes | None, int]] = []
-        log = lambda *entry: self.logged.append(entry)  # noqa: E731
-        self.store = kind(TaskId(0, 1), self.layers, read_cache, key, value, "log", log, Record())
+        self.store = kind(TaskId(0, 1), self.layers, read_cache, key, value, "log", lambda *_: None, Record())
         self.store.open()
-
-    def merge(self) -> None:
-        self.layers.merge()
-        self.touched.clear()
-
-    def commit(self) -> None:
-        self.merge()
-        self.layers.freeze()
-        self.engine.apply({"store": self.layers.frozen()}, {})
-        self.layers.applied()
 
 
 def text(**entries: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -16,6 +17,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
+from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.fakes import CHANGELOG, Counting, Log, Passing, World, counting, kafka_error
 
 A = TaskId(0, 0)
@@ -25,9 +27,11 @@ LOG = TopicPartition(CHANGELOG, 0)
 class Restoring:
     """A restoration of task 0_0."""
 
-    def __init__(self, world: World | None = None) -> None:
+    def __init__(
+        self, world: World | None = None, make: Callable[[Any, Any], ChangelogReader] = InlineRestoration
+    ) -> None:
         self.world = world or World()
-        self.restoration = InlineRestoration(self.world.context, self.world.clients)  # type: ignore[arg-type]
+        self.restoration = make(self.world.context, self.world.clients)
 
     def add(self, committed: dict[TopicPartition, int] | None = None) -> Task:
         task = self.world.task()

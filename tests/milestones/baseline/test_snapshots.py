@@ -19,10 +19,10 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.state.sst import SstWriter
 from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
-from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks
 from milestones.restoration.changelog_reader import ChangelogReader
+from tests.milestones.baseline.test_restoration import Restoring as InlineRestoring
 from tests.milestones.fakes import CHANGELOG, Counting, World
 
 A = TaskId(0, 0)
@@ -65,11 +65,12 @@ class Source:
     def close(self) -> None: ...
 
 
-class Restoring:
+class Restoring(InlineRestoring):
     """A restoration of task 0_0, with snapshots to be had."""
 
     def __init__(self, make: Callable[[Any, Any], ChangelogReader], directory: Path) -> None:
-        self.world, self.source, self.directory = World(), Source(), directory
+        super().__init__(World(), make)
+        self.source, self.directory = Source(), directory
         self.world.context = replace(self.world.context, snapshots=self.source)
         self.restoration = make(self.world.context, self.world.clients)
 
@@ -85,19 +86,8 @@ class Restoring:
         self.source.snapshots["counts"] = LocalSnapshot(manifest, folder)
         return self.source.snapshots["counts"]
 
-    def add(self) -> Task:
-        task = self.world.task()
-        self.restoration.add(task, {})
-        return task
-
-    def step(self, times: int = 1) -> list[Task]:
-        restored: list[Task] = []
-        for _ in range(times):
-            self.restoration.run_once(self.world.clock.monotonic_ms())
-            restored += self.restoration.take_restored()
-        return restored
-
-    def content(self) -> dict[bytes, bytes]:
+    @property
+    def rows(self) -> dict[bytes, bytes]:
         return self.world.state.content(A)
 
 
@@ -116,7 +106,7 @@ def test_an_empty_store_begins_with_its_snapshot_and_reads_only_the_rest(r: Rest
     snapshot = r.snapshot({b"a": b"1", b"z": b"from the snapshot"}, 2)
     task = r.add()
     assert r.step(5) == [task]
-    assert r.content() == {b"a": b"3", b"z": b"from the snapshot"}
+    assert r.rows == {b"a": b"3", b"z": b"from the snapshot"}
     assert r.world.state.offset(A) == 3
     assert r.world.restorer.moves == [{LOG: 2}]
     assert not snapshot.directory.exists()
@@ -127,7 +117,7 @@ def test_a_snapshot_of_the_whole_changelog_completes_a_store_without_a_fetch(r: 
     r.snapshot({b"a": b"1"}, 3)
     task = r.add()
     assert r.step(4) == [task]
-    assert (r.content(), r.world.state.offset(A), r.world.restorer.moves) == ({b"a": b"1"}, 3, [])
+    assert (r.rows, r.world.state.offset(A), r.world.restorer.moves) == ({b"a": b"1"}, 3, [])
 
 
 def test_a_standby_begins_with_a_snapshot_too(r: Restoring) -> None:
@@ -136,7 +126,7 @@ def test_a_standby_begins_with_a_snapshot_too(r: Restoring) -> None:
     standby = r.world.state.create_standby(A)
     r.restoration.add_standby(standby)
     r.step(5)
-    assert (r.content(), r.world.state.offset(A)) == ({b"a": b"1", b"b": b"2"}, 2)
+    assert (r.rows, r.world.state.offset(A)) == ({b"a": b"1", b"b": b"2"}, 2)
 
 
 def test_where_the_changelog_ends_is_asked_only_once_the_snapshot_is_there(r: Restoring) -> None:
@@ -166,7 +156,7 @@ def test_nothing_there_means_the_whole_changelog(r: Restoring) -> None:
     r.world.logs[LOG].add("1", key="a")
     task = r.add()
     assert r.step(4) == [task]
-    assert (r.content(), r.source.stores) == ({b"a": b"1"}, ["counts"])
+    assert (r.rows, r.source.stores) == ({b"a": b"1"}, ["counts"])
 
 
 @pytest.mark.parametrize("why", ["another topic", "beyond the end", "before the beginning", "damaged"])
@@ -184,7 +174,7 @@ def test_a_snapshot_that_is_no_use_is_a_warning_and_nothing_is_lost(
     task = r.add()
     assert r.step(5) == [task]
     expected = {b"c": b"3"} if why == "before the beginning" else {b"a": b"1", b"b": b"2", b"c": b"3"}
-    assert (r.content(), r.world.state.offset(A)) == (expected, 3)
+    assert (r.rows, r.world.state.offset(A)) == (expected, 3)
     assert "is no use" in caplog.text
     assert not snapshot.directory.exists()
 
@@ -201,7 +191,7 @@ def test_a_table_that_is_restored_from_its_source_takes_no_snapshot_beyond_what_
         task = r.world.task()
         r.restoration.add(task, {source: committed})
         assert r.step(5) == [task]
-        assert r.content() == ({b"snap": b"shot"} if committed == 2 else {b"a": b"1"})
+        assert r.rows == ({b"snap": b"shot"} if committed == 2 else {b"a": b"1"})
         assert r.world.restorer.moves == ([] if committed == 2 else [{source: 0}])
 
 
@@ -239,14 +229,14 @@ def test_a_task_that_changes_its_role_with_half_a_snapshot_gives_an_empty_store_
     snapshot = r.snapshot({b"%06d" % number: b"x" for number in range(3 * STEP_ENTRIES)}, 1)
     task = r.add()
     r.step()
-    assert 0 < len(r.content()) < 3 * STEP_ENTRIES
+    assert 0 < len(r.rows) < 3 * STEP_ENTRIES
     r.restoration.remove(A, recycled=True)
     assert r.restoration.take_removed() == [task]
     opened = task.recycle()
-    assert (r.content(), opened.namespace("counts").offset()) == ({}, None)
+    assert (r.rows, opened.namespace("counts").offset()) == ({}, None)
     assert not snapshot.directory.exists()
     r.source.snapshots.clear()
     standby = r.world.state.create_standby(A, opened)
     r.restoration.add_standby(standby)
     r.step(4)
-    assert r.content() == {b"a": b"1", b"b": b"2"}
+    assert r.rows == {b"a": b"1", b"b": b"2"}

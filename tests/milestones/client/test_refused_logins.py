@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
 from kio.schema.errors import ErrorCode
 from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -28,6 +27,7 @@ from milestones.common.kafka.login import Login
 from milestones.common.kafka.topics import Cluster
 from milestones.testing import KafkaProbe
 from tests.common.kafka.test_wire import HANDSHAKE, serving
+from tests.common.kafka.tls import certified
 
 PASSWORD = "sesame-open-4711"
 PLAIN = f"org.apache.kafka.common.security.plain.PlainLoginModule required user_ann='{PASSWORD}';"
@@ -54,15 +54,9 @@ class Secure:
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     folder = tmp_path_factory.mktemp("secure")
-    authority, stranger = trustme.CA(), trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
+    certified(folder)
+    stranger = trustme.CA()
     stranger.cert_pem.write_to_path(folder / "stranger.pem")
-    server = authority.issue_cert("127.0.0.1")
-    # Java reads private keys as PKCS 8 only.
-    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    chain = b"".join(part.bytes() for part in server.cert_chain_pems)
-    (folder / "server.pem").write_bytes(key.private_bytes(*form) + chain)
     own: dict[str, str] = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
     for name in ("tls", "both", "mutual"):
         own[f"listener.name.{name}.ssl.keystore.type"] = "PEM"

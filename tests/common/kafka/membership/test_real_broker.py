@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
@@ -16,7 +15,6 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography.hazmat.primitives import serialization
 
 from milestones.common.assignment.handover import assign
 from milestones.common.assignment.model import AssignmentOrigin, Subscription
@@ -36,6 +34,7 @@ from milestones.common.kafka.membership import (
 )
 from milestones.common.kafka.membership.events import Assigning
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from tests.common.kafka.tls import certified
 from tests.topics import new_topic
 
 pytestmark = pytest.mark.kafka
@@ -302,14 +301,7 @@ JAAS = {
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedKafka, Path]]:
     """A broker with a plain listener and one of SASL over TLS, and its authority's certificate."""
     folder = tmp_path_factory.mktemp("secure")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    server = authority.issue_cert("127.0.0.1")
-    # Java reads private keys as PKCS 8 only.
-    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    chain = b"".join(part.bytes() for part in server.cert_chain_pems)
-    (folder / "server.pem").write_bytes(key.private_bytes(*form) + chain)
+    certified(folder)
     own = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.secure.ssl.keystore.type": "PEM",
