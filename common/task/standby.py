@@ -40,10 +40,14 @@ class StandbyTask(ChangelogTask):
         self.lifecycle.move(State.STANDBY)
 
     def recycle(self) -> TaskStorage:
-        """Close the standby, and return its stores, open."""
+        """Close the standby, and return its stores, open. After an error they are closed, too."""
         self.lifecycle.move(State.CLOSING)
         self.lifecycle.move(State.CLOSED)
-        return self._stores.release()
+        try:
+            return self._stores.release()
+        except BaseException:
+            self._stores.close()
+            raise
 
     def close(self) -> None:
         """Close the stores. Harmless when repeated."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
+from milestones.common.task.task_stores import TaskStores
 from tests.milestones.baseline.standbys import IN, LOG, A, B, content, standby, stores_of, writing
 from tests.milestones.fakes import (
     ILLEGAL_GENERATION,
@@ -160,6 +163,17 @@ def test_a_processor_that_fails_to_close_while_its_task_is_recycled_ends_the_thr
         r.rebalance(standby=frozenset({A}))
     r.loop.fail(shut_application_down=None)
     assert world.state.held == set()
+
+
+def test_the_lock_of_a_standby_whose_stores_are_broken_is_free_once_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = standby()
+    monkeypatch.setattr(TaskStores, "release", Mock(side_effect=StateError("bad block")))
+    assert r.world.state.held == {A}
+    with pytest.raises(StateError, match="bad block"):
+        r.rebalance()
+    assert r.world.state.held == set()
 
 
 def test_stores_that_cannot_be_opened_in_their_new_role_are_closed() -> None:
