@@ -79,7 +79,7 @@ MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
     phase: frozenset(targets)
     for phase, targets in {
         _P.WAITING: {_P.OPENING, _P.POSITIONING, _P.STANDBY, _P.LEAVING, _P.GONE},
-        _P.OPENING: {_P.WAITING, _P.LEAVING, _P.GONE},
+        _P.OPENING: {_P.WAITING, _P.LEAVING},
         _P.POSITIONING: {_P.RESTORING, _P.STARTING, _P.LEAVING},
         _P.RESTORING: {_P.STARTING, _P.LEAVING},
         _P.STARTING: {_P.PROCESSING, _P.LEAVING},

@@ -272,19 +272,15 @@ class ThreadTasks:
         _raise(errors)
 
     def _make(self, entry: AssignedTask, stores: TaskStorage) -> None:
+        """On an error the task waits: the thread ends of it, or opens the stores again."""
         entry.stores = None  # the task's from here on, also when it can't be made
-        try:
-            if entry.role is not None and entry.role.partitions is not None:
-                entry.task = self._state.create(entry.id, entry.role.partitions, stores)
-                self._registry.move(entry, Phase.POSITIONING)
-            else:
-                entry.task = self._state.create_standby(entry.id, stores)
-                self._registry.move(entry, Phase.STANDBY)
-                self._restoration.add_standby(entry.task)
-        except BaseException:
-            if entry.phase is Phase.WAITING:
-                self._registry.move(entry, Phase.GONE)
-            raise
+        if entry.role is not None and entry.role.partitions is not None:
+            entry.task = self._state.create(entry.id, entry.role.partitions, stores)
+            self._registry.move(entry, Phase.POSITIONING)
+        else:
+            entry.task = self._state.create_standby(entry.id, stores)
+            self._registry.move(entry, Phase.STANDBY)
+            self._restoration.add_standby(entry.task)
         self.created += 1
 
     def _positioned(
@@ -436,7 +432,7 @@ class ThreadTasks:
             entry.locked_out = True
         elif answer.error is not None:
             errors.append(answer.error)
-            self._registry.move(entry, Phase.GONE)
+            self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
         """The task is to be made of these stores."""

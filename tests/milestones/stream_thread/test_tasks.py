@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.common.errors import MembershipError, ProcessingError, StateError, TimeoutExceededError
+from milestones.common.errors import MembershipError, ProcessingError, StateCorruptError, StateError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, Committed, StaleGenerationError
 from milestones.common.records import TaskId, TopicPartition
@@ -22,6 +22,7 @@ from tests.milestones.fakes import (
     passing,
     put,
 )
+from tests.milestones.stepped import RunningUpdater
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 IN, LOG = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0)
@@ -84,6 +85,18 @@ def test_a_task_whose_state_cannot_be_used_ends_the_thread_and_the_others_are_cl
         r.rebalance(0, 1)
     r.loop.fail(shut_application_down=None)
     assert world.state.held == set()
+
+
+@pytest.mark.parametrize("stage", [Running, RunningUpdater])
+def test_a_task_whose_stores_could_not_be_opened_is_opened_again_when_the_thread_recovers(stage: type[Running]) -> None:
+    r = stage().run(1)
+    r.world.state.errors[A] = StateCorruptError("bad block")
+    r.rebalance(0, 1)
+    r.step(3)
+    assert (r.tasks.owned, A in r.tasks.processing) == ({A, B}, False)
+    r.world.state.errors.clear()
+    r.step(5)
+    assert places(r.tasks) == {A: "processing", B: "processing"}
 
 
 def test_a_task_is_positioned_only_once_its_committed_offsets_are_stable() -> None:
