@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TaskId
@@ -72,11 +72,11 @@ class LocalStateManager:
             open_now = list(self._open)
         return self.engines.memory_bytes() + sum(task.memory_bytes() for task in open_now)
 
-    def closed_offsets(self) -> dict[TaskId, dict[str, int]]:
+    def closed_offsets(self, opening: Collection[TaskId] = ()) -> dict[TaskId, dict[str, int]]:
         """The offsets in the tasks' checkpoint files. A task whose stores are being opened or closed counts as
         closed."""
         with self._lock:
-            open_now = {storage.task for storage in self._open if storage.complete}
+            open_now = {storage.task for storage in self._open if storage.complete}.difference(opening)
         return {
             task: positions.read(self.directory.task_path(task))
             for task in self.directory.tasks()

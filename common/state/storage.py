@@ -82,9 +82,9 @@ class StateManager(Protocol):
         `StateLockedError` (ask again), `StateFormatError`, `StateError`."""
         ...
 
-    def closed_offsets(self) -> Mapping[TaskId, Mapping[str, int]]:
-        """Lower bounds of the changelog offsets of persistent stores, by task whose state lies closed on this disk;
-        none for a task whose offsets aren't known. `StateError`."""
+    def closed_offsets(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, Mapping[str, int]]:
+        """Lower bounds of the changelog offsets of persistent stores, by task whose state lies closed on this disk, or
+        is among `opening`; none for a task whose offsets aren't known. `StateError`."""
         ...
 
     def statistics(self) -> Mapping[tuple[TaskId, str], Mapping[str, int]]:

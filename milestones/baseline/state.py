@@ -55,10 +55,10 @@ class TaskOwnedState:
         subtopology = self._context.application.subtopology(id.subtopology)
         return _opened(stores, lambda: StandbyTask(id, subtopology, lambda: stores))
 
-    def closed_positions(self) -> Mapping[TaskId, int]:
+    def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
         changelogs = {sub.id: sub.changelogs.keys() for sub in self._context.application.subtopologies}
         try:
-            closed = self._context.state.closed_offsets()
+            closed = self._context.state.closed_offsets(opening)
         except StateError as error:
             log.warning("what state lies on the disk can't be told to the group: %s", error)
             return {}

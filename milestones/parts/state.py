@@ -28,8 +28,9 @@ class StateOwnership(Protocol):
         """A standby with these stores; errors as of `create`."""
         ...
 
-    def closed_positions(self) -> Mapping[TaskId, int]:
-        """Lower bounds of the sums of changelog offsets, by task whose state lies closed on this instance's disk."""
+    def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
+        """Lower bounds of the sums of changelog offsets, by task whose state lies closed on this instance's disk, or is
+        among `opening`, whose stores may be open by now."""
         ...
 
 

@@ -27,7 +27,9 @@ def told(
     of those that leave. The thread with the lowest number adds what lies closed on the instance's disk."""
     speaks = context.thread_registry.numbers()[:1] == [context.index]
     waiting = tasks.of(Phase.WAITING, Phase.OPENING)
-    closed = state.closed_positions() if speaks or waiting else {}
+    # Their stores may be open already: it isn't known before the answer is taken.
+    opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}
+    closed = state.closed_positions(opening) if speaks or waiting else {}
     found = dict(closed) if speaks else {}
     found |= restoration.positions()
     for entry in tasks.of(Phase.POSITIONING):

@@ -134,8 +134,9 @@ class FakeState:
         task.open()
         return task
 
-    def closed_positions(self) -> Mapping[TaskId, int]:
-        return dict(self.closed)
+    def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
+        open_now = self.held.difference(opening)
+        return {id: position for id, position in self.closed.items() if id not in open_now}
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage | None = None) -> Task:
         open_stores = self._opened(id, stores)

@@ -49,6 +49,15 @@ def test_an_open_task_tells_nothing(local: LocalStateManager) -> None:
     state.close()
 
 
+def test_an_open_task_tells_how_far_it_was_to_a_thread_that_does_not_know_yet_that_it_is_open(
+    local: LocalStateManager,
+) -> None:
+    written(local)
+    state = local.open(A, (COUNTS, SUMS))
+    assert local.closed_offsets({A}) == {A: {"counts": 5, "sums": 5}}
+    state.close()
+
+
 def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(local: LocalStateManager) -> None:
     path = written(local)
     before = (path / positions.POSITIONS_FILE).read_bytes()

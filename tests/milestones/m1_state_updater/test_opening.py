@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import StateError, StateLockedError
+from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
 from milestones.m1_state_updater.opening import OPENERS, REST_MS, StoreOpener, ThreadedOpening, Turn
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
@@ -242,6 +243,17 @@ def test_how_far_a_task_is_whose_stores_are_closed_right_now_is_told_to_the_grou
     assert r.world.member.joins[-1].positions == {A: 2}
     release(r)
     assert r.tasks.places() == {}
+
+
+def test_how_far_a_task_is_whose_stores_were_opened_a_moment_ago_is_told_to_the_group() -> None:
+    r = hanging()
+    r.world.state.closed = {A: 7}
+    r.world.openers.hang = False
+    r.world.openers.step()
+    assert (r.tasks.places()[A], r.world.state.held) == (Phase.OPENING, {A, B})
+    r.world.member.events.append(JoinNeeded("a test"))
+    r.step()
+    assert r.world.member.joins[-1].positions == {A: 7}
 
 
 def test_the_end_of_a_thread_waits_for_stores_that_are_being_opened_and_closes_them() -> None:
