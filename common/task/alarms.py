@@ -71,6 +71,12 @@ class PunctuationAlarms:
         if due_ms is not None:
             self._alarms.set(task.id, due_ms)
 
+    def set_at_once(self, task: Task) -> None:
+        """Ring at the next look, if it has a punctuation: one that has to follow the clock, as that may have been put
+        back since the task was looked at."""
+        if task.next_punctuation_ms() is not None:
+            self._alarms.set(task.id, self._wall_ms)
+
     def forget(self, id: TaskId) -> None:
         self._alarms.forget(id)
 

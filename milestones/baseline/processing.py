@@ -117,7 +117,7 @@ class InlineProcessing:
     def _let_go_on(self, task: Task) -> None:
         if task.id.subtopology not in self._paused:
             self._going[task.id] = task
-            self._worked(task)
+            self._alarms.set_at_once(task)
 
     def _worked(self, task: Task) -> None:
         """Something was called that may have scheduled a punctuation, changed the task, or put into its caches."""
@@ -131,7 +131,7 @@ class InlineProcessing:
             task.initialise()
             self._new.pop(0)
             self._fed[task.id] = task
-            self._changed[task] = None
+            self._worked(task)
             self._let_go_on(task)
 
     def take_removed(self) -> list[RemovedTask]:

@@ -95,6 +95,13 @@ def test_after_the_clock_was_put_back_all_are_due_one_interval_from_then_at_the_
     assert calls == [START + 10, START - 3_600_000 + 10]
 
 
+def test_a_clock_that_was_put_back_before_anybody_asked_is_noticed_too(kit: Any) -> None:
+    h, calls = calling(kit, "wall-clock-time", 10)
+    assert not h.task.punctuate(START - 3_600_000)
+    assert h.task.punctuate(START - 3_600_000 + 10)
+    assert calls == [START - 3_600_000 + 10]
+
+
 def test_a_clock_that_goes_back_a_little_neither_doubles_nor_moves_a_call(kit: Any) -> None:
     h, calls = calling(kit, "wall-clock-time", 10)
     for now in (START + 10, START + 9, START + 12, START + 11, START + 20):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from milestones.common import serdes
 from milestones.common.kafka.membership import Assigned, JoinNeeded
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
+from milestones.common.state.spec import StoreSpec
+from milestones.common.topology import Processor, Topology
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.thread import StreamThread
 from tests.milestones.fakes import NO_CLIENTS, Running, World, assignment, put
@@ -96,3 +99,27 @@ def test_what_a_paused_task_keeps_leaves_no_partition_of_another_one_paused() ->
     f.inputs.throttle()
     assert f.world.consumer.paused == {source}
     assert f.inputs.buffered_bytes > 4_000
+
+
+class Greeting(Processor):
+    """`init` puts into a cached store."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.context.get_state_store("counts").put("begun", 1)
+
+    def process(self, record: Record) -> None:
+        raise AssertionError("the task is paused")
+
+
+def test_what_a_task_that_begins_during_a_pause_has_put_into_its_caches_is_committed() -> None:
+    topology = Topology()
+    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
+    topology.add_processor("greeting", Greeting, "source")
+    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=True)
+    topology.add_state_store(spec, "greeting")
+    r = Running(World(topology, {"statestore_cache_max_bytes": 10_000_000}))
+    r.world.context.thread_registry.pause(ALL)
+    r.run(0)
+    r.step(20, ms=10)
+    assert r.world.state.content(TaskId(0, 0)).keys() == {b"begun"}
