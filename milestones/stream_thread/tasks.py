@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import StateLockedError
+from milestones.common.kafka.failures import caught
 from milestones.common.records import OffsetAndMetadata, StoreId, TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
@@ -167,27 +169,29 @@ class ThreadTasks:
         self._take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
-        """The end, once all tasks were closed: wait for those that are in transit, at most `timeout_ms`."""
+        """The end, once all tasks were closed: end every part; wait at most `timeout_ms` for tasks in transit."""
         if self._registry.any(Phase.LEAVING):
             log.info("%s waits for tasks in transit: %s", self._context.name, self._names_leaving())
-        clock = self._context.clock
+        clock, errors = self._context.clock, Errors()
         deadline_ms = clock.monotonic_ms() + timeout_ms
-        try:
-            self._restoration.close(timeout_ms)
-            self._take_back(at_once=True)
-            self._processing.close(max(0, deadline_ms - clock.monotonic_ms()))
-            self._take_back(at_once=True)
-            while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
-                self._opening.wait(deadline_ms - clock.monotonic_ms())
-                self._take_back(at_once=True)
-        finally:
-            self._opening.close()
+
+        def do(step: Callable[[int], None]) -> None:
+            step_now = partial(step, max(0, deadline_ms - clock.monotonic_ms()))
+            found = caught(step_now, Exception), caught(partial(self._take_back, at_once=True), Exception)
+            errors.extend(filter(None, found))
+
+        do(self._restoration.close)
+        do(self._processing.close)
+        while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
+            do(self._opening.wait)
+        self._opening.close()
         if self._registry.any(Phase.LEAVING):
             log.error(
                 "%s ends without tasks %s: user code, or a call of one of their stores, hasn't come back for more "
                 "than %d ms. Their state stays locked until it does, or this process ends", self._context.name,
                 self._names_leaving(), timeout_ms,
             )  # fmt: skip
+        _raise(errors)
 
     def _names_leaving(self) -> str:
         return ", ".join(sorted(str(entry.id) for entry in self._registry.of(Phase.LEAVING)))
@@ -272,8 +276,8 @@ class ThreadTasks:
         _raise(errors)
 
     def _make(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """On an error the task waits: the thread ends of it, or opens the stores again."""
-        entry.stores = None  # the task's from here on, also when it can't be made
+        """On an error the task waits, without the stores: the thread ends of it, or opens them again."""
+        entry.stores = None
         if entry.role is not None and entry.role.partitions is not None:
             entry.task = self._state.create(entry.id, entry.role.partitions, stores)
             self._registry.move(entry, Phase.POSITIONING)

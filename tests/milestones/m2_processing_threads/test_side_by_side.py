@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from milestones.common.errors import StateCorruptError
 from milestones.common.records import Record, StoreId, TaskId, TopicPartition
 from milestones.common.task.task import Task
-from tests.milestones.fakes import CHANGELOG, put
+from tests.milestones.fakes import CHANGELOG, Counting, put
 from tests.milestones.m2_processing_threads.test_processing import running
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
@@ -104,3 +106,21 @@ def test_at_least_once_offsets_of_a_changelog_outlive_the_producer_that_told_out
     world.workers.step()
     assert world.state.content(A) == {b"k": world.logs[TopicPartition(CHANGELOG, 0)].entries[-1].value()}
     assert world.state.offset(A) == 2
+
+
+def test_an_error_of_a_tasks_close_at_the_end_of_the_thread_keeps_no_stores_of_another_task_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = running(0, 1, close_timeout_ms=1_000)
+    workers = r.world.workers
+    monkeypatch.setattr(Counting, "close_error", ValueError("user's close"))
+    r.loop.fail(shut_application_down=None)
+    workers.all[0].step()
+    workers.stuck = True  # the other task is in a long call
+    with pytest.raises(ValueError, match="user's close"):
+        r.loop.close()
+    workers.stuck = False
+    workers.step()
+    r.world.openers.step()
+    assert r.world.state.held == set()
+    assert all(one.worker.over for one in workers.all)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from milestones.common.errors import MembershipError, ProcessingError, StateCorruptError, StateError, TimeoutExceededError
+from milestones.common.errors import (
+    MembershipError,
+    ProcessingError,
+    StateCorruptError,
+    StateError,
+    TimeoutExceededError,
+)
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, Committed, StaleGenerationError
 from milestones.common.records import TaskId, TopicPartition
