@@ -86,7 +86,7 @@ class PunctuationQueue:
         return punctuation
 
     def _enter(self, punctuation: Punctuation) -> None:
-        # When it was scheduled, the clock showed that: one that is put back before anybody asks is noticed, too.
+        # When it was scheduled, the clock showed that: a clock that is put back before the next look is noticed, too.
         self._seen_ms = max(self._seen_ms, punctuation.next_ms - punctuation.interval_ms)
         self._scheduled += 1
         punctuation.order = self._scheduled

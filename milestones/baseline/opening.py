@@ -45,5 +45,5 @@ class InlineOpening:
     def wait(self, timeout_ms: int) -> None:
         """Nothing is under way."""
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int) -> None:
         """Nothing is under way."""

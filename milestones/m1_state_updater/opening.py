@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.handover import CAPACITY
@@ -127,8 +127,16 @@ class OpenerThread(threading.Thread):
             pass
 
 
-def start(name: str, opener: StoreOpener) -> None:
-    OpenerThread(name, opener).start()
+class OpenerHandle(Protocol):
+    """An opener at work: a thread."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def start(name: str, opener: StoreOpener) -> OpenerHandle:
+    thread = OpenerThread(name, opener)
+    thread.start()
+    return thread
 
 
 class ThreadedOpening:
@@ -137,7 +145,7 @@ class ThreadedOpening:
     def __init__(
         self,
         context: ThreadContext,
-        launch: Callable[[str, StoreOpener], None] = start,
+        launch: Callable[[str, StoreOpener], OpenerHandle] = start,
         wait: Callable[[Mailbox[StoreAnswer], int], object] = Mailbox.wait,
     ) -> None:
         """`launch` starts an opener, in a thread of this name; `wait`: for an answer, at most so many ms; others than
@@ -146,7 +154,8 @@ class ThreadedOpening:
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
         self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
         self._turn = Turn()
-        self._openers = self._unanswered = 0
+        self._openers: list[OpenerHandle] = []
+        self._unanswered = 0
 
     def open(self, task: TaskId) -> None:
         self._send(OpenStores(task))
@@ -157,11 +166,10 @@ class ThreadedOpening:
     def _send(self, request: StoreRequest) -> None:
         self._requests.put(request, timeout_ms=1_000)
         self._unanswered += 1
-        if self._openers < min(OPENERS, self._unanswered):
-            self._openers += 1
+        if len(self._openers) < min(OPENERS, self._unanswered):
             name = self._context.name.replace("StreamThread", "StoreOpener")
             opener = StoreOpener(self._context, self._requests, self._answers, self._turn)
-            self._launch(f"{name}-{self._openers}", opener)
+            self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         answers = self._answers.drain() if len(self._answers) else []
@@ -171,9 +179,13 @@ class ThreadedOpening:
     def wait(self, timeout_ms: int) -> None:
         self._wait(self._answers, timeout_ms)
 
-    def close(self) -> None:
+    def close(self, timeout_ms: int) -> None:
         """Openers end once they have done what was asked for."""
         self._requests.close()
         self._answers.close()
         for answer in self.run_once():
             close_unwanted(self._context, answer)
+        clock = self._context.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        for opener in self._openers:
+            opener.join(max(0, deadline_ms - clock.monotonic_ms()) / 1000)

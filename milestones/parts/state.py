@@ -77,6 +77,6 @@ class StoreOpening(Protocol):
         """Wait for an answer, at most `timeout_ms`."""
         ...
 
-    def close(self) -> None:
-        """End. Stores that are opened later are closed by their opener."""
+    def close(self, timeout_ms: int) -> None:
+        """End, and wait for that at most so long. Stores that are opened later are closed by their opener."""
         ...

@@ -184,7 +184,7 @@ class ThreadTasks:
         do(self._processing.close)
         while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
             do(self._opening.wait)
-        self._opening.close()
+        do(self._opening.close)
         if self._registry.any(Phase.LEAVING):
             log.error(
                 "%s ends without tasks %s: user code, or a call of one of their stores, hasn't come back for more "

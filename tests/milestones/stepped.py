@@ -86,8 +86,12 @@ class Openers:
         self.all: list[StoreOpener] = []
         self.hang = False
 
-    def launch(self, _: str, opener: StoreOpener) -> None:
+    def launch(self, _: str, opener: StoreOpener) -> Openers:
         self.all.append(opener)
+        return self
+
+    def join(self, timeout: float | None = None) -> None:
+        self.step()
 
     def wait(self, _: object, timeout_ms: int) -> None:
         self.clock.advance(min(5, timeout_ms))

@@ -11,11 +11,11 @@ import pytest
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
-from milestones.m1_state_updater.opening import OPENERS, REST_MS, StoreOpener, ThreadedOpening, Turn
+from milestones.m1_state_updater.opening import OPENERS, REST_MS, ThreadedOpening, Turn
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import FakeState, World, counting, put
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
+from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 SOON_MS = 20_000
@@ -54,7 +54,7 @@ def disk(world: World) -> Iterator[Disk]:
 def opening(world: World) -> Iterator[ThreadedOpening]:
     opening = ThreadedOpening(world.context)
     yield opening
-    opening.close()
+    opening.close(0)
 
 
 def answers(opening: ThreadedOpening, count: int) -> list[StoreAnswer]:
@@ -112,7 +112,7 @@ def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(
 ) -> None:
     disk.slow.add(A)
     opening.open(A)
-    opening.close()
+    opening.close(0)
     disk.go.set()
     for thread in threading.enumerate():
         if thread.name.startswith("app-StoreOpener"):
@@ -120,10 +120,17 @@ def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(
     assert (world.state.opens, world.state.held) == (1, set())
 
 
+def test_at_the_end_no_opener_is_left(disk: Disk, opening: ThreadedOpening) -> None:
+    for partition in range(50):
+        opening.open(TaskId(0, partition))
+    opening.close(SOON_MS)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("app-StoreOpener")]
+
+
 def test_stores_that_were_opened_and_not_taken_are_closed_at_the_end(world: World, opening: ThreadedOpening) -> None:
     opening.open(A)
     opening.wait(SOON_MS)
-    opening.close()
+    opening.close(0)
     assert (world.state.opens, world.state.held) == (1, set())
 
 
@@ -165,13 +172,13 @@ def test_an_opener_rests_after_an_opening_so_that_the_stream_thread_has_its_shar
 ) -> None:
     opened = world.state.open
     world.state.open = lambda *arguments: (world.clock.advance(took_ms), opened(*arguments))[1]  # type: ignore[method-assign]
-    openers: list[StoreOpener] = []
-    opening = ThreadedOpening(world.context, launch=lambda _, opener: openers.append(opener))
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
     opening.open(A)
     began_ms = world.clock.monotonic_ms()
-    openers[0].run_once(0)
+    openers.step()
     assert world.clock.monotonic_ms() - began_ms == took_ms + rest_ms
-    opening.close()
+    opening.close(0)
 
 
 # -- in a stream loop
