@@ -6,13 +6,14 @@ import threading
 
 import pytest
 
-from milestones import Exceptions, StreamsBuilder, StreamsState, serdes
+from milestones import Exceptions, StreamsBuilder, StreamsState, ThreadState, serdes
 from milestones.testing import Not
 from tests.milestones.app import App
 
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
+SETTLED = {ThreadState.RUNNING, ThreadState.PARTITIONS_ASSIGNED}
 
 
 @pytest.fixture(params=["baseline", "m2"])
@@ -33,12 +34,19 @@ def test_a_paused_sub_topology_waits_while_the_other_goes_on_and_none_is_lost(ap
                 for number in range(20):
                     app.write(*["v"] * (count // 20), to=topic, key=f"k{number}")
 
+        def joined() -> bool:
+            """Three threads have tasks, and all tasks of the sub-topology that isn't paused process."""
+            status = streams.status()
+            going = [place for task, place in status.tasks.items() if task.subtopology == 1]
+            settled = len(status.threads) == 3 and set(status.threads.values()) <= SETTLED
+            return settled and going == ["running"] * PARTITIONS
+
         send(200)
         app.runs(streams, 8, threads=2)
         app.until(lambda: out.has(200) is True and copies.has(200) is True, "all have come out")
         streams.pause("counts")
         streams.add_stream_thread()
-        app.runs(streams, 8, threads=3)
+        app.until(joined, "the third thread has joined")  # a paused task that moves is restored after the pause
         send(2_000)  # a pause holds for what comes after it: no thread has anything in work
         app.until(lambda: copies.has(2_200), "the other one has processed its records")
         assert out.poll(1.0) == 200
