@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milestones.common.task.alarms import Alarms
+from milestones.common.task.alarms import Alarms, PunctuationAlarms
 from milestones.m2_processing_threads.quarantine import NEVER
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
 from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
@@ -42,8 +42,7 @@ class Agenda:
         self._errands: dict[ScheduledTask, None] = {}
         self._turns = ReadyQueue(slice_ms)
         self._halves: dict[ScheduledTask, None] = {}
-        self._alarms, self._wall_alarms = Alarms(), Alarms()
-        self._wall_ms = clock.wall_ms()
+        self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)
         self.paused: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
@@ -58,7 +57,7 @@ class Agenda:
         del self.entries[scheduled.task.id]
         self._clear(scheduled)
         self._alarms.forget(scheduled.task.id)
-        self._wall_alarms.forget(scheduled.task.id)
+        self._punctuations.forget(scheduled.task.id)
 
     def _clear(self, scheduled: ScheduledTask) -> None:
         self._errands.pop(scheduled, None)
@@ -108,12 +107,8 @@ class Agenda:
 
     def ring(self, now_ms: int) -> None:
         """Look at what time has brought."""
-        wall_ms, before_ms = self._clock.wall_ms(), self._wall_ms
-        self._wall_ms = wall_ms
-        if wall_ms < before_ms:  # it was put back: punctuations have to follow
-            self.look_at_all(now_ms)
         self.look_at(self._alarms.ring(now_ms), now_ms)
-        self.look_at(self._wall_alarms.ring(wall_ms), now_ms)
+        self.look_at(self._punctuations.ring(), now_ms)
 
     def job(self, scheduled: ScheduledTask, now_ms: int) -> Job | None:
         """What a thread could do about the task."""
@@ -143,9 +138,7 @@ class Agenda:
             if scheduled.failure.again_ms < NEVER:
                 self._alarms.set(id, scheduled.failure.again_ms)
         elif not self.is_paused(scheduled):
-            due_ms = scheduled.task.next_punctuation_ms()
-            if due_ms is not None:
-                self._wall_alarms.set(id, due_ms)
+            self._punctuations.set(scheduled.task)
             if not scheduled.full and scheduled.task.input.waiting():
                 self._halves[scheduled] = None
                 self._alarms.set(id, now_ms + LOOK_MS)
@@ -168,9 +161,9 @@ class Agenda:
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
         """How long there is nothing to do, if nothing happens."""
-        due_ms, wall_due_ms = self._alarms.next_ms(), self._wall_alarms.next_ms()
+        due_ms, punctuation_in_ms = self._alarms.next_ms(), self._punctuations.next_in_ms()
         if due_ms is not None:
             most_ms = min(most_ms, due_ms - now_ms)
-        if wall_due_ms is not None:
-            most_ms = min(most_ms, wall_due_ms - self._wall_ms)
+        if punctuation_in_ms is not None:
+            most_ms = min(most_ms, punctuation_in_ms)
         return max(1, most_ms)
