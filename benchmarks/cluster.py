@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -40,6 +41,11 @@ Row = tuple[str, int, bytes | None, bytes | None, int, list[tuple[str, bytes]] |
 """Topic, partition (-1: by murmur2 of the key), key, value, timestamp in ms, headers."""
 
 
+def leading(topic: Any) -> list[int]:
+    """The partitions that have a leader; `topic`: what a broker tells of it, if anything."""
+    return [] if topic is None else [number for number, one in topic.partitions.items() if one.leader >= 0]
+
+
 class Cluster:
     """A running Kafka."""
 
@@ -48,15 +54,16 @@ class Cluster:
         self._client: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._client)
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Create a topic; it exists when this returns."""
+    def create(self, topic: str, partitions: int, config: Mapping[str, str], within_s: float = CALL_S) -> None:
+        """Create a topic; the broker knows a leader of each partition when this returns."""
         new = NewTopic(topic, partitions, 1, config=dict(config))
         for future in self._admin.create_topics([new], request_timeout=CALL_S).values():
             future.result(CALL_S)
-        deadline = time.monotonic() + CALL_S
-        while topic not in self._admin.list_topics(timeout=CALL_S).topics:  # the controller has it, the broker not yet
+        deadline = time.monotonic() + within_s
+        # The controller has the topic, the broker not yet; of one with many partitions it learns in parts.
+        while len(leading(self._admin.list_topics(timeout=CALL_S).topics.get(topic))) < partitions:
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"the broker doesn't know topic {topic} {CALL_S:.0f} s after its creation")
+                raise BenchmarkError(f"the broker doesn't know all of {topic} {within_s:.0f} s after its creation")
             time.sleep(0.05)
 
     def delete(self, prefix: str) -> None:

@@ -12,9 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from confluent_kafka.admin import AdminClient
 
 from benchmarks.cluster import FOREVER, Cluster
 from benchmarks.contenders import Contender
@@ -25,7 +22,6 @@ from benchmarks.process import Measured, Usage
 from benchmarks.rows import Figure
 
 START_S = 300.0
-POLL_S = 0.1
 SETTLE_S = 5.0
 """After RUNNING, until it is measured: metrics of all tasks are there by then, connections are made."""
 
@@ -52,18 +48,8 @@ class Idle:
 
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """The inputs, which stay empty."""
-        self._create(f"input-{PLAIN}", self._tasks - self._stateful)
-        self._create(f"input-{STATEFUL}", self._stateful)
-
-    def _create(self, topic: str, partitions: int) -> None:
-        """A broker tells of a topic with many partitions a while after it was made."""
-        self._cluster.create(topic, partitions, FOREVER)
-        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
-        deadline = time.monotonic() + START_S
-        while len(leading(admin.list_topics(timeout=START_S).topics.get(topic))) < partitions:
-            if time.monotonic() > deadline:
-                raise BenchmarkError(f"{topic} has no leaders within {START_S:.0f} s")
-            time.sleep(POLL_S)
+        self._cluster.create(f"input-{PLAIN}", self._tasks - self._stateful, FOREVER, START_S)
+        self._cluster.create(f"input-{STATEFUL}", self._stateful, FOREVER, START_S)
 
     def measure(self, contender: Contender, guarantee: str) -> dict[str, float]:
         """One run, everything fresh; its figures by name."""
@@ -77,7 +63,7 @@ class Idle:
             output=f"{run}-output",
             state_dir=str(self._directory / run),
         )
-        self._create(job.output, 1)
+        self._cluster.create(job.output, 1, FOREVER, START_S)
         try:
             return self._figures(*self._run(contender, job))
         except BenchmarkError as error:
@@ -97,8 +83,3 @@ class Idle:
     def _figures(self, usage: Usage, settled: float) -> dict[str, float]:
         used = usage.cpu_s_between(settled, settled + self._seconds)
         return {"cpu_s_per_s": used / self._seconds, "rss_mb": usage.peak_rss_mb}
-
-
-def leading(topic: Any) -> list[int]:
-    """The partitions that have a leader; `topic`: what a broker tells of it, if anything."""
-    return [] if topic is None else [number for number, one in topic.partitions.items() if one.leader >= 0]

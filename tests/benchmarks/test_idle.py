@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.cluster import leading
 from benchmarks.idle.app import topology
-from benchmarks.idle.work import Idle, leading
+from benchmarks.idle.work import Idle
 from benchmarks.job import Job
 from benchmarks.process import Sample, Usage
 
