@@ -89,8 +89,8 @@ class ThreadTasks:
 
     def told_places(self) -> dict[TaskId, str]:
         """The same in words, with what processing has to say of those that process."""
-        told = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
-        return told | dict(self._processing.places())
+        places = {entry.id: WAITS_FOR_LOCK if entry.locked_out else entry.phase.value for entry in self._registry}
+        return places | dict(self._processing.places())
 
     @property
     def owned(self) -> frozenset[TaskId]:
@@ -359,7 +359,7 @@ class ThreadTasks:
         until_ms = clock.monotonic_ms() + MAKE_MS
         while (at_once or clock.monotonic_ms() < until_ms) and (removed := self._processing.take_removed()):
             for one in removed:
-                self._take_removed(one, errors)
+                errors += filter(None, [caught(partial(self._take_removed, one, errors), Exception)])
         if at_once:
             self._take_stores(errors, at_once=True)
         _raise(errors)

@@ -13,8 +13,9 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Assigned, Committed, StaleGenerationError
-from milestones.common.records import TaskId, TopicPartition
-from milestones.common.task.task import State
+from milestones.common.records import StoreId, TaskId, TopicPartition
+from milestones.common.task.task import State, Task
+from milestones.stream_thread.task_registry import Phase
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import (
@@ -29,6 +30,7 @@ from tests.milestones.fakes import (
     put,
 )
 from tests.milestones.stepped import RunningUpdater
+from tests.milestones.stepped_workers import RunningProcessing
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 IN, LOG = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0)
@@ -352,3 +354,26 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
 def _assigned(world: World, *partitions: int) -> Assigned:
     return Assigned(1, "member", assignment(world, *partitions))
 
+
+
+def test_a_damaged_store_that_cannot_be_set_aside_costs_no_other_task_its_way_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = RunningProcessing().run(0, 1, 2)
+
+    def set_aside(task: Task, store: str, reason: object) -> None:
+        raise StateError("the disk is full")
+
+    monkeypatch.setattr(Task, "set_aside", set_aside)
+    monkeypatch.setattr(Task, "applying", True)  # so that a processing thread has to do something before
+    r.tasks.roll_back()
+    r.tasks.rebuild([StoreId(TaskId(0, partition), "counts") for partition in range(3)], "a test")
+    assert set(r.tasks.places().values()) == {Phase.RETURNING}
+    r.world.workers.step(5)
+    with pytest.raises(StateError, match="disk is full"):
+        r.tasks.run_once(r.world.clock.monotonic_ms())
+    assert set(r.tasks.places().values()) == {Phase.POSITIONING}
+    monkeypatch.undo()
+    r.loop.fail(shut_application_down=None)
+    r.loop.close()
+    assert (places(r.tasks), r.world.state.held) == ({}, set())
