@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from milestones.restoration.store_requests import CloseStores, OpenStores, StoreRequest, carry_out
+from milestones.restoration.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -29,10 +29,10 @@ class InlineOpening:
         self._requests: deque[StoreRequest] = deque()
 
     def open(self, task: TaskId) -> None:
-        self._requests.append(OpenStores(task))
+        self._requests.append(OpenRequest(task))
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        self._requests.append(CloseStores(task, stores))
+        self._requests.append(CloseRequest(task, stores))
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         answers: list[StoreAnswer] = []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.handover import CAPACITY
 from milestones.parts import OpenedStores
-from milestones.restoration.store_requests import CloseStores, OpenStores, StoreRequest, carry_out
+from milestones.restoration.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -87,13 +87,13 @@ class StoreOpener:
             request = self._requests.get(wait_ms)
         except MailboxClosedError:
             return False
-        if isinstance(request, OpenStores):
+        if isinstance(request, OpenRequest):
             self._open(request)
         elif request is not None:
             self._answer(carry_out(self._context, request))
         return True
 
-    def _open(self, request: OpenStores) -> None:
+    def _open(self, request: OpenRequest) -> None:
         clock = self._context.clock
         with self._turn.taken():
             began_ms = clock.monotonic_ms()
@@ -112,7 +112,7 @@ def close_unwanted(context: ThreadContext, answer: StoreAnswer) -> None:
     """Close what was opened for a stream thread that has ended."""
     if isinstance(answer, OpenedStores) and answer.stores is not None:
         log.info("stores of task %s are open after the end of their thread, and closed", answer.task)
-        carry_out(context, CloseStores(answer.task, answer.stores))
+        carry_out(context, CloseRequest(answer.task, answer.stores))
 
 
 class OpenerThread(threading.Thread):
@@ -158,10 +158,10 @@ class ThreadedOpening:
         self._unanswered = 0
 
     def open(self, task: TaskId) -> None:
-        self._send(OpenStores(task))
+        self._send(OpenRequest(task))
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        self._send(CloseStores(task, stores))
+        self._send(CloseRequest(task, stores))
 
     def _send(self, request: StoreRequest) -> None:
         self._requests.put(request, timeout_ms=1_000)

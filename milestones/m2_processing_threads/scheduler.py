@@ -139,8 +139,8 @@ class Scheduler:
             return removed
 
     def take_changed(self) -> Collection[Task]:
-        """Whatever a thread does to a task it does before it gives the task back: nothing is missed by who looks at
-        these now, and at those that are given back by the next call."""
+        """The tasks that have changed since the last call, and the leased ones. A thread changes a task before it gives
+        the task back, so a stream thread that looks at the tasks of each call misses no change."""
         with self._lock:
             changed, self._changed = self._changed, {}
             changed.update((scheduled.task, None) for scheduled in self._leased)

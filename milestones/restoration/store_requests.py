@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OpenStores:
+class OpenRequest:
     """Lock the task, and open its stores."""
 
     task: TaskId
 
 
 @dataclass(frozen=True)
-class CloseStores:
+class CloseRequest:
     """Close the task's stores, and free its lock."""
 
     task: TaskId
     stores: TaskStorage
 
 
-StoreRequest = OpenStores | CloseStores
+StoreRequest = OpenRequest | CloseRequest
 
 
 def carry_out(context: ThreadContext, request: StoreRequest) -> StoreAnswer:
     """Carry the request out, and return the answer."""
     match request:
-        case OpenStores(task):
+        case OpenRequest(task):
             try:
                 return OpenedStores(task, open_stores(context, task))
             except BaseException as error:
                 return OpenedStores(task, error=error)
-        case CloseStores(task, stores):
+        case CloseRequest(task, stores):
             try:
                 stores.close()
             except BaseException as error:

@@ -464,7 +464,7 @@ def test_tasks_that_come_and_go_are_told_of_too() -> None:
 
 
 def test_what_threads_do_while_others_ask_is_never_missed() -> None:
-    """Whoever asks counts what it has seen of each task it is told of: in the end that is all that was done."""
+    """The asking thread counts the work of each task that the scheduler names: in the end that is all of the work."""
     shop = Shop(*({"waiting": 40, "record_ms": 0} for _ in range(50)), threads=2)
     for worker in shop.workers:
         worker.run_once()
