@@ -187,8 +187,9 @@ def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> 
 def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     feed = mutated.world.input("in", 2, out=2)
-    app = mutated.instance("count").start(fault="commit.after-flush:kill:3")
-    feed_until_it_dies(mutated.world, feed, app)
+    app = mutated.instance("count")
+    live(mutated.world, app)  # a store whose first commit is the one that is cut off says no offset at all
+    feed_until_it_dies(mutated.world, feed, app.start(fault="commit.after-flush:kill:3"))
     assert kinds(judge_disks(mutated.world, "counts")) == expected
 
 
