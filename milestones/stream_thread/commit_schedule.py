@@ -2,12 +2,13 @@
 
 *Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
-succeeded: what takes longer than a transaction may last is then alone in its own. There is one commit at a time; its
-tasks are frozen when it begins, and may go on when it is over. A commit that failed and may yet succeed is tried again
-after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile, nor beside one. Nothing is begun
-between our JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor
-when the transaction is that old; repartition topics are purged up to what was committed. A turn looks at the tasks that
-have changed, a commit at those that have since the last one.
+succeeded: what takes longer than a transaction may last is then alone in its own. A commit that takes long is followed
+by a rest as long, of `commit_interval_ms` at most: else a slow Kafka would leave one turn of processing to each commit.
+There is one commit at a time; its tasks are frozen when it begins, and may go on when it is over. A commit that failed
+and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile,
+nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back longer than a quarter
+of `transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged up to what was
+committed. A turn looks at the tasks that have changed, a commit at those that have since the last one.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -58,7 +59,8 @@ class CommitSchedule:
         self._processing = processing
         self._most_age_ms = context.config.transaction_timeout_ms // 2
         now_ms = context.clock.monotonic_ms()
-        self._last_commit = self._last_purge = now_ms
+        self._due_ms = now_ms + context.config.commit_interval_ms
+        self._last_purge = now_ms
         self._held_since: int | None = None
         self._failing_since: int | None = None
         self._pause_ms = FIRST_PAUSE_MS
@@ -116,7 +118,7 @@ class CommitSchedule:
 
     def due_in_ms(self, now_ms: int) -> int:
         """Milliseconds until the next commit by the clock."""
-        return max(0, self._last_commit + self._context.config.commit_interval_ms - now_ms)
+        return max(0, self._due_ms - now_ms)
 
     def too_old_in_ms(self) -> int | None:
         """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
@@ -125,7 +127,7 @@ class CommitSchedule:
 
     def hasten(self) -> None:
         """Have the next commit due now, however long ago the last one was."""
-        self._last_commit = self._context.clock.monotonic_ms() - self._context.config.commit_interval_ms
+        self._due_ms = self._context.clock.monotonic_ms()
 
     @property
     def failing(self) -> bool:
@@ -199,7 +201,7 @@ class CommitSchedule:
 
     def _begin(self, now_ms: int) -> bool:
         """Whether there was anything to commit."""
-        self._last_commit = self._began_ms = now_ms
+        self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         needed = self._uncommitted.needed()
         tasks = [task for task in needed if task.committable]
         if not needed:
@@ -220,6 +222,9 @@ class CommitSchedule:
         self._over += self._committing
         self._committing = ()
         self._processing.committed()
+        now_ms, interval_ms = self._context.clock.monotonic_ms(), self._context.config.commit_interval_ms
+        if self._due_ms == self._began_ms + interval_ms:  # nothing has hastened it
+            self._due_ms = max(self._due_ms, now_ms + min(now_ms - self._began_ms, interval_ms))
 
     def _go_on_while_answered(self) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""

@@ -100,6 +100,26 @@ def test_a_commit_is_due_every_commit_interval() -> None:
     assert [s.after(99), s.after(1), s.after(99), s.after(1)] == [0, 1, 1, 2]
 
 
+@pytest.mark.parametrize(("took_ms", "rest_ms"), [(20, 80), (50, 50), (80, 80), (2_000, 100)])
+def test_a_slow_commit_is_followed_by_a_rest_as_long_and_of_a_commit_interval_at_most(
+    took_ms: int, rest_ms: int
+) -> None:
+    s = Scheduled()
+    s.withheld = True
+    assert s.after(100) == 0
+    s.withheld = False
+    assert [s.after(took_ms), s.after(rest_ms - 1), s.after(1)] == [1, 1, 2]
+
+
+def test_a_commit_that_was_hastened_meanwhile_follows_a_slow_one_at_once() -> None:
+    s = Scheduled()
+    s.withheld = True
+    s.after(100)
+    s.schedule.hasten()
+    s.withheld = False
+    assert [s.after(2_000), s.after(0)] == [1, 2]
+
+
 def test_the_loop_is_told_how_long_it_may_wait_for_the_next_commit() -> None:
     s = Scheduled()
     assert s.schedule.due_in_ms(30) == 70
@@ -318,6 +338,26 @@ def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
     assert s.after(1) == 0
     s.error = None
     assert [s.after(100), s.after(1)] == [1, 1]
+
+
+@pytest.mark.parametrize(("took_ms", "rest_ms"), [(20, 80), (50, 50), (80, 80), (2_000, 100)])
+def test_a_slow_commit_is_followed_by_a_rest_as_long_and_of_a_commit_interval_at_most(
+    took_ms: int, rest_ms: int
+) -> None:
+    s = Scheduled()
+    s.withheld = True
+    assert s.after(100) == 0
+    s.withheld = False
+    assert [s.after(took_ms), s.after(rest_ms - 1), s.after(1)] == [1, 1, 2]
+
+
+def test_a_commit_that_was_hastened_meanwhile_follows_a_slow_one_at_once() -> None:
+    s = Scheduled()
+    s.withheld = True
+    s.after(100)
+    s.schedule.hasten()
+    s.withheld = False
+    assert [s.after(2_000), s.after(0)] == [1, 2]
 
 
 def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old() -> None:
