@@ -44,11 +44,6 @@ NOT_YET = frozenset(
         "milestones/m2_processing_threads/ready_queue.py",
         "milestones/m2_processing_threads/scheduled_task.py",
         "milestones/m2_processing_threads/scheduler.py",
-        "milestones/stream_thread/commit_schedule.py",
-        "milestones/stream_thread/inputs.py",
-        "milestones/stream_thread/loop.py",
-        "milestones/stream_thread/metrics.py",
-        "milestones/stream_thread/rebalance.py",
         "milestones/stream_thread/tasks.py",
     }
 )

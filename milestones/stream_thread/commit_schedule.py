@@ -4,11 +4,11 @@
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
 succeeded: what takes longer than a transaction may last is then alone in its own. A commit that takes long is followed
 by a rest as long, of `commit_interval_ms` at most: else a slow Kafka would leave one turn of processing to each commit.
-There is one commit at a time; its tasks are frozen when it begins, and may go on when it is over. A commit that failed
-and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile,
-nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back longer than a quarter
-of `transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged up to what was
-committed. A turn looks at the tasks that have changed, a commit at those that have since the last one.
+There is one commit at a time; its tasks are frozen when it begins, and locked ones are released when it is over. A
+commit that failed and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is
+processed meanwhile, nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back
+longer than a quarter of `transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged
+up to what was committed. A turn looks at the tasks that have changed, a commit at those that have since the last one.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -78,8 +78,8 @@ class CommitSchedule:
         self._uncommitted.tell(changed)
 
     def run_once(self, now_ms: int, *, may_begin: bool = True) -> bool:
-        """Go on with the commit that is under way; begin one if it is due and allowed; purge if that is due. Whether
-        one was made."""
+        """Take steps of the commit under way; begin one that is due and allowed; purge repartition topics when that is
+        due. Whether a commit was made."""
         self._uncommitted.look()
         committed = self._step(now_ms, may_begin=may_begin)
         if now_ms - self._last_purge >= self._context.config.repartition_purge_interval_ms:

@@ -103,7 +103,7 @@ class Inputs:
             self._away.pop(partition, None)
 
     def run_once(self) -> None:
-        """Go on with what waited for bounds, or for a commit."""
+        """Start the tasks whose bounds have come, or whose beginning is committed."""
         self._feed_committed()
         for answer in self._answers.drain():
             unknown = self._unknown(answer.task)
@@ -237,16 +237,16 @@ class Inputs:
             self._lost[partition] = task.input.next_fetch(partition)
             self._ask(task.id, frozenset({partition}))
         for partition in fetched.gone:
-            # One broker doesn't know it. That it was deleted is for the housekeeper to say, who looks twice.
+            # One broker doesn't know it. Whether it was deleted the housekeeper says, after it has looked twice.
             log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
 
     def throttle(self, high_watermark: int = 0, changed: Iterable[Task] | None = None) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so
-        the two marks are far apart, and beyond the `high_watermark` that is kept of all of them. An empty one that
-        keeps its task from what others have buffered goes on always. Those of paused tasks stay paused, and keep one
-        record at most, which takes no room from the others.
+        the two marks are far apart, and beyond the `high_watermark` that is kept of all of them. A partition is fetched
+        always while it is empty and its task waits for it to process what others have buffered. Those of paused tasks
+        stay paused, and keep one record at most, which takes no room from the others.
 
         `changed`: the tasks that may have processed input since the last call, by default any."""
         most = max(high_watermark, self._config.buffered_records_per_partition)
@@ -294,7 +294,7 @@ class Inputs:
         return partition in self._tasks and self._tasks[partition].id.subtopology in self._paused
 
     def _rest(self, partitions: list[TopicPartition]) -> None:
-        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again when they go on."""
+        """Fetch nothing for paused tasks. What waits for them is dropped, and fetched again after the pause."""
         for partition in partitions:
             position = None if partition in self._lost else self._tasks[partition].input.shed(partition)
             if position is not None:

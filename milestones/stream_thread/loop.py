@@ -221,7 +221,7 @@ class StreamLoop:
         self._commits.commit_now(self._clock.monotonic_ms())
 
     def abandon(self, reason: str) -> None:
-        """Somebody else may have the active tasks by now: abort, close them. Anybody may have a standby."""
+        """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
         self._commits.abandon()
         self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
         self._tasks.close(self._tasks.owned)
@@ -233,7 +233,7 @@ class StreamLoop:
             committed = self._commit_at_last()
             self._tasks.close(self._tasks.owned, at_once=True)
             if committed and leave_group:
-                # Nothing of ours is open in Kafka: nobody has to wait until standbys and clients are closed.
+                # This thread has nothing open in Kafka: the group needn't wait until standbys and clients are closed.
                 self._clients.member.close(leave=True)
         finally:
             self._tasks.close(self._tasks.everything, at_once=True)

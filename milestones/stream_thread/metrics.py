@@ -242,7 +242,7 @@ class ThreadMeasures:
             self._standbys[id] = StandbyMeasures(standbys[id], self._metrics, self._name)
 
     def publish(self, now_ms: int, report: ThreadReport) -> None:
-        """About once a second: let everybody see. `report` is the thread's newest."""
+        """Publish all metrics, about once a second. `report` is the thread's newest."""
         if now_ms < self._next_publication_ms:
             return
         self._next_publication_ms = now_ms + PUBLISH_INTERVAL_MS

@@ -1,7 +1,7 @@
 """The stream thread's answers to its group.
 
 *Guarantees*: what is given away has been committed before another member may have it, or nothing more of it is sent; it
-is closed, or made a standby, in this turn and the next ones. Tasks that stay go on processing all the while. A warm-up
+is closed, or made a standby, in this turn and the next ones. Tasks that stay are processed all the while. A warm-up
 that has caught up has the group assign anew.
 *Assumes*: driven by the thread that owns the member and the tasks.
 """
@@ -46,7 +46,7 @@ class Answering(Protocol):
         ...
 
     def may_abandon(self) -> bool:
-        """Whether nobody waits for an answer about the tasks."""
+        """Whether Kafka has no commit of the tasks to answer."""
         ...
 
     def commit(self) -> None:
