@@ -103,6 +103,11 @@ class Harness:
         self.go_on()
         return self.task.process(limit, self.clock.monotonic_ms())
 
+    def pipe(self, *records: tuple[Any, Any, int], **options: Any) -> int:
+        """`feed`, then `run`."""
+        self.feed(*records, **options)
+        return self.run()
+
     def outputs(self) -> list[tuple[Any, ...]]:
         """(topic, key, value, timestamp) of what was taken now."""
         taken = named(self.task.take_outputs())

@@ -34,8 +34,7 @@ def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance(kit: An
     longest = 0
     for step in range(3_000):
         task = rng.choice(tasks if step % 2 else tasks[:2])
-        task.feed((f"{rng.randrange(500)}", "v" * rng.randrange(200), step))
-        task.run()
+        task.pipe((f"{rng.randrange(500)}", "v" * rng.randrange(200), step))
         held = sum(task.task.cache_bytes() for task in tasks)
         assert held <= caches.taken <= caches.max_bytes
         longest = max(longest, held)
@@ -47,8 +46,7 @@ def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance(kit: An
 def test_one_busy_task_among_fifty_may_use_all(kit: Any) -> None:
     caches = RecordCaches(100_000)
     busy, *_ = fifty(kit, record_caches=caches)
-    busy.feed(*((f"{number}", "v", number) for number in range(250)))
-    busy.run()
+    busy.pipe(*((f"{number}", "v", number) for number in range(250)))
     assert busy.task.cache_bytes() > 70_000
 
 
@@ -58,8 +56,7 @@ def test_what_a_task_took_is_given_back_at_a_commit_a_roll_back_and_its_close(ki
     ends = [lambda task: task.commit(), lambda task: task.task.roll_back(), lambda task: task.task.close(),
             lambda task: task.task.recycle().close()]  # fmt: skip
     for number, task in enumerate(tasks):
-        task.feed(("a", "b", 1))
-        task.run()
+        task.pipe(("a", "b", 1))
         assert caches.taken > 0
         ends[number % len(ends)](task)
         assert caches.taken == 0
@@ -71,8 +68,7 @@ def test_a_flush_that_fails_gives_back_at_the_roll_back(kit: Any) -> None:
     table.to_stream().map_values(lambda value: int(value)).to("out", value=serdes.LONG)
     caches = RecordCaches(100_000)
     task = kit.Harness(builder.build(), record_caches=caches).start()
-    task.feed(("a", "no number", 1))
-    task.run()
+    task.pipe(("a", "no number", 1))
     with pytest.raises(ProcessingError):
         task.commit()
     task.task.roll_back()
@@ -101,8 +97,7 @@ def test_fifty_tasks_remember_no_more_than_an_instance_may(kit: Any) -> None:
     tasks = fifty(kit, read_caches=caches)
     for step in range(100):
         task = rng.choice(tasks)
-        task.feed(*((f"{rng.randrange(5_000)}", "v" * rng.randrange(400), step) for _ in range(50)))
-        task.run()
+        task.pipe(*((f"{rng.randrange(5_000)}", "v" * rng.randrange(400), step) for _ in range(50)))
         assert caches.memory_bytes() <= caches.max_bytes
         if step % 10 == 0:
             task.commit()

@@ -58,8 +58,7 @@ def test_new_records_make_the_end_unknown_again(kit: Any) -> None:
     h = both(kit)
     h.task.input.reached_end(B, 0, 0)
     h.feed(("k", "b", 1), topic="b")
-    h.feed(("k", "a2", 2), ("k", "a3", 3), topic="a")
-    assert h.run() == 1
+    assert h.pipe(("k", "a2", 2), ("k", "a3", 3), topic="a") == 1
     assert not h.task.ready(0)
     h.task.input.reached_end(B, 1, 0)
     assert h.run() == 2
@@ -106,8 +105,7 @@ def test_extractors_decide_the_order_and_read_each_head_once(kit: Any) -> None:
     topology = kit.processing(kit.forward, topics=("a", "b"), timestamp_extractor=by_value)
     h = kit.Harness(topology, max_task_idle_ms=-1).start()
     h.feed(("k", "3", 0), ("k", "1", 0), topic="a")
-    h.feed(("k", "2", 0), ("k", "4", 0), topic="b")
-    h.run()
+    h.pipe(("k", "2", 0), ("k", "4", 0), topic="b")
     assert (values(h), sorted(read)) == (["2", "3", "1", "4"], ["1", "2", "3", "4"])
 
 
@@ -116,8 +114,7 @@ def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided(kit: An
                               topics=("a", "b"), value=serdes.LONG)  # fmt: skip
     h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue("dead")).start()
     h.feed(("k", b"bad", 1), ("k", bytes(8), 5), topic="a")
-    h.feed(("k", bytes(7) + b"\x01", 4), topic="b")
-    h.run()
+    h.pipe(("k", bytes(7) + b"\x01", 4), topic="b")
     assert [(topic, value) for topic, _, value, _ in h.outputs()] == [("dead", b"bad"), ("out", b"1"), ("out", b"0")]
     assert (h.task.input.position(A), h.task.input.position(B)) == (2, 1)
 
@@ -125,8 +122,7 @@ def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided(kit: An
 def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> None:
     topology = kit.processing(kit.forward, topics=("a", "b"), value=serdes.LONG)
     h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
-    h.feed(("k", b"bad", 1), ("k", b"bad", 2), topic="a")
-    assert h.run() == 0
+    assert h.pipe(("k", b"bad", 1), ("k", b"bad", 2), topic="a") == 0
     assert (h.task.input.position(A), h.task.input.waiting(), h.task.commit_needed()) == (2, 0, True)
 
 
@@ -137,8 +133,7 @@ def test_a_record_that_is_skipped_before_the_order_is_decided_takes_no_room_any_
     )
     h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
     for _ in range(3):
-        h.feed(*[("k", *record)] * 10, topic="a")
-        h.run()
+        h.pipe(*[("k", *record)] * 10, topic="a")
         assert (h.task.input.waiting(), h.task.input.bytes()) == (0, 0)
 
 

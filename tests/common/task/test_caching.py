@@ -40,15 +40,13 @@ def written(commit: Any) -> list[tuple[str, Any, Any]]:
 
 def test_without_a_cache_every_update_is_logged_and_emitted(kit: Any) -> None:
     h = last_value(kit, cache=0)
-    h.feed(("a", "1", 1), ("a", "2", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("a", "2", 2))
     assert h.outputs() == [(LOG, b"a", b"1", 1), (OUT, b"a", b"1", 1), (LOG, b"a", b"2", 2), (OUT, b"a", b"2", 2)]
 
 
 def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit(kit: Any) -> None:
     h = last_value(kit)
-    h.feed(("a", "1", 1), ("b", "1", 2), ("a", "2", 3))
-    h.run()
+    h.pipe(("a", "1", 1), ("b", "1", 2), ("a", "2", 3))
     assert h.outputs() == []
     assert h.task.store("store").get("a").value == "2"
     assert written(h.commit()) == [(LOG, b"b", b"1"), (OUT, b"b", b"1"), (LOG, b"a", b"2"), (OUT, b"a", b"2")]
@@ -59,14 +57,11 @@ def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit(
 
 def test_a_key_that_came_and_went_between_two_commits_isnt_emitted(kit: Any) -> None:
     h = last_value(kit)
-    h.feed(("a", "1", 1), ("a", "drop", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("a", "drop", 2))
     assert written(h.commit()) == [(LOG, b"a", None)]
-    h.feed(("a", "1", 3))
-    h.run()
+    h.pipe(("a", "1", 3))
     h.commit()
-    h.feed(("a", "drop", 4))
-    h.run()
+    h.pipe(("a", "drop", 4))
     assert written(h.commit()) == [(LOG, b"a", None), (OUT, b"a", None)]
 
 
@@ -80,19 +75,16 @@ def test_the_old_value_is_the_one_downstream_has_seen(kit: Any) -> None:
     topology.resolve = lambda application_id: (sub,)  # type: ignore[method-assign]
     h.__init__(topology, cache_max_bytes=LARGE)
     h.start()
-    h.feed(("k", "a", 1), ("k", "b", 2))
-    h.run()
+    h.pipe(("k", "a", 1), ("k", "b", 2))
     h.commit()
-    h.feed(("k", "c", 3), ("k", "d", 4))
-    h.run()
+    h.pipe(("k", "c", 3), ("k", "d", 4))
     changes = [(o.key, o.value[-1]) for o in named(h.commit().outputs) if "repartition" in o.topic]
     assert changes == [(b"b", 0), (b"d", 1)]
 
 
 def test_updates_are_emitted_early_when_the_cache_is_full(kit: Any) -> None:
     h = last_value(kit, cache=2_000)
-    h.feed(*((f"{index}", "x" * 100, index) for index in range(18)))
-    h.run()
+    h.pipe(*((f"{index}", "x" * 100, index) for index in range(18)))
     emitted = [key for topic, key, _, _ in h.outputs() if topic == OUT]
     assert emitted == [f"{index}".encode() for index in range(len(emitted))]
     assert 10 <= len(emitted) < 18
@@ -106,8 +98,7 @@ def test_a_failed_record_emits_nothing_at_the_flush(kit: Any) -> None:
 
     topology = kit.processing(put_and_fail, [kit.store(cached=True)])
     h = kit.Harness(topology, cache_max_bytes=LARGE, processing_handler=LogAndContinue()).start()
-    h.feed(("a", "1", 1), ("a", "fail", 2), ("b", "fail", 3), ("c", "2", 4))
-    h.run()
+    h.pipe(("a", "1", 1), ("a", "fail", 2), ("b", "fail", 3), ("c", "2", 4))
     assert written(h.commit()) == [(LOG, b"a", b"1"), (LOG, b"c", b"2")]
     assert h.engine("store") == {b"a": b"1", b"c": b"2"}
 
@@ -126,8 +117,7 @@ def test_an_emitted_update_knows_the_record_it_came_from(kit: Any) -> None:
         def close(self) -> None: ...
 
     h = last_value(kit, after=lambda stream: stream.process(Looking))
-    h.feed(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
-    h.run()
+    h.pipe(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
     h.commit()
     assert seen == [(RecordMetadata("in", 0, 0), 1, [("h", b"1")]), (RecordMetadata("in", 0, 1), 2, [("h", b"1")])]
 
@@ -143,8 +133,7 @@ def failing(broken: list[bool]) -> Any:
 def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated(kit: Any) -> None:
     broken = [True]
     h = last_value(kit, after=failing(broken))
-    h.feed(("a", "1", 1), ("b", "1", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("b", "1", 2))
     with pytest.raises(ProcessingError, match=r"downstream"):
         h.task.freeze()
     broken[0] = False
@@ -156,8 +145,7 @@ def test_damage_that_a_flush_meets_is_known_as_the_tasks(kit: Any) -> None:
         raise StateCorruptError("a block's checksum is wrong", [StoreId(h.task.id, "store")])
 
     h = last_value(kit, after=lambda stream: stream.map_values(damaged))
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     with pytest.raises(StateCorruptError) as raised:
         h.task.freeze()
     assert (raised.value.damaged, h.task.state) == ({(h.task.id, "store")}, State.READY)
@@ -165,8 +153,7 @@ def test_damage_that_a_flush_meets_is_known_as_the_tasks(kit: Any) -> None:
 
 def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
     h = last_value(kit, after=failing([True]), processing_handler=LogAndContinue("dead"))
-    h.feed(("a", "1", 1), ("b", "1", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("b", "1", 2))
     commit = h.commit()
     assert [topic for topic, _, _ in written(commit)] == ["dead", LOG, LOG, OUT]
     assert len(h.engine("store")) == 2
@@ -174,8 +161,7 @@ def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
 
 def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out(kit: Any) -> None:
     h = last_value(kit)
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     assert h.task.freeze_if_flushed() is None
     assert h.task.commit_needed()
     h.task.flush()
@@ -187,8 +173,7 @@ def test_one_cached_store_may_feed_another(kit: Any) -> None:
         return stream.group_by_key().count("counts").to_stream()
 
     h = last_value(kit, after=second)
-    h.feed(("a", "1", 1), ("a", "2", 1))
-    h.run()
+    h.pipe(("a", "1", 1), ("a", "2", 1))
     outputs = [(topic, key) for topic, key, _ in written(h.commit())]
     assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]
 
@@ -237,8 +222,7 @@ def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
 ) -> None:
     h = last_value(kit, after=lambda stream: stream.process(Handing, "store"))
     for number, (key, value) in enumerate(records):
-        h.feed((key, value, number))
-        h.run()
+        h.pipe((key, value, number))
         if number == commit:
             h.commit()
     h.commit()
@@ -272,8 +256,7 @@ def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(kit: Any
     for (own, table), other in zip(tables.items(), ("other", "store"), strict=True):
         table.to_stream().process(partial(WritingInto, other, new_keys), other, own).to(f"out-{own}")
     h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
-    h.feed(("a", "1", 1), ("b", "2", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("b", "2", 2))
     h.commit()
     sent = [(output.topic, output.key) for output in h.sent if output.topic.startswith("out")]
     assert sent[:2] == [("out-store", b"a"), ("out-store", b"b")]
@@ -296,8 +279,7 @@ def test_whatever_is_cached_and_written_back_the_changelog_ends_as_the_store(
 ) -> None:
     h, rows = last_value(kit, cache=cache, after=capped), dict[bytes, bytes]()
     for number, (key, value, then) in enumerate(records):
-        h.feed((key, value, number))
-        h.run()
+        h.pipe((key, value, number))
         if value != "drop" or key.encode() not in rows:  # a reduction begins with whatever comes first
             rows[key.encode()] = min(value, "5").encode()
         else:
@@ -314,6 +296,5 @@ def test_a_store_with_caching_switched_off_emits_every_update(kit: Any) -> None:
     stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
     stream.group_by_key().count("store", caching=False).to_stream().to("out")
     h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
-    h.feed(("a", "1", 1), ("a", "2", 2))
-    h.run()
+    h.pipe(("a", "1", 1), ("a", "2", 2))
     assert [topic for topic, *_ in h.outputs()].count(OUT) == 2

@@ -85,11 +85,9 @@ def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again(ki
     armed = [True]
     topology = kit.processing(kit.forward, value=serdes.Serde(str.encode, read))
     h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
-    h.feed(("a", "before", 1), ("b", "now", 2))
-    h.run()
+    h.pipe(("a", "before", 1), ("b", "now", 2))
     assert (h.task.input.position(IN), h.outputs()) == (1, [])
     h.task.roll_back()
     h.ends.clear()
-    h.feed(("a", "before", 1), ("b", "now", 2))
-    assert h.run() == 2
+    assert h.pipe(("a", "before", 1), ("b", "now", 2)) == 2
     assert [value for _, _, value, _ in h.outputs()] == [b"before", b"now"]

@@ -57,17 +57,14 @@ def rolled_back(h: Any, *again: tuple[Any, Any, int], at: int = 0) -> None:
     """Back to the last commit, and what was read since comes again."""
     h.task.roll_back()
     h.ends["in"] = at
-    h.feed(*again)
-    h.run()
+    h.pipe(*again)
 
 
 def test_attributes_know_nothing_of_records_that_come_again(kit: Any) -> None:
     h = deduplicating(kit, transactional_id="tx").start()
-    h.feed(("k", "a", 1))
-    h.run()
+    h.pipe(("k", "a", 1))
     h.commit()
-    h.feed(("k", "b", 2), ("k", "a", 3))
-    h.run()
+    h.pipe(("k", "b", 2), ("k", "a", 3))
     assert [value for topic, _, value, _ in h.outputs() if topic == "out"] == [b"b"]
     rolled_back(h, ("k", "b", 2), ("k", "a", 3), at=1)
     assert [value for topic, _, value, _ in h.outputs() if topic == "out"] == [b"b"]
@@ -139,8 +136,7 @@ def test_what_user_code_kept_of_an_old_program_is_shut(kit: Any) -> None:
     with pytest.raises(TopologyError, match=r"a processor of worker is used after its close"):
         context.forward(Record("k", "v", 1))
     scheduled.cancel()
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     assert h.task.next_punctuation_ms() == START + 10
     assert new_store.get("a") == "1"
 
@@ -202,8 +198,7 @@ def test_wall_clock_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> 
     assert h.task.next_punctuation_ms() == START + 10
     h.clock.advance(5)
     h.task.punctuate(START + 12)
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     h.commit()
     h.task.punctuate(START + 20)
     assert calls == [START + 12, START + 20]
@@ -250,11 +245,9 @@ def test_damage_that_init_meets_after_a_roll_back_is_known_as_the_tasks(kit: Any
 
 def test_stream_time_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> None:
     h, calls = scheduling(kit, "stream-time")
-    h.feed(("k", "v", 5))
-    h.run()
+    h.pipe(("k", "v", 5))
     h.commit()
-    h.feed(("k", "v", 12))
-    h.run()
+    h.pipe(("k", "v", 12))
     rolled_back(h, ("k", "v", 9), ("k", "v", 12), at=1)
     assert calls == [5, 12, 12]
 
@@ -266,8 +259,7 @@ def test_what_process_schedules_ends_with_a_roll_back_and_comes_again_with_its_r
         context.schedule(100, "wall-clock-time", calls.append)
 
     h, _ = scheduling(kit, "wall-clock-time", process)
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     for _ in range(3):
         rolled_back(h, ("k", "v", 1))
     h.task.punctuate(START + 100)
@@ -315,8 +307,7 @@ def test_a_request_for_a_commit_is_heard_once_its_record_is_done(kit: Any) -> No
         heard.append(h.task.commit_requested())
 
     h = kit.Harness(kit.processing(process)).start()
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     assert (heard, h.task.commit_requested()) == ([False], True)
 
 
@@ -330,8 +321,7 @@ def test_a_task_that_only_schedules_in_init_has_nothing_to_commit(kit: Any) -> N
 
 def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back(kit: Any) -> None:
     h = deduplicating(kit).start()
-    h.feed(("k", "a", 1))
-    h.run()
+    h.pipe(("k", "a", 1))
     h.task.freeze()
     h.task.roll_back()
     h.task.compare({IN: OffsetAndMetadata(0)})
@@ -344,6 +334,5 @@ def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back(
     h.task.initialise()
     assert [key for _, key, *_ in h.outputs()] == [b"begun"]  # what init writes; nothing is taken back
     h.ends["in"] = 1
-    h.feed(("k", "a", 2))
-    h.run()
+    h.pipe(("k", "a", 2))
     assert h.outputs() == []

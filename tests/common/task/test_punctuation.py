@@ -34,8 +34,7 @@ def calling(kit: Any, kind: str, interval: int, action: Any = None, **settings: 
 
 
 def at(h: Any, *times: int) -> None:
-    h.feed(*(("k", "v", time) for time in times))
-    h.run()
+    h.pipe(*(("k", "v", time) for time in times))
 
 
 def test_by_stream_time_the_first_call_comes_with_the_first_record(kit: Any) -> None:
@@ -121,8 +120,7 @@ def test_what_is_scheduled_by_a_clock_that_was_put_back_waits_its_interval(kit: 
     h.start()
     h.task.punctuate(START + 50)
     h.clock.set_wall_ms(START - 1_000)
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     assert [h.task.punctuate(START - 1_000 + passed) for passed in (0, 9, 10)] == [False, False, True]
 
 
@@ -160,8 +158,7 @@ def test_a_punctuation_has_no_input_record_and_no_headers(kit: Any) -> None:
         return Record("p", "v", now)
 
     h, _ = calling(kit, "wall-clock-time", 10, look)
-    h.feed(("k", "v", 1), headers=[("h", b"1")])
-    h.run()
+    h.pipe(("k", "v", 1), headers=[("h", b"1")])
     h.task.take_outputs()
     h.task.punctuate(START + 10)
     assert seen == [None]

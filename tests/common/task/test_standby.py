@@ -78,19 +78,16 @@ def test_a_recycled_standby_is_closed_and_its_stores_are_the_active_tasks(kit: A
         standby.restore("store", [], 2)
     harness.start()
     assert harness.task.changelog_offsets() == {"store": 1}
-    harness.feed(("b", "2", 6))
-    harness.run()
+    harness.pipe(("b", "2", 6))
     harness.ends["store"] = 1
     assert harness.task.store("store").get("a") == "1"
 
 
 def test_a_recycled_task_gives_its_stores_away_with_what_is_committed_and_no_more(harness: Any) -> None:
     harness.start()
-    harness.feed(("a", "1", 5))
-    harness.run()
+    harness.pipe(("a", "1", 5))
     harness.commit()
-    harness.feed(("a", "2", 6))
-    harness.run()
+    harness.pipe(("a", "2", 6))
     store = harness.task.store("store")
     standby = standby_of(harness, harness.task.recycle)
     assert (harness.task.state, harness.state.closed) == (State.CLOSED, 0)

@@ -60,8 +60,7 @@ def test_the_committed_offset_passes_trailing_control_records_once_all_before_th
 def test_a_commit_is_needed_after_a_record_and_not_after_it_was_frozen(kit: Any) -> None:
     h = kit.forwarding()
     assert not h.task.commit_needed()
-    h.feed(("k", "a", 1))
-    h.run()
+    h.pipe(("k", "a", 1))
     assert h.task.commit_needed()
     commit = h.task.freeze()
     assert not h.task.commit_needed()
@@ -72,8 +71,7 @@ def test_a_commit_is_needed_after_a_record_and_not_after_it_was_frozen(kit: Any)
 def test_user_code_can_ask_for_a_commit_until_the_next_one(kit: Any) -> None:
     h = kit.Harness(kit.processing(lambda context, record: context.commit())).start()
     assert not h.task.commit_requested()
-    h.feed(("k", "a", 1))
-    h.run()
+    h.pipe(("k", "a", 1))
     assert h.task.commit_requested()
     h.commit()
     assert not h.task.commit_requested()
@@ -92,8 +90,7 @@ def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_of
             context.get_state_store("store").put(f"{index}", "v")
 
     h = kit.Harness(kit.processing(many, [kit.store()])).start()
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     h.commit()
     calls = h.state.stores["store"].engine.calls
     assert [(len(batch), offset) for batch, offset in calls] == [(2000, None), (2000, None), (500, 4500)]
@@ -106,8 +103,7 @@ def test_a_commit_of_large_values_is_applied_in_steps_of_a_mebibyte(kit: Any) ->
             context.get_state_store("store").put(f"{index:03}", "v" * 32 * 1024)
 
     h = kit.Harness(kit.processing(many, [kit.store()])).start()
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     h.commit()
     calls = h.state.stores["store"].engine.calls
     assert [(len(batch), offset) for batch, offset in calls] == [*[(31, None)] * 6, (14, 200)]
@@ -120,8 +116,7 @@ def test_a_store_without_changelog_is_applied_in_one_step(kit: Any) -> None:
             context.get_state_store("store").put(f"{index}", "v" * 1000)
 
     h = kit.Harness(kit.processing(many, [kit.store(logged=False)])).start()
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     h.commit()
     assert [len(batch) for batch, _ in h.state.stores["store"].engine.calls] == [4500]
     assert h.outputs() == []
@@ -129,8 +124,7 @@ def test_a_store_without_changelog_is_applied_in_one_step(kit: Any) -> None:
 
 def test_writes_of_a_logged_store_without_an_offset_are_refused(kit: Any) -> None:
     h = keeping(kit)
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     with pytest.raises(OwnershipError, match=r"store without an offset of its changelog"):
         h.task.applied(h.task.freeze(), {})
 
@@ -174,8 +168,7 @@ def test_a_roll_back_returns_to_the_last_commit_and_drops_the_rest(kit: Any) -> 
 def test_what_couldnt_be_applied_is_restored_after_a_roll_back(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several tasks whose stores are damaged at once the recovery rebuilds one."""
     h = keeping(kit, transactional_id="tx")
-    h.feed(("a", "1", 5))
-    h.run()
+    h.pipe(("a", "1", 5))
     commit = h.task.freeze()
     h.task.confirmed(commit, {"store": 1})
     monkeypatch.setattr(h.state.stores["store"].engine, "apply", damaged)
@@ -199,8 +192,7 @@ def test_a_commit_of_a_punctuation_that_was_made_without_an_answer_is_restored_t
     kit: Any, transactional_id: str
 ) -> None:
     h = keeping(kit, transactional_id=transactional_id)
-    h.feed(("a", "1", 5))
-    h.run()
+    h.pipe(("a", "1", 5))
     commit = h.task.freeze()
     h.task.confirmed(commit, {"store": 1})
     h.task.apply()
@@ -234,8 +226,7 @@ def test_a_record_whose_task_is_rolled_back_meanwhile_leaves_nothing(kit: Any) -
         keep(context, record)
 
     h = kit.Harness(kit.processing(unlucky, [kit.store()])).start()
-    h.feed(("a", "1", 5), ("b", "2", 6))
-    h.run()
+    h.pipe(("a", "1", 5), ("b", "2", 6))
     assert (h.task.input.position(IN), h.task.take_outputs(), list(h.task.store("store").all())) == (0, [], [])
     assert h.task.store("store").get("a") is None
 
@@ -271,8 +262,7 @@ def test_a_store_kept_in_a_source_topic_is_restored_up_to_the_committed_offset_a
     with pytest.raises(OwnershipError, match=r"must know the committed offsets"):
         h.task.restoration_ends({IN: 50})
     h.task.start({IN: 0}, {})
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     assert [topic for topic, *_ in h.outputs()] == ["out"]
     h.task.applied(h.task.freeze(), {})
     assert (h.engine("store"), h.task.changelog_offsets()) == ({b"a": b"1"}, {"store": 1})
@@ -298,8 +288,7 @@ def test_closing_drops_what_isnt_applied_and_shuts_processors_and_engines_once(k
     closed: list[str] = []
     topology = kit.processing(keep, [kit.store()], close=lambda: closed.append("processor"))
     h = kit.Harness(topology).start()
-    h.feed(("a", "1", 1))
-    h.run()
+    h.pipe(("a", "1", 1))
     h.task.close()
     h.task.close()
     assert (closed, h.state.closed, h.engine("store"), h.task.state) == (["processor"], 1, {}, State.CLOSED)
@@ -333,8 +322,7 @@ def test_an_unopened_task_can_be_closed(kit: Any) -> None:
 
 def test_uncommitted_bytes_follow_what_is_written_and_end_with_the_commit(kit: Any) -> None:
     h = keeping(kit)
-    h.feed(*((f"{index}", "x" * 1000, 1) for index in range(50)))
-    h.run()
+    h.pipe(*((f"{index}", "x" * 1000, 1) for index in range(50)))
     assert 50_000 < h.task.uncommitted_bytes() < 80_000
     h.commit()
     assert h.task.uncommitted_bytes() == 0
