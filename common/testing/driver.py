@@ -56,9 +56,7 @@ def _application(
     topology = given.build() if isinstance(given, StreamsBuilder) else getattr(given, "topology", given)
     if not isinstance(topology, Topology):
         hint = "call it" if callable(given) else "make one with a StreamsBuilder"
-        raise TopologyError(
-            f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}"
-        )
+        raise TopologyError(f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}")
     base = config if isinstance(config, StreamsConfig) else getattr(given, "config", None)
     said = {**({} if config is None or isinstance(config, StreamsConfig) else config), **settings}
     if isinstance(base, StreamsConfig):

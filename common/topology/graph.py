@@ -96,9 +96,7 @@ class Repartition(GraphNode):
             topology.add_node(ProcessorNode(self.drop, parents, DropNullKeys()))
             parents = (self.drop,)
         topology.add_node(SinkNode(self.sink, parents, self.topic, self.key, self.value, self.partitioner))
-        topology.add_node(
-            SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True)
-        )
+        topology.add_node(SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True))
 
 
 @dataclass(eq=False)

@@ -59,9 +59,7 @@ class KGroupedStream(_Grouped):
         super().__init__(graph, node, key, value, topic)
         self._rekeyed = rekeyed
 
-    def count(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Count the records per key, without those with a None value. The table's values are LONG by default."""
         materialized = Materialized(store, **options)
         if store is None and materialized.given:
@@ -128,9 +126,7 @@ class KGroupedTable(_Grouped):
     """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
     `KGroupedStream`."""
 
-    def count(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Count the rows per key."""
         return self._aggregate(
             _TABLE_AGGREGATE, Materialized(store, **options), serdes.LONG, name,

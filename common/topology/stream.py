@@ -52,16 +52,12 @@ class KStream(Explained):
         """Replace each record by `mapper(key, value) -> (key, value)`."""
         return self._then("KSTREAM-MAP-", operators.Map(function_of(mapper)), name, rekey=True, revalue=True)
 
-    def map_values(
-        self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
-    ) -> KStream:
+    def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
         kind = operators.MapValuesWithKey if with_key else operators.MapValues
         return self._then("KSTREAM-MAPVALUES-", kind(function_of(mapper)), name, revalue=True)
 
-    def flat_map(
-        self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None
-    ) -> KStream:
+    def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
         """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
         return self._then("KSTREAM-FLATMAP-", operators.FlatMap(function_of(mapper)), name, rekey=True, revalue=True)
 
@@ -171,9 +167,7 @@ class KStream(Explained):
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
-    def to_table(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def to_table(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Make a table of the latest value per key; None deletes."""
         materialized, names = Materialized(store, **options), self._graph.names
         table_name = names.given(name, "KSTREAM-TOTABLE-")

@@ -147,9 +147,7 @@ class KTable(Explained):
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
-    def to_stream(
-        self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None
-    ) -> KStream:
+    def to_stream(self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
         """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 

@@ -154,9 +154,7 @@ def test_a_sink_s_topic_may_depend_on_the_record(run: Any) -> None:
     assert seen == [SinkRecord(7, [("h", b"1")], "in", 0, 5), SinkRecord(8, [], "in", 0, 5)]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "partitions"), [(3, [3]), (None, [-1]), ([2, 0, 2], [0, 2]), ([], [])], ids=str
-)
+@pytest.mark.parametrize(("chosen", "partitions"), [(3, [3]), (None, [-1]), ([2, 0, 2], [0, 2]), ([], [])], ids=str)
 def test_a_partitioner_chooses_one_several_or_no_partition(run: Any, chosen: Any, partitions: list[int]) -> None:
     builder, asked = StreamsBuilder(), []
     stream = builder.stream("in", key=TEXT, value=TEXT)
