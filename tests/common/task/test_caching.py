@@ -69,12 +69,10 @@ def test_the_old_value_is_the_one_downstream_has_seen() -> None:
     builder = StreamsBuilder()
     pairs = builder.table("in", "store", key=serdes.STRING, value=serdes.STRING)
     pairs.group_by(lambda key, value: (value, value), key=serdes.STRING).count()
-    (sub, _) = builder.build().resolve("app")
-    h = Harness.__new__(Harness)
     topology = builder.build()
-    topology.resolve = lambda application_id: (sub,)  # type: ignore[method-assign]
-    h.__init__(topology, cache_max_bytes=LARGE)
-    h.start()
+    (sub, _) = topology.resolve("app")
+    topology.resolve = lambda _: (sub,)  # type: ignore[method-assign]
+    h = Harness(topology, cache_max_bytes=LARGE).start()
     h.pipe(("k", "a", 1), ("k", "b", 2))
     h.commit()
     h.pipe(("k", "c", 3), ("k", "d", 4))
@@ -106,15 +104,10 @@ def test_a_failed_record_emits_nothing_at_the_flush() -> None:
 def test_an_emitted_update_knows_the_record_it_came_from() -> None:
     seen: list[Any] = []
 
-    class Looking:
-        def init(self, context: Any) -> None:
-            self.context = context
-
+    class Looking(Processor):
         def process(self, record: Any) -> None:
             seen.append((self.context.record_metadata(), record.timestamp, record.headers))
             self.context.forward(record)
-
-        def close(self) -> None: ...
 
     h = last_value(after=lambda stream: stream.process(Looking))
     h.pipe(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
@@ -178,21 +171,36 @@ def test_one_cached_store_may_feed_another() -> None:
     assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]
 
 
-class Capping(Processor):
-    """Below a table: caps its rows at "5" in the table's own store, also where they are that already."""
+class Writing(Processor):
+    """Below a table: writes what `write` makes of each of its rows (key, value) into a table's store."""
+
+    def __init__(self, write: Any, store: str) -> None:
+        self._write, self._name = write, store
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store = context.get_state_store("store")
+        self._store = context.get_state_store(self._name)
 
     def process(self, record: Any) -> None:
         self.context.forward(record)
         if record.value is not None:
-            self._store.put(record.key, ValueAndTimestamp(min(record.value, "5"), record.timestamp))
+            key, value = self._write(record.key, record.value)
+            self._store.put(key, ValueAndTimestamp(value, record.timestamp))
 
 
-def capped(stream: Any) -> Any:
-    return stream.process(Capping, "store")
+def writing(write: Any, *stores: str) -> Any:
+    """Into the first of these stores."""
+    return lambda stream: stream.process(partial(Writing, write, stores[0]), *stores)
+
+
+def capped(key: str, value: str) -> tuple[str, str]:
+    """Also where it is that already."""
+    return key, min(value, "5")
+
+
+def handed_on(key: str, value: str) -> tuple[str, str]:
+    """To the row of the next key."""
+    return {"a": "b", "b": "c", "c": "a"}[key], value
 
 
 def folded(h: Any) -> dict[bytes, Any]:
@@ -201,26 +209,12 @@ def folded(h: Any) -> dict[bytes, Any]:
     return {key: value for key, value in rows.items() if value is not None}
 
 
-class Handing(Processor):
-    """Below a table: writes each row's value into the row of the next key, in the table's own store."""
-
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self._store = context.get_state_store("store")
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record)
-        if record.value is not None:
-            following = {"a": "b", "b": "c", "c": "a"}[record.key]
-            self._store.put(following, ValueAndTimestamp(record.value, record.timestamp))
-
-
 @given(records=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12")), max_size=9), commit=st.integers(0, 9))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
     records: list[tuple[str, str]], commit: int
 ) -> None:
-    h = last_value(after=lambda stream: stream.process(Handing, "store"))
+    h = last_value(after=writing(handed_on, "store"))
     for number, (key, value) in enumerate(records):
         h.pipe((key, value, number))
         if number == commit:
@@ -230,23 +224,6 @@ def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
     assert [o.topic for o in h.sent].count(OUT) <= len(records)
 
 
-class WritingInto(Processor):
-    """Writes each row into the same row of another table's store, or into one that nobody has seen."""
-
-    def __init__(self, other: str, new_keys: bool) -> None:
-        self._other, self._new_keys = other, new_keys
-
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self._store = context.get_state_store(self._other)
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record)
-        if record.value is not None:
-            key = record.key + "x" if self._new_keys else record.key
-            self._store.put(key, ValueAndTimestamp(record.value, record.timestamp))
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("new_keys", [False, True])
 def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(new_keys: bool) -> None:
@@ -254,7 +231,8 @@ def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(new_keys
     lines = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
     tables = {"store": lines.to_table("store"), "other": lines.filter(lambda *_: False).to_table("other")}
     for (own, table), other in zip(tables.items(), ("other", "store"), strict=True):
-        table.to_stream().process(partial(WritingInto, other, new_keys), other, own).to(f"out-{own}")
+        write = writing(lambda key, value: (key + "x" if new_keys else key, value), other, own)
+        write(table.to_stream()).to(f"out-{own}")
     h = Harness(builder.build(), cache_max_bytes=LARGE).start()
     h.pipe(("a", "1", 1), ("b", "2", 2))
     h.commit()
@@ -277,7 +255,7 @@ RECORDS = st.lists(
 def test_whatever_is_cached_and_written_back_the_changelog_ends_as_the_store(
     records: list[tuple[str, str, str]], cache: int
 ) -> None:
-    h, rows = last_value(cache=cache, after=capped), dict[bytes, bytes]()
+    h, rows = last_value(cache=cache, after=writing(capped, "store")), dict[bytes, bytes]()
     for number, (key, value, then) in enumerate(records):
         h.pipe((key, value, number))
         if value != "drop" or key.encode() not in rows:  # a reduction begins with whatever comes first

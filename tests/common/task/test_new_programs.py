@@ -300,7 +300,7 @@ def test_a_record_that_fails_has_asked_for_nothing(action: str, handler: Any) ->
     assert calls == [START + 10]
 
 
-def test_a_request_for_a_commit_is_heard_once_its_record_is_done() -> None:
+def test_a_request_for_a_commit_is_heard_from_the_end_of_its_record_until_the_commit() -> None:
     heard: list[bool] = []
 
     def process(context: Any, record: Record) -> None:
@@ -310,6 +310,8 @@ def test_a_request_for_a_commit_is_heard_once_its_record_is_done() -> None:
     h = Harness(processing(process)).start()
     h.pipe(("k", "v", 1))
     assert (heard, h.task.commit_requested()) == ([False], True)
+    h.commit()
+    assert not h.task.commit_requested()
 
 
 def test_a_task_that_only_schedules_in_init_has_nothing_to_commit() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import ProcessingError
-from milestones.common.records import TopicPartition
+from milestones.common.records import Record, TopicPartition
 from milestones.common.task.punctuation import NEVER, Punctuation, PunctuationQueue
 from milestones.common.topology.handlers import LogAndContinue
 from tests.common.task.harness import Harness, a_store, forward, forwarding, named, processing
@@ -37,24 +37,13 @@ def at(h: Any, *times: int) -> None:
     h.pipe(*(("k", "v", time) for time in times))
 
 
-def test_by_stream_time_the_first_call_comes_with_the_first_record() -> None:
+@pytest.mark.parametrize(("times", "called"), [
+    ([], []), ([3], [3]), ([3, 9, 10, 11, 19, 20, 55, 59, 60], [3, 10, 20, 55, 60]), ([15, 4, 12], [15]),
+], ids=["no record yet", "the first one", "aligned to zero, a gap is made up for once", "old records"])  # fmt: skip
+def test_by_stream_time_records_call(times: list[int], called: list[int]) -> None:
     h, calls = calling("stream-time", 10)
-    h.run()
-    assert calls == []
-    at(h, 3)
-    assert calls == [3]
-
-
-def test_by_stream_time_calls_are_aligned_to_zero_and_a_gap_is_made_up_for_once() -> None:
-    h, calls = calling("stream-time", 10)
-    at(h, 3, 9, 10, 11, 19, 20, 55, 59, 60)
-    assert calls == [3, 10, 20, 55, 60]
-
-
-def test_old_records_dont_call() -> None:
-    h, calls = calling("stream-time", 10)
-    at(h, 15, 4, 12)
-    assert calls == [15]
+    at(h, *times)
+    assert calls == called
 
 
 def test_by_wall_clock_the_first_call_comes_after_one_interval() -> None:
@@ -150,12 +139,7 @@ def test_a_punctuation_has_no_input_record_and_no_headers() -> None:
 
     def look(context: Any, now: int, scheduled: Any) -> None:
         seen.append(context.record_metadata())
-        context.forward(context_record(now))
-
-    def context_record(now: int) -> Any:
-        from milestones.common.records import Record
-
-        return Record("p", "v", now)
+        context.forward(Record("p", "v", now))
 
     h, _ = calling("wall-clock-time", 10, look)
     h.pipe(("k", "v", 1), headers=[("h", b"1")])

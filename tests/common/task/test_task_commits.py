@@ -67,15 +67,6 @@ def test_a_commit_is_needed_after_a_record_and_not_after_it_was_frozen() -> None
     assert h.task.commit_needed()
 
 
-def test_user_code_can_ask_for_a_commit_until_the_next_one() -> None:
-    h = Harness(processing(lambda context, record: context.commit())).start()
-    assert not h.task.commit_requested()
-    h.pipe(("k", "a", 1))
-    assert h.task.commit_requested()
-    h.commit()
-    assert not h.task.commit_requested()
-
-
 def test_a_second_commit_while_one_is_pending_is_a_bug() -> None:
     h = forwarding()
     h.task.freeze()
@@ -83,42 +74,24 @@ def test_a_second_commit_while_one_is_pending_is_a_bug() -> None:
         h.task.freeze()
 
 
-def test_a_large_commit_is_applied_in_chunks_the_last_one_with_the_changelogs_offset() -> None:
+@pytest.mark.parametrize(("logged", "count", "size", "steps"), [
+    (True, 4_500, 1, [(2000, None), (2000, None), (500, 4500)]),
+    (True, 200, 32 * 1024, [*[(31, None)] * 6, (14, 200)]),
+    (False, 4_500, 1_000, [(4500, None)]),
+], ids=["many entries", "large values: steps of a mebibyte", "no changelog: one step"])  # fmt: skip
+def test_a_commit_is_applied_in_steps_the_last_one_with_the_changelogs_offset(
+    logged: bool, count: int, size: int, steps: list[tuple[int, int | None]]
+) -> None:
     def many(context: Any, record: Any) -> None:
-        for index in range(4_500):
-            context.get_state_store("store").put(f"{index}", "v")
+        for index in range(count):
+            context.get_state_store("store").put(f"{index}", "v" * size)
 
-    h = Harness(processing(many, [a_store()])).start()
+    h = Harness(processing(many, [a_store(logged=logged)])).start()
     h.pipe(("a", "1", 1))
     h.commit()
-    calls = h.state.stores["store"].engine.calls
-    assert [(len(batch), offset) for batch, offset in calls] == [(2000, None), (2000, None), (500, 4500)]
-    assert h.task.changelog_offsets() == {"store": 4500}
-
-
-def test_a_commit_of_large_values_is_applied_in_steps_of_a_mebibyte() -> None:
-    def many(context: Any, record: Any) -> None:
-        for index in range(200):
-            context.get_state_store("store").put(f"{index:03}", "v" * 32 * 1024)
-
-    h = Harness(processing(many, [a_store()])).start()
-    h.pipe(("a", "1", 1))
-    h.commit()
-    calls = h.state.stores["store"].engine.calls
-    assert [(len(batch), offset) for batch, offset in calls] == [*[(31, None)] * 6, (14, 200)]
-    assert len(h.engine("store")) == 200
-
-
-def test_a_store_without_changelog_is_applied_in_one_step() -> None:
-    def many(context: Any, record: Any) -> None:
-        for index in range(4_500):
-            context.get_state_store("store").put(f"{index}", "v" * 1000)
-
-    h = Harness(processing(many, [a_store(logged=False)])).start()
-    h.pipe(("a", "1", 1))
-    h.commit()
-    assert [len(batch) for batch, _ in h.state.stores["store"].engine.calls] == [4500]
-    assert h.outputs() == []
+    assert [(len(batch), offset) for batch, offset in h.state.stores["store"].engine.calls] == steps
+    assert (len(h.engine("store")), len(h.sent)) == (count, count * logged)
+    assert h.task.changelog_offsets() == ({"store": count} if logged else {})
 
 
 def test_writes_of_a_logged_store_without_an_offset_are_refused() -> None:
