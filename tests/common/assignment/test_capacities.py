@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from milestones.common.assignment.rules import Rules
-from tests.common.assignment.cluster import Cluster, check_balance, plan_of
+from tests.common.assignment.cluster import Cluster, plan_of, settle
 
 TASKS, MUCH = 48, 1_000_000
 ASSIGNORS = ["high_availability", "sticky"]
@@ -23,15 +23,6 @@ def group(assignor: str, *threads: int) -> Cluster:
             cluster.join(f"{process}{number}", process, capacity)
     settle(cluster)
     return cluster
-
-
-def settle(cluster: Cluster) -> None:
-    for _ in range(200):
-        if not cluster.rebalance() and not any(m.warming for m in cluster.members.values()):
-            check_balance(cluster)
-            return
-        cluster.pass_time()
-    raise AssertionError("it doesn't converge")
 
 
 def restarted(cluster: Cluster, process: str, capacity: int) -> None:

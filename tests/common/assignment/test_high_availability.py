@@ -8,7 +8,7 @@ from milestones.common.assignment.handover import assign
 from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Rules
 from milestones.common.records import TaskId
-from tests.common.assignment.cluster import Cluster, check_balance, member, plan_of
+from tests.common.assignment.cluster import Cluster, member, plan_of, settle
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 MUCH = 1_000_000
@@ -22,12 +22,6 @@ def cluster_of(size: int, rules: Rules | None = None, **members: str) -> Cluster
         cluster.join(name, process, tags={"zone": process[0]})
     settle(cluster)
     return cluster
-
-
-def settle(cluster: Cluster) -> None:
-    while cluster.rebalance() or any(m.warming for m in cluster.members.values()):
-        cluster.pass_time()
-    check_balance(cluster)
 
 
 def of(cluster: Cluster, name: str) -> list[int]:
