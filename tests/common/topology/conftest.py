@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -181,14 +178,3 @@ class Run:
 @pytest.fixture
 def run() -> type[Run]:
     return Run
-
-
-@pytest.fixture(scope="session")
-def programs() -> ModuleType:
-    path = Path(__file__).with_name("programs.py")
-    spec = importlib.util.spec_from_file_location("topology_programs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

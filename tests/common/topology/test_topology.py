@@ -11,19 +11,11 @@ from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, StreamsBuilder, Topology
+from tests.common.topology import programs
 
 
 def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None:
-    builder = StreamsBuilder()
-    (
-        builder.stream("lines", value=serdes.STRING)
-        .flat_map_values(str.split)
-        .group_by(lambda _, word: word, key=serdes.STRING)
-        .count("counts")
-        .to_stream()
-        .to("word-counts", value=serdes.LONG)
-    )
-    first, second = builder.build().resolve("words")
+    first, second = programs.word_count().resolve("words")
     assert (first.id, second.id) == (0, 1)
     assert first.source_topics == ("lines",)
     assert first.sink_topics == second.source_topics == ("words-counts-repartition",)
@@ -36,7 +28,7 @@ def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None
     assert dict(second.changelogs) == {"counts": "words-counts-changelog"}
 
 
-def test_the_word_count_runs_as_the_readme_writes_it(run: Any, programs: Any) -> None:
+def test_the_word_count_runs_as_the_readme_writes_it(run: Any) -> None:
     task = run(programs.word_count())
     task.pipe("lines", None, "to be or not to be", 3)
     assert task.rows("word-counts") == [
