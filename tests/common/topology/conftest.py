@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,19 +42,12 @@ class Store:
         self._before = {}
 
 
-class Scope:
-    def __init__(self) -> None:
-        self.headers: Headers | None = None
-        self.timestamp = -1
-        self.metadata: RecordMetadata | None = None
-
-
 class Services:
     """`TaskServices` that remember what they were asked for."""
 
     def __init__(self, task_id: TaskId, stores: Mapping[str, Store], config: Mapping[str, Any]) -> None:
         self.task_id, self.application_id, self.config, self.stores = task_id, "app", config, stores
-        self.record = Scope()
+        self.record: Any = SimpleNamespace(headers=None, timestamp=-1, metadata=None)
         self.outputs: list[Output] = []
         self.scheduled: list[tuple[int, str, Callable[[int], None], str]] = []
         self.drops: list[tuple[str, str]] = []
@@ -124,6 +118,12 @@ class Run:
         before = len(self.outputs)
         self._process(sub, topic, *raw, timestamp, headers)
         return self.outputs[before:]
+
+    def feed(self, topic: str, *records: tuple[Any, ...]) -> Run:
+        """`pipe` for each record, its key and value, then the rest."""
+        for record in records:
+            self.pipe(topic, *record)
+        return self
 
     def rows(self, topic: str) -> list[tuple[Any, Any, int]]:
         """What was written to `topic`, decoded by the sink's serdes: (key, value, timestamp)."""

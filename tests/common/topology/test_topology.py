@@ -29,8 +29,7 @@ def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None
 
 
 def test_the_word_count_runs_as_the_readme_writes_it(run: Any) -> None:
-    task = run(programs.word_count())
-    task.pipe("lines", None, "to be or not to be", 3)
+    task = run(programs.word_count()).feed("lines", (None, "to be or not to be", 3))
     assert task.rows("word-counts") == [
         ("to", 1, 3), ("be", 1, 3), ("or", 1, 3), ("not", 1, 3), ("to", 2, 3), ("be", 2, 3)
     ]  # fmt: skip
