@@ -9,7 +9,6 @@ import pytest
 
 from milestones.common.state import checkpoint_file as positions
 from milestones.common.state.state_manager import LocalStateManager
-from milestones.common.testing import StepClock
 from tests.common.state.test_state_manager import COUNTS, SUMS, TASK, VOLATILE, damage, put, written
 
 
@@ -39,7 +38,6 @@ def test_what_was_told_at_the_last_close_holds_after_a_crash_as_a_lower_bound(lo
 
 def test_an_open_task_writes_down_how_far_it_is_now_and_then_for_the_case_of_a_crash(local: LocalStateManager) -> None:
     clock = local.directory.clock
-    assert isinstance(clock, StepClock)
     state = local.open(TASK, (COUNTS, SUMS))
     seen = []
     for offset in (5, 6, 7):

@@ -69,7 +69,6 @@ class TestInstance:
         with subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as holder:
-            assert holder.stdout is not None
             holder.stdout.readline()
             with pytest.raises(StateLockedError, match=f"process {holder.pid} on .*"):
                 StateDirectory(tmp_path, "words")

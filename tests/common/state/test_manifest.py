@@ -92,7 +92,6 @@ def test_changelog_ids_are_kept_by_store_and_read_again(tmp_path: Path) -> None:
     before = manifest(counts=StoreManifest.of(SPEC, "rocksdict"), sums=StoreManifest.of(SPEC, "rocksdict", "old"))
     before.with_changelogs({"counts": "new", "in-memory": "other"}).write(tmp_path)
     after = TaskManifest.read(tmp_path)
-    assert after is not None
     assert {name: store.changelog_id for name, store in after.stores.items()} == {"counts": "new", "sums": "old"}
 
 
