@@ -17,17 +17,6 @@ TEXT = serdes.STRING
 SOME = (("a", "x"), (None, "y"), ("b", None))
 
 
-def through(run: Any, use: Any, *records: tuple[Any, Any]) -> list[tuple[Any, Any]]:
-    """Records of `in` through what `use` adds to the stream, as they come out."""
-    builder, out = StreamsBuilder(), []
-    stream = use(builder.stream("in", key=TEXT, value=TEXT))
-    stream.for_each(lambda key, value: out.append((key, value)))
-    task = run(builder)
-    for key, value in records:
-        task.pipe("in", key, value)
-    return out
-
-
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -49,7 +38,11 @@ def through(run: Any, use: Any, *records: tuple[Any, Any]) -> list[tuple[Any, An
     ],
 )
 def test_an_operator_sees_nulls_and_passes_records_on_in_order(run: Any, use: Any, expected: Any) -> None:
-    assert through(run, use, *SOME) == expected
+    builder, out = StreamsBuilder(), []
+    stream = use(builder.stream("in", key=TEXT, value=TEXT))
+    stream.for_each(lambda key, value: out.append((key, value)))
+    run(builder).feed("in", *SOME)
+    assert out == expected
 
 
 def test_records_go_depth_first_through_children_in_the_order_they_were_added(run: Any) -> None:

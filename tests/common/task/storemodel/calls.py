@@ -45,9 +45,7 @@ class Values:
     unwritable: Any
 
     def encoded(self, number: int) -> bytes:
-        data = self.serde.serialize("topic", self.put(number))
-        assert data is not None
-        return data
+        return self.serde.serialize("topic", self.put(number))  # type: ignore[return-value]
 
 
 def _text(number: int) -> str:
