@@ -22,6 +22,7 @@ from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
+from milestones.common.topology.operators import Make
 from milestones.common.topology.processor import FixedKeyProcessorOperator, ProcessorOperator, check_supplier
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
@@ -42,44 +43,44 @@ class KStream(Explained):
 
     def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Keep the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.Filter(function_of(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.filter_, predicate, name)
 
     def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Drop the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.FilterNot(function_of(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.filter_not, predicate, name)
 
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
         """Replace each record by `mapper(key, value) -> (key, value)`."""
-        return self._then("KSTREAM-MAP-", operators.Map(function_of(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-MAP-", operators.map_, mapper, name, rekey=True, revalue=True)
 
     def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
-        kind = operators.MapValuesWithKey if with_key else operators.MapValues
-        return self._then("KSTREAM-MAPVALUES-", kind(function_of(mapper)), name, revalue=True)
+        make: Make = operators.map_values_with_key if with_key else operators.map_values
+        return self._then("KSTREAM-MAPVALUES-", make, mapper, name, revalue=True)
 
     def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
         """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
-        return self._then("KSTREAM-FLATMAP-", operators.FlatMap(function_of(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-FLATMAP-", operators.flat_map, mapper, name, rekey=True, revalue=True)
 
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
         """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
         `mapper(key, value) -> [value, ...]`."""
-        kind = operators.FlatMapValuesWithKey if with_key else operators.FlatMapValues
-        return self._then("KSTREAM-FLATMAPVALUES-", kind(function_of(mapper)), name, revalue=True)
+        make: Make = operators.flat_map_values_with_key if with_key else operators.flat_map_values
+        return self._then("KSTREAM-FLATMAPVALUES-", make, mapper, name, revalue=True)
 
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Replace each key by `mapper(key, value) -> key`."""
-        return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(function_of(mapper)), name, rekey=True)
+        return self._then("KSTREAM-KEY-SELECT-", operators.select_key, mapper, name, rekey=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Call `action(key, value)` for each record, which passes unchanged."""
-        return self._then("KSTREAM-PEEK-", operators.Peek(function_of(action)), name)
+        return self._then("KSTREAM-PEEK-", operators.peek, action, name)
 
     def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record: the end of this stream."""
-        self._then("KSTREAM-FOREACH-", operators.Foreach(function_of(action)), name)
+        self._then("KSTREAM-FOREACH-", operators.for_each, action, name)
 
     def print(
         self,
@@ -90,7 +91,7 @@ class KStream(Explained):
         name: str | None = None,
     ) -> None:
         """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
-        self._then("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
+        self._add("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
 
     def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
         """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
@@ -163,7 +164,7 @@ class KStream(Explained):
         value: Serde[Any] | None = None,
     ) -> KGroupedStream:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
-        operator = operators.SelectKey(function_of(selector))
+        operator = operators.Stateless(operators.select_key, function_of(selector))
         node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
@@ -208,11 +209,12 @@ class KStream(Explained):
     # ---- how
 
     def _then(
-        self, prefix: str, operator: Operator, name: str | None, rekey: bool = False, revalue: bool = False
+        self, prefix: str, make: Make, function: Any, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
+        node = self._add(prefix, operators.Stateless(make, function_of(function)), name)
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value
-        return KStream(self._graph, self._add(prefix, operator, name), key, value, rekey or self._rekeyed)
+        return KStream(self._graph, node, key, value, rekey or self._rekeyed)
 
     def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
         return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator), self._node)
