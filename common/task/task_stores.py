@@ -83,12 +83,6 @@ class TaskStores:
         assert self._storage is not None  # opened
         return self._storage
 
-    def __iter__(self) -> Iterator[OpenedStore]:
-        return iter(self._stores.values())
-
-    def __getitem__(self, name: str) -> OpenedStore:
-        return self._stores[name]
-
     def open(self) -> None:
         """Open the stores; all or none."""
         storage = self._storage = self._opener()

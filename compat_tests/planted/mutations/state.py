@@ -30,7 +30,7 @@ def what_is_frozen_is_applied_before_the_commit() -> None:
     @around(TaskStores, "freeze")
     def freeze(original: Any, stores: Any) -> None:
         original(stores)
-        for store in stores:
+        for store in stores._stores.values():
             stores.storage.apply({store.spec.name: store.layers.frozen() or {}}, {})
 
 
