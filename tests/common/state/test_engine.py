@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from milestones.common.errors import ConfigError, StateError, StateLockedError
+from milestones.common.errors import ConfigError, StateError
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
@@ -30,10 +30,6 @@ def test_namespaces_of_one_engine_are_apart_and_written_together(engine: Engine)
     assert (one.offset(), other.offset()) == (1, 2)
     engine.drop("a#b")
     assert (one.get(b"k"), one.offset()) == (b"1", 1)
-
-
-def test_opening_a_namespace_again_gives_the_same_one(engine: Engine) -> None:
-    assert engine.open("counts") is engine.open("counts")
 
 
 SCANS = [
@@ -125,16 +121,6 @@ def test_writing_a_namespace_that_was_not_opened_is_refused_and_writes_nothing(e
     assert (counts.get(b"a"), counts.offset()) == (None, None)
 
 
-def test_content_in_memory_ends_with_its_engine(tmp_path: Path) -> None:
-    engines = open_engines("memory")
-    engine = engines.open(tmp_path / "engine", OWNERS)
-    engine.open("counts")
-    engine.apply({"counts": {b"k": b"1"}}, {"counts": 1})
-    engine.close()
-    again = engines.open(tmp_path / "engine", OWNERS).open("counts")
-    assert (again.get(b"k"), again.offset(), list(tmp_path.iterdir())) == (None, None, [])
-
-
 def test_an_engine_reports_the_memory_that_its_content_takes(engine: Engine) -> None:
     engine.open("counts")
     empty = engine.memory_bytes()
@@ -149,14 +135,6 @@ def test_memory_of_content_in_memory_is_given_back() -> None:
     engine.apply({"a": {b"k": b"1", b"l": None}}, {})
     engine.apply({"a": {b"k": None}}, {})
     assert engine.memory_bytes() == 0
-
-
-def test_a_store_that_is_open_can_t_be_opened_a_second_time(disk_engines: Engines, tmp_path: Path) -> None:
-    engine = disk_engines.open(tmp_path / "engine", OWNERS)
-    with pytest.raises(StateLockedError, match="counts"):
-        disk_engines.open(tmp_path / "engine", OWNERS)
-    engine.close()
-    disk_engines.open(tmp_path / "engine", OWNERS).close()
 
 
 def test_a_closed_engine_leaves_no_open_file_even_with_a_scan_in_work(

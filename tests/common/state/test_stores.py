@@ -157,7 +157,3 @@ def test_a_store_is_shut_before_it_is_opened_and_after_it_is_closed() -> None:
                 call()
     o.store.open()
     assert o.store.get("a") == "1"
-
-
-def test_a_store_without_a_cache_takes_no_flush_listener() -> None:
-    assert text().set_flush_listener(lambda *_: None, True) is False

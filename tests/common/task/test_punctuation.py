@@ -11,7 +11,7 @@ from milestones.common.errors import ProcessingError
 from milestones.common.records import Record, TopicPartition
 from milestones.common.task.punctuation import NEVER, Punctuation, PunctuationQueue
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.harness import Harness, a_store, forward, forwarding, named, processing
+from tests.common.task.harness import Harness, a_store, forward, named, processing
 
 START = 1_000_000
 IN = TopicPartition("in", 0)
@@ -121,10 +121,6 @@ def test_a_roll_back_after_the_clock_was_put_back_waits_one_interval_at_most() -
     assert h.task.next_punctuation_ms() == START - 3_600_000 + 10
 
 
-def test_without_a_punctuation_none_is_due() -> None:
-    assert forwarding().task.next_punctuation_ms() is None
-
-
 def test_a_punctuation_may_cancel_itself() -> None:
     h, calls = calling("stream-time", 10, lambda context, now, scheduled: scheduled.cancel())
     at(h, 1, 100, 200)
@@ -188,17 +184,6 @@ def test_a_handler_may_skip_a_failed_punctuation() -> None:
     assert len(calls) == 2
     assert [topic for topic, *_ in h.outputs()] == ["out", "dead", "out", "out", "dead"]
     assert list(h.task.store("store").all()) == []
-
-
-def test_a_punctuation_whose_call_was_rolled_back_is_due_again() -> None:
-    h, calls = calling("stream-time", 10)
-    at(h, 5)
-    h.commit()
-    at(h, 12)
-    h.task.roll_back()
-    h.ends["in"] = 1
-    at(h, 12)
-    assert calls == [5, 12, 12]
 
 
 def test_earlier_ones_are_called_first_and_equal_ones_in_the_order_of_scheduling() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from milestones.common import serdes
 from milestones.common.errors import ProcessingError, StateError
-from milestones.common.records import RecordMetadata, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.common.task.task import State
 from milestones.common.topology import timestamps
 from milestones.common.topology.handlers import LogAndContinue
@@ -33,25 +33,6 @@ def test_process_stops_at_its_limit_and_goes_on_there() -> None:
     h.feed(("k", "a", 1), ("k", "b", 1), ("k", "c", 1))
     assert (h.run(2), h.task.input.waiting(), h.task.input.position(IN)) == (2, 1, 2)
     assert (h.run(2), h.task.input.waiting(), h.run(2)) == (1, 0, 0)
-
-
-def test_a_tombstone_has_no_value_and_a_record_may_have_no_key() -> None:
-    h = forwarding()
-    h.pipe((None, None, 1))
-    assert h.outputs() == [("out", None, None, 1)]
-
-
-def test_headers_travel_from_the_input_to_the_output() -> None:
-    h = forwarding()
-    h.pipe(("k", "v", 1), headers=[("a", b"1"), ("a", b"2")])
-    assert named(h.task.take_outputs())[0].headers == [("a", b"1"), ("a", b"2")]
-
-
-def test_a_processor_knows_where_its_record_came_from() -> None:
-    seen: list[Any] = []
-    h = Harness(processing(lambda context, record: seen.append(context.record_metadata()))).start()
-    h.pipe(("k", "v", 1), ("k", "v", 1))
-    assert seen == [RecordMetadata("in", 0, 0), RecordMetadata("in", 0, 1)]
 
 
 def test_stream_time_is_the_highest_timestamp_seen_the_record_in_work_included() -> None:

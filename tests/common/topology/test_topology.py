@@ -28,13 +28,6 @@ def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None
     assert dict(second.changelogs) == {"counts": "words-counts-changelog"}
 
 
-def test_the_word_count_runs_as_the_readme_writes_it(run: Any) -> None:
-    task = run(programs.word_count()).feed("lines", (None, "to be or not to be", 3))
-    assert task.rows("word-counts") == [
-        ("to", 1, 3), ("be", 1, 3), ("or", 1, 3), ("not", 1, 3), ("to", 2, 3), ("be", 2, 3)
-    ]  # fmt: skip
-
-
 def test_processors_that_share_a_store_are_in_one_sub_topology() -> None:
     topology = Topology()
     for name in "abc":
@@ -51,14 +44,6 @@ def test_one_spec_may_be_added_again_to_connect_more_processors() -> None:
         topology.add_processor(name, Processor, "source").add_state_store(shared, name)
     (sub,) = topology.resolve("app")
     assert [spec.name for spec in sub.stores] == ["shared"]
-
-
-def test_two_aggregations_can_t_count_into_one_store() -> None:
-    builder = StreamsBuilder()
-    for topic in ("clicks", "views"):
-        builder.stream(topic, key=serdes.STRING, value=serdes.STRING).group_by_key().count("counts")
-    with pytest.raises(TopologyError, match=r"two stores named counts: give one another name"):
-        builder.build()
 
 
 def test_a_store_without_logging_has_no_changelog_and_one_on_a_source_topic_uses_it() -> None:
@@ -143,6 +128,7 @@ def test_what_can_t_run_is_refused_with_what_to_do(use: Any, message: str) -> No
         (lambda b: b.stream("in").process(Processor, "missing"), "the store missing, which isn't"),
         (lambda b: [b.table("a", "n"), b.table("b", "n", logging=False)], "two stores named n"),
         (lambda b: [b.table("a", "n"), b.add_state_store(StoreSpec("n"))], "two stores named n"),
+        (lambda b: [b.stream(topic).group_by_key().count("n") for topic in "ab"], "two stores named n: give one"),
     ],
 )
 def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -> None:
