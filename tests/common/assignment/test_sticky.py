@@ -82,14 +82,6 @@ def test_a_leaving_member_s_tasks_are_spread_and_no_other_moves():
     assert not any(a.followup for a in result.values())
 
 
-def test_the_threads_of_one_instance_share_its_tasks_evenly_and_instances_get_by_threads():
-    plan = plan_of([9], {0})
-    members = {"a1": member("a"), "a2": member("a"), "b": member("b", capacity=1)}
-    assert sorted(len(a.active) for a in assign(members, plan).values()) == [3, 3, 3]
-    uneven = assign({"a1": member("a"), "a2": member("a"), "b": member("b", capacity=4)}, plan_of([12]))
-    assert {name: len(a.active) for name, a in uneven.items()} == {"a1": 2, "a2": 2, "b": 8}
-
-
 def test_fewer_tasks_than_threads_go_to_different_instances():
     members = {"a1": member("a"), "a2": member("a"), "b1": member("b"), "b2": member("b")}
     result = assign(members, plan_of([2]))

@@ -186,13 +186,6 @@ class TestTasks:
         assert directory.locked() == {TASK: "another"}
         again.unlock()
 
-    def test_a_task_without_files_is_locked_all_the_same(self, directory: StateDirectory) -> None:
-        held = directory.lock(TASK, on_disk=False)
-        with pytest.raises(StateLockedError):
-            directory.lock(TASK)
-        held.unlock()
-        assert not held.path.exists()
-
     def test_only_one_of_many_threads_gets_a_task(self, directory: StateDirectory) -> None:
         barrier, got = threading.Barrier(8), []
 

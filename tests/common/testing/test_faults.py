@@ -30,11 +30,6 @@ def test_a_fault_happens_at_the_nth_time_its_point_is_reached_and_only_then() ->
     reach("restore.batch")
 
 
-def test_without_a_number_it_is_the_first_time() -> None:
-    with pytest.raises(InjectedFault):
-        armed({"MILESTONES_FAULT": "restore.batch:raise"})("restore.batch")
-
-
 def test_an_abort_is_what_rolls_tasks_back() -> None:
     with pytest.raises(TaskCorruptedError, match=r"injected at commit\.after-flush"):
         armed({"MILESTONES_FAULT": "commit.after-flush:abort"})("commit.after-flush")
