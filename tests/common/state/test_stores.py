@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +92,6 @@ def test_a_key_that_isnt_there_is_looked_for_once() -> None:
 def test_a_range_from_a_greater_to_a_smaller_key_is_empty_and_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     assert list(text(a="1").range("b", "a")) == []
     assert "serialised start is greater than its end" in caplog.text
-
-
-def test_a_prefix_may_have_a_serialiser_of_its_own() -> None:
-    o = Opened(key=serdes.LONG)
-    o.store.put_all([(1, "a"), (256, "b"), (257, "c")])
-    assert list(o.store.prefix_scan(1, struct.Struct(">7xb").pack)) == [(1, "a")]
-    assert list(o.store.prefix_scan(b"\x00" * 6 + b"\x01", bytes)) == [(256, "b"), (257, "c")]
 
 
 # -- with timestamps

@@ -12,7 +12,7 @@ from milestones.common.records import TopicPartition
 from milestones.common.task.task import State
 from milestones.common.topology import timestamps
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.harness import Harness, a_store, forward, forwarding, keep, keeping, named, processing
+from tests.common.task.harness import Harness, forward, forwarding, keeping, named, processing
 
 IN = TopicPartition("in", 0)
 SKIP = LogAndContinue()
@@ -66,22 +66,6 @@ def test_a_failed_record_leaves_the_task_at_its_last_boundary_and_is_the_next_on
         h.run()
     assert h.commit().offsets == {IN: 1}
     assert h.engine("store") == {b"a": b"1"}
-
-
-def test_a_retry_after_the_cause_has_gone_processes_the_record_once() -> None:
-    broken = [True]
-
-    def once(context: Any, record: Any) -> None:
-        keep(context, record)
-        if broken[0]:
-            raise RuntimeError("later")
-
-    h = Harness(processing(once, [a_store()])).start()
-    with pytest.raises(ProcessingError):
-        h.pipe(("a", "1", 1))
-    broken[0] = False
-    assert h.run() == 1
-    assert h.outputs() == [("app-store-changelog", b"a", b"1", 1), ("out", b"a", b"1", 1)]
 
 
 def test_a_skipped_record_leaves_nothing_but_its_offset_and_a_count() -> None:
