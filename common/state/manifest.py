@@ -60,14 +60,7 @@ class InstanceManifest:
         return cls(text(written["application_id"]), process_id, frozenset(map(text, written["transactional_ids"])))
 
     def write(self, directory: Path) -> None:
-        _write(
-            directory / PROCESS_FILE,
-            {
-                "application_id": self.application_id,
-                "process_id": self.process_id,
-                "transactional_ids": sorted(self.transactional_ids),
-            },
-        )
+        _write(directory / PROCESS_FILE, {**asdict(self), "transactional_ids": sorted(self.transactional_ids)})
 
 
 @dataclass(frozen=True)
