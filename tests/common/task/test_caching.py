@@ -162,10 +162,7 @@ def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out() -> None:
 
 
 def test_one_cached_store_may_feed_another() -> None:
-    def second(stream: Any) -> Any:
-        return stream.group_by_key().count("counts").to_stream()
-
-    h = last_value(after=second)
+    h = last_value(after=lambda stream: stream.group_by_key().count("counts").to_stream())
     h.pipe(("a", "1", 1), ("a", "2", 1))
     outputs = [(topic, key) for topic, key, _ in written(h.commit())]
     assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]

@@ -86,17 +86,11 @@ def test_a_dead_letter_is_in_the_same_boundary_as_the_skipped_offset() -> None:
     assert commit.offsets == {IN: 1}
 
 
-def test_a_dead_letter_of_a_record_without_a_time_has_that_of_now() -> None:
+@pytest.mark.parametrize(("timestamp", "written"), [(5, 5), (-1, 1_000_000)], ids=["as it came", "that of now"])
+def test_a_record_that_cant_be_read_goes_to_the_deserialisation_handler(timestamp: int, written: int) -> None:
     h = Harness(processing(forward, value=serdes.LONG), deserialization_handler=DEAD_LETTERS).start()
-    h.pipe(("a", b"\xff\xff", -1))
-    assert h.outputs() == [("dead", b"a", b"\xff\xff", h.clock.wall_ms())]
-
-
-def test_a_record_that_cant_be_read_goes_to_the_deserialisation_handler_as_it_came() -> None:
-    topology = processing(forward, value=serdes.LONG)
-    h = Harness(topology, deserialization_handler=DEAD_LETTERS).start()
-    assert h.pipe(("a", b"\xff\xff", 5)) == 1
-    assert h.outputs() == [("dead", b"a", b"\xff\xff", 5)]
+    assert h.pipe(("a", b"\xff\xff", timestamp)) == 1
+    assert h.outputs() == [("dead", b"a", b"\xff\xff", written)]
     assert (h.task.input.position(IN), h.task.stream_time) == (1, -1)
 
 
