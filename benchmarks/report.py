@@ -27,15 +27,21 @@ YARDSTICK = "loop"
 """The contender that others are compared with, where a work has no other."""
 
 
+def columns(title: str, *headings: str, left: int = 2) -> Table:
+    """A table without rows; so many of its columns are of text, the others of numbers."""
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    for at, heading in enumerate(headings):
+        shown.add_column(heading, justify="left" if at < left else "right")
+    return shown
+
+
 def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick: str = YARDSTICK) -> Table:
     """Medians; for the compared ones the ratio to the yardstick under the same guarantee."""
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-    shown.add_column("contender")
-    shown.add_column("guarantee")
+    share = f"of {yardstick.removeprefix('milestones ')}"
+    headings = list[str]()
     for figure in figures:
-        shown.add_column(figure.title, justify="right")
-        if figure.compared:
-            shown.add_column(f"of {yardstick.removeprefix('milestones ')}", justify="right")
+        headings += [figure.title, share] if figure.compared else [figure.title]
+    shown = columns(title, "contender", "guarantee", *headings)
     for row in rows:
         shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
     return shown

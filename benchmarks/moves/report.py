@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.moves.timeline import worst
 from benchmarks.moves.work import Move
-from benchmarks.report import machine
+from benchmarks.report import columns, machine
 
 HEADINGS = (
     "move", "guarantee", "took s", "gap before s", "longest gap s", "median gap s", "others' gap s", "restored",
@@ -23,9 +22,7 @@ HEADINGS = (
 
 def table(title: str, moves: Sequence[Move]) -> Table:
     """A row per move. `restored`: records at the take-over, by moved task."""
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-    for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in ("move", "guarantee") else "right")
+    shown = columns(title, *HEADINGS)
     for move in moves:
         shown.add_row(*_cells(move))
     return shown
