@@ -28,8 +28,7 @@ def in_blocks(records: list[Sent], name: bytes = b"k") -> list[Sent]:
 def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
     """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
     once nobody asks. A sleeper that was started with `BRIEF` had handed its client little more than what is there."""
-    members = world.cluster.members(world.application_id)
-    its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
+    its = world.inputs_of(sleeper)
     sleeper.pause()  # before anything else is asked, so that it stops at work
     committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
     woke: dict[Place, int] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.world import World
@@ -102,45 +103,63 @@ def await_timed_out(world: World, count: int) -> None:
     world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
-def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
-    """Small batches of input until a fault has stopped the instance (SIGSTOP)."""
+def feed_until(
+    world: World, instance: Instance, reached: Callable[[], object], what: str, *, lives: bool = True
+) -> None:
+    """Small batches of input, so that there is always something to commit, until that holds; `lives`: the instance."""
 
-    def stands() -> object:
-        if instance.standing:
-            return True
-        instance.must_live()
-        feed.send(world.records(40, keys=50))
-        return Not(f"{instance.name} goes on after {len(feed.rows)} inputs")
+    def fed() -> object:
+        seen = reached()
+        if not seen or isinstance(seen, Not):
+            if lives:
+                instance.must_live()
+            world.feeds["in"].send(world.records(40, keys=50))
+        return seen
 
-    world.wait(stands, "the fault stops the process")
+    world.wait(fed, what)
 
 
-def feed_until_it_says(world: World, feed: Feed, instance: Instance, text: str, times: int = 1) -> None:
-    """Small batches of input until its log has the text so often."""
+def feed_until_it_stands(world: World, instance: Instance) -> None:
+    """Feed until a fault has stopped the instance (SIGSTOP)."""
+    feed_until(world, instance, lambda: instance.standing, f"the fault stops {instance.name}")
+
+
+def feed_until_it_says(world: World, instance: Instance, text: str, times: int = 1) -> None:
+    """Feed until its log has the text so often."""
 
     def said() -> object:
         found = instance.log().count(text)
-        if found >= times:
-            return True
-        instance.must_live()
-        feed.send(world.records(40, keys=50))
-        return Not(f"{found} of {times}")
+        return found >= times or Not(f"{found} of {times}")
 
-    world.wait(said, f"{instance.name} says {text!r}")
+    feed_until(world, instance, said, f"{instance.name} says {text!r}")
 
 
-def feed_until_it_dies(world: World, feed: Feed, instance: Instance, code: int = -9) -> None:
-    """Small batches of input, so that there is always something to commit, until a fault has killed the instance, or
-    ended it with this exit `code`."""
-
-    def fed_to_death() -> object:
-        if not instance.running:
-            return True
-        feed.send(world.records(40, keys=50))
-        return Not(f"{instance.name} lives after {len(feed.rows)} inputs")
-
-    world.wait(fed_to_death, "the fault strikes")
+def feed_until_it_dies(world: World, instance: Instance, code: int = -9) -> None:
+    """Feed until a fault has killed the instance, or ended it with this exit `code`."""
+    feed_until(world, instance, lambda: not instance.running, f"the fault strikes {instance.name}", lives=False)
     instance.dies(code)
+
+
+def loading(world: World, count: int, keys: int, groups: int) -> Callable[[], object]:
+    """Sends so much more input at each call."""
+    return lambda: world.feeds["in"].send(world.groups(count, keys, groups))
+
+
+def bounce(
+    world: World,
+    one: Instance,
+    load: Callable[[], object],
+    end: Callable[[Instance], None] = Instance.stop,
+    **changes: Any,
+) -> None:
+    """End it and start it under load, until the group is complete."""
+    load()
+    end(one)
+    load()
+    one.start(**changes)
+    world.wait(lambda: one.state() == "RUNNING" or Not(one.state()), f"{one.name} runs with {changes}")
+    world.group_is(*world.instances)
+    load()
 
 
 def await_outputs(world: World, tail: TopicTail, count: int) -> None:

@@ -22,7 +22,7 @@ from compat_tests.cases.calls import threaded
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import TOLERANT, await_outputs, generation, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import end_and_judge, judge, judge_disks
+from compat_tests.harness.judge import end_and_judge, judge_disks
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
@@ -88,8 +88,7 @@ def finish(world: World, app: Instance, before: Standing) -> None:
         await_outputs(world, outputs, len(feed.rows))
     world.processed()
     after = standing(world, app)
-    app.stop()
-    judge(world, flow, crashed=True)
+    end_and_judge(world, flow, crashed=True)
     if flow is COPY:
         hold(judge_disks(world, WAITING))
     if world.has(TOLERANT):

@@ -31,7 +31,7 @@ from compat_tests.cases.steps import (
 from compat_tests.harness.brokers import Broker
 from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
@@ -52,20 +52,19 @@ def full_but(*short: str) -> list[object]:
 @once_or_more
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     app = world.instance("count", group_instance_id="one")
     crashes, restored = list[Crash](), list[Counter[str]]()
     for _ in range(times):
         app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
-        feed_until_it_dies(world, feed, app)
+        feed_until_it_dies(world, app)
         restored.append(app.restored())
         crashes.append(crash(world))
     stores = identities(app.state_dir, world.application_id)
     app.start()
     world.processed()
     restored.append(app.restored())
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
     hold(kept(stores, identities(app.state_dir, world.application_id)))
     for before, after in zip(crashes, restored[1:], strict=True):
         tail = uncommitted_tail(world, before)
@@ -84,7 +83,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
     before: Standing | None = None
     with world.outputs() as outputs:
         for number in range(1, times + 1):
-            feed_until_it_stands(world, feed, app)
+            feed_until_it_stands(world, app)
             before = before or standing(world, app)
             await_timed_out(world, number if step in IN_TRANSACTION else 0)
             feed.send(world.records(50, keys=50))  # behind a commit there may be nothing left to do
@@ -107,8 +106,7 @@ def went_on(world: World, feed: Feed, app: Instance) -> Standing:
     world.processed()
     app.must_live()
     after = standing(world, app)
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
     return after
 
 
@@ -140,13 +138,12 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):
-        feed_until_it_stands(world, feed, app)
+        feed_until_it_stands(world, app)
         before = before or standing(world, app)
         back = strike(world.broker)
         app.resume()
         if outage == "away":
-            over = time.monotonic() + AWAY_S
-            world.wait(lambda over=over: time.monotonic() > over, "calls to the broker have timed out")  # type: ignore[misc]
+            world.let_pass(AWAY_S, "calls to the broker have timed out")
         back()
     after = went_on(world, feed, app)
     assert before is not None

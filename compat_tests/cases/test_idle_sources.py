@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.harness import brokers
 from compat_tests.harness.judge import end_and_judge
-from compat_tests.harness.world import World, new_world
+from compat_tests.harness.world import MakeWorld, World
 from milestones.testing import Not
 
 RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "5000"}
@@ -20,20 +17,9 @@ SILENCE_S = 90.0
 
 
 @pytest.fixture
-def forgetful_world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, tmp_path: Path
-) -> Iterator[World]:
+def forgetful_world(make_world: MakeWorld, guarantee: str) -> World:
     """On a broker of its own, which keeps offsets for a minute."""
-    if not broker.has_faults:
-        pytest.skip("a broker of yours keeps offsets for as long as it likes")
-    directory, option = tmp_path / "broker", request.config.option
-    directory.mkdir()
-    with (
-        brokers.running(option.broker, directory, RETENTION) as own,
-        new_world(own, request.node.name, stage, guarantee, option.seed, tmp_path) as world,
-    ):
-        request.node.world = world
-        yield world
+    return make_world(guarantee, RETENTION)
 
 
 @pytest.mark.full

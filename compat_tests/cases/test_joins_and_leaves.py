@@ -12,7 +12,6 @@ from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
 
 CHANGES = 20
 NAMES = "abcd"
@@ -39,8 +38,7 @@ class Group:
         return [one for one in self.all if one.running]
 
     def load(self) -> None:
-        rng = self._world.rng
-        self._feed.send(self._world.records(200, keys=300, value=lambda _: f"g{rng.randrange(500)}"))
+        self._feed.send(self._world.groups(200, 300, 500))
 
     def change(self) -> str:
         """Something happens to somebody; what."""
@@ -54,13 +52,7 @@ class Group:
     def _pause(self, one: Instance) -> None:
         """SIGSTOP, until its group goes on without it."""
         one.pause()
-
-        def given_up() -> object:
-            self.load()
-            members = self._world.cluster.members(self._world.application_id)
-            return (members and not any(name.startswith(one.name) for name in members)) or Not(str(sorted(members)))
-
-        self._world.wait(given_up, f"{one.name}, which stands still, is given up")
+        self._world.gives_up(one, self.load)
         one.resume()
 
     def go_on(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, Row
 
@@ -88,6 +88,5 @@ def test_with_none_it_stops_before_anything_is_skipped(world: World) -> None:
     assert "set auto_offset_reset" in app.log(), app.log_tail()
     assert world.committed() == committed
     app.start(auto_offset_reset="earliest")
-    world.finish(app)
     forget(world, committed, first)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

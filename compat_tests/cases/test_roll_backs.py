@@ -52,9 +52,9 @@ def settled(world: World, feed: Feed, app: Instance, *, crashed: bool) -> None:
 def test_user_code_that_remembers_is_exact_after_roll_backs_at_any_step_of_a_commit(world: World, step: str) -> None:
     feed, app = remembering(world)
     app.start(fault=armed(step, "abort", TIMES, first=1))
-    feed_until_it_says(world, feed, app, f"injected at {step}")
+    feed_until_it_says(world, app, f"injected at {step}")
     before = standing(world, app)
-    feed_until_it_says(world, feed, app, f"injected at {step}", TIMES)
+    feed_until_it_says(world, app, f"injected at {step}", TIMES)
     feed.send(world.records(100, keys=50))
     world.processed()
     if step in IN_TRANSACTION:
@@ -71,6 +71,6 @@ def test_user_code_that_remembers_is_exact_after_a_restart_too(
     feed, app = remembering(world)
     for number in range(TIMES):
         app.start(fault=f"{step}:{action}:{1 + 3 * number}")
-        feed_until_it_dies(world, feed, app, code)
+        feed_until_it_dies(world, app, code)
     app.start()
     settled(world, feed, app, crashed=True)

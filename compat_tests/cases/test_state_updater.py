@@ -12,7 +12,7 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import generation
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import store_directories
 from compat_tests.harness.world import World, stop_all
 from milestones.testing import Not, TopicTail
@@ -75,9 +75,7 @@ def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_wi
             print(f"the other task's outputs paused for {widest:.2f} s at most")
             assert widest < GAP_S
             assert LOST not in app.log()
-        world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=not world.has(UPDATER))
+    end_and_judge(world, COUNT, crashed=not world.has(UPDATER))
 
 
 def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
@@ -124,8 +122,7 @@ def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_onc
     world.processed()
     assert LOST not in one.log()
     assert WAITED not in one.log(), one.log_tail()
-    stop_all([one, other])
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 RECORDS, BATCHES = 300_000, 60
@@ -171,5 +168,4 @@ def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores
     for name, behind in seen.items():
         assert behind, f"{name} had no standby while it restored"
         assert behind[-1] < behind[0], f"{name}: its standby starved: lags {behind}"
-    stop_all(pair)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

@@ -31,18 +31,6 @@ from milestones.testing import Not
 RECORDS, KEYS = 300, 20
 
 
-def committed_but_one(world: World) -> None:
-    """Wait until all inputs are committed, be it one record too far or too early."""
-
-    def reached() -> object:
-        committed = world.committed()
-        ends = world.cluster.ends(world.cluster.places([world.feeds["in"].topic]))
-        behind = {str(at): committed.get(at) for at, end in ends.items() if committed.get(at, 0) < end - 1}
-        return Not(f"committed {behind}") if behind else True
-
-    world.wait(reached, "inputs are committed, but for one record")
-
-
 def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
     """One life of an instance: more input, all of it processed, a clean end."""
     world.feeds["in"].send(world.records(RECORDS, KEYS, value=lambda number: f"g{number % 7}"))
@@ -51,7 +39,7 @@ def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
         if uncommitted:
             await_outputs(world, outputs, len(world.feeds["in"].rows))
         else:
-            committed_but_one(world)
+            world.wait(lambda: world.inputs_committed(but=1), "inputs are committed, but for one record")
     app.stop()
 
 
@@ -186,10 +174,10 @@ def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> 
 )
 def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
-    feed = mutated.world.input("in", 2, out=2)
+    mutated.world.input("in", 2, out=2)
     app = mutated.instance("count")
     live(mutated.world, app)  # a store whose first commit is the one that is cut off says no offset at all
-    feed_until_it_dies(mutated.world, feed, app.start(fault="commit.after-flush:kill:3"))
+    feed_until_it_dies(mutated.world, app.start(fault="commit.after-flush:kill:3"))
     assert kinds(judge_disks(mutated.world, "counts")) == expected
 
 
@@ -197,9 +185,9 @@ def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation
 def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
     mutated = broken("restoration-reads-what-was-aborted", EOS)
     world = mutated.world
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     app = mutated.instance("count").start(fault="commit.after-flush:kill:3")
-    feed_until_it_dies(world, feed, app)
+    feed_until_it_dies(world, app)
     shutil.rmtree(app.state_dir)
     live(world, app)
     assert "wrong-value" in judged(world)
@@ -212,12 +200,12 @@ def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
 def test_a_standby_that_reads_what_was_aborted_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     world = mutated.world
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     active, standby = (mutated.instance("count", name, num_standby_replicas=1) for name in ("active", "standby"))
     active.start(fault="commit.after-flush:kill:30")
     standby.start()
     world.group_is(active, standby)
-    feed_until_it_dies(world, feed, active)
+    feed_until_it_dies(world, active)
     standby.kill()
     assert kinds(judge_disks(world, "counts")) == expected
 

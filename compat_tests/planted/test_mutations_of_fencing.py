@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import Producer
 
@@ -148,9 +146,9 @@ def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
 def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     world = tolerant(mutated)
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     app = mutated.instance("count", **PATIENT).start(fault="commit.after-flush:stop:4")
-    feed_until_it_stands(world, feed, app)
+    feed_until_it_stands(world, app)
     before = standing(world, app)
     await_timed_out(world, 1)
     app.resume()
@@ -168,9 +166,9 @@ def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation
 def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
     mutated = broken(mutation, EOS)
     world = mutated.world
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     app = mutated.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
-    feed_until_it_dies(world, feed, app)
+    feed_until_it_dies(world, app)
     at, stores = crash(world), identities(app.state_dir, world.application_id)
     app.start()
     world.processed()
@@ -211,8 +209,7 @@ def lived(mutated: BrokenWorld, *, idle: bool, **settings: int) -> World:
     with world.outputs() as outputs:
         await_outputs(world, outputs, 1)
     if idle:
-        over = time.monotonic() + 1
-        world.wait(lambda: time.monotonic() > over, "nothing is to do")
+        world.let_pass(1, "nothing is to do")
         await_timed_out(world, 1)
     app.stop()
     return world

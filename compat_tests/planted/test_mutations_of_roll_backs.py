@@ -24,7 +24,7 @@ def rolled_back(mutated: BrokenWorld) -> bool:
     world = mutated.world
     feed = world.input("in", 2, out=2, ticks=2)
     app = mutated.instance("remembering").start(fault=armed(STEP, "abort", TIMES, first=2))
-    feed_until_it_says(world, feed, app, f"injected at {STEP}", TIMES)
+    feed_until_it_says(world, app, f"injected at {STEP}", TIMES)
     feed.send(world.records(100, keys=50))
     try:
         world.finish(app)

@@ -190,13 +190,7 @@ class Course:
 
     def _stall(self, victim: Instance, fault: Fault) -> None:
         victim.pause()
-
-        def given_up() -> bool:
-            others = any(one.running and one is not victim for one in self._group)
-            members = self._world.cluster.members(self._world.application_id)
-            return (bool(members) or not others) and not any(name.startswith(victim.name) for name in members)
-
-        self._world.wait(given_up, f"{victim.name}, which is stopped, is given up by its group")
+        self._world.gives_up(victim)
         victim.resume()
 
     def _point(self, victim: Instance, fault: Fault) -> None:
@@ -217,8 +211,7 @@ class Course:
 
     def _stand(self, victim: Instance, fault: Fault) -> None:
         if self._stands_at(victim, fault):
-            over = time.monotonic() + BEYOND_TRANSACTION_MS / 1000
-            self._world.wait(lambda: time.monotonic() > over, "Kafka ends what is open")
+            self._world.let_pass(BEYOND_TRANSACTION_MS / 1000, "Kafka ends what is open")
             victim.resume()
 
     def _outage(self, victim: Instance, fault: Fault) -> None:

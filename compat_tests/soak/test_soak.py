@@ -116,7 +116,7 @@ def under_fire(
     next_kill, next_cut, next_sample = began + KILL_S, began + CUT_S, began
     cuts: list[Fault] = []
     while (now := time.monotonic()) < until:
-        feed.send(world.records(BATCH, keys=2_000, value=lambda _: f"g{world.rng.randrange(500)}"))
+        feed.send(world.groups(BATCH, 2_000, 500))
         world.must_live()
         if now >= next_kill:
             victim = group[1 + kills % (len(group) - 1)]

@@ -28,7 +28,7 @@ def begin(world: World) -> None:
 
 
 def feed(world: World, count: int = 2_000) -> None:
-    world.feeds["in"].send(world.records(count, keys=50, value=lambda _: f"g{world.rng.randrange(VALUES)}"))
+    world.feeds["in"].send(world.groups(count, 50, VALUES))
 
 
 def both_own_inputs(world: World) -> None:
