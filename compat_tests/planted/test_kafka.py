@@ -36,22 +36,13 @@ def test_offsets_at_the_end_pass_with_and_without_control_records() -> None:
     assert at_the_end({}, {Place("empty", 0): 0}, []) == []
 
 
-def test_an_offset_short_of_the_end_is_found() -> None:
-    short = {**ENDS, P0: ENDS[P0] - 1}
-    assert kinds(at_the_end(short, ENDS, ROWS)) == {"unprocessed"}
-    assert kinds(exactly_the_end(short, ENDS)) == {"unprocessed"}
-
-
-def test_an_offset_beyond_the_end_is_found() -> None:
-    beyond = {**ENDS, P0: ENDS[P0] + 1}
-    assert kinds(at_the_end(beyond, ENDS, ROWS)) == {"beyond-end"}
-    assert kinds(exactly_the_end(beyond, ENDS)) == {"beyond-end"}
-
-
-def test_a_partition_without_a_committed_offset_is_found() -> None:
-    without = {P0: ENDS[P0], P1: None}
-    assert kinds(at_the_end(without, ENDS, ROWS)) == {"not-committed"}
-    assert kinds(exactly_the_end(without, ENDS)) == {"not-committed"}
+@pytest.mark.parametrize(
+    ("offset", "kind"), [(ENDS[P0] - 1, "unprocessed"), (ENDS[P0] + 1, "beyond-end"), (None, "not-committed")]
+)
+def test_an_offset_that_is_not_the_end_is_found(offset: int | None, kind: str) -> None:
+    committed = {**ENDS, P0: offset}
+    assert kinds(at_the_end(committed, ENDS, ROWS)) == {kind}
+    assert kinds(exactly_the_end(committed, ENDS)) == {kind}
 
 
 def test_a_commit_that_goes_back_is_found() -> None:

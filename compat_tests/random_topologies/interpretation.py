@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from compat_tests.oracles import slots
+from compat_tests.cases.flows import SLOTS, as_long, plus_one
 from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
@@ -36,11 +35,6 @@ STEPS: Mapping[str, Callable[[bytes | None, bytes | None], list[Pair]]] = {
 SEVERAL = ("letters",)
 """Steps that make several outputs of one record, and number them."""
 
-SLOTS = Flow((), "", lambda _: (), slots.encode, slots.step, later=lambda _, now: now, counts=False, rows=slots.rows)
-"""What `apps/slots.py` does with payloads of a value and a timestamp."""
-
-as_long = struct.Struct(">q").pack
-
 
 def flows(plan: Plan, cached: bool = False) -> list[Flow]:
     """What the plan must do, path by path. `cached`: behind a cache, which thins out the changes of tables."""
@@ -56,7 +50,7 @@ def _flow(path: Path, number: int) -> Flow:
         case "copy":
             return Flow(names, output, expand)
         case "count":
-            return Flow(names, output, expand, as_long, lambda count, _: (count or 0) + 1, store)
+            return Flow(names, output, expand, as_long, plus_one, store)
         case "join-texts":
             text = Flow(names, output, expand, step=lambda text, value: (text or b"")[-9:] + value, store=store)
         case "latest":
