@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compat_tests.oracles.findings import Finding, PromiseBrokenError
+from compat_tests.random_topologies.campaign import alike, attempt, shrunk
 from compat_tests.random_topologies.cases import Case, Fault, random_case, simpler
 from compat_tests.random_topologies.plans import Path, Plan
-from compat_tests.random_topologies.shrinking import alike, attempt, shrunk
 
 LOST, TWICE = (PromiseBrokenError([Finding(kind, "an output")]) for kind in ("lost", "duplicate"))
 BIG = Case(
