@@ -84,7 +84,7 @@ def _expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
 
 
 def _marked(key: bytes, value: bytes, timestamp: int) -> Iterable[tuple[bytes, Entry]]:
-    """What `apps/marks.py` leaves of a row."""
+    """What `Marks` leaves of a row."""
     return [(key, Entry(timestamp, value + b"'"))]
 
 

@@ -10,13 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import reduce
+from typing import Any
 from zlib import crc32
 
-from compat_tests.apps.marks import Marks
 from compat_tests.apps.slots import Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
-from milestones import FixedKeyProcessor, FixedKeyRecord, KStream, KTable, StreamsBuilder, serdes
+from milestones import (
+    FixedKeyProcessor,
+    FixedKeyRecord,
+    KStream,
+    KTable,
+    Processor,
+    ProcessorContext,
+    Record,
+    StreamsBuilder,
+    ValueAndTimestamp,
+    serdes,
+)  # fmt: skip
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 
@@ -30,6 +41,22 @@ class Letters(FixedKeyProcessor):
         for at, letter in enumerate(record.value or ""):
             headers = [*record.headers, (ORDINAL, b"%d" % (before * FAN_OUT + at))]
             self.context.forward(record._replace(value=letter, headers=headers))
+
+
+class Marks(Processor):
+    """Passes each update of a table on, and writes back into its `store`: rows have a mark there then. A row doesn't
+    depend on what it was before."""
+
+    def __init__(self, store: str) -> None:
+        self._name = store
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: Any = context.get_state_store(self._name)
+
+    def process(self, record: Record) -> None:
+        self._store.put(record.key, ValueAndTimestamp(f"{record.value}'", record.timestamp))
+        self.context.forward(record)
 
 
 def calling(longest_ms: int) -> Callable[[str | None, str | None], str | None]:
