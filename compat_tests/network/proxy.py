@@ -73,13 +73,9 @@ class KafkaProxy:
         self._call(lambda: setattr(self, "_upstream", upstream))
 
     def delay(
-        self,
-        seconds: float,
-        api: int | None = None,
-        side: Side = Side.ANSWER,
-        client: str = "*",
+        self, seconds: float, api: int | None = None, side: Side = Side.ANSWER, client: str = "*",
         times: int | None = None,
-    ) -> Fault:
+    ) -> Fault:  # fmt: skip
         """Frames arrive so much later; what is behind them isn't delayed on top."""
         return self._add(Frames(side, api, client), times, delay_s=seconds)
 
@@ -87,7 +83,7 @@ class KafkaProxy:
         self, api: int | None = None, side: Side = Side.ANSWER, client: str = "*", times: int | None = None
     ) -> Fault:
         """Frames, and what is behind them on their connections, wait until the fault is ended."""
-        return self._add(Frames(side, api, client), times, held=True)
+        return self._add(Frames(side, api, client), times, gate=asyncio.Event())
 
     def lose(
         self, api: int | None = None, side: Side = Side.ANSWER, client: str = "*", times: int | None = None
@@ -141,18 +137,8 @@ class KafkaProxy:
 
     # ---- the test's thread
 
-    def _add(
-        self,
-        frames: Frames,
-        times: int | None,
-        delay_s: float = 0,
-        held: bool = False,
-        loses: bool = False,
-        vanishes: bool = False,
-        swaps: tuple[bytes, bytes] = (b"", b""),
-    ) -> Fault:
-        gate = asyncio.Event() if held else None
-        fault = Fault(frames, delay_s, gate, loses, times, self._end, vanishes=vanishes, swaps=swaps)
+    def _add(self, frames: Frames, times: int | None, **what: Any) -> Fault:
+        fault = Fault(frames, times, self._end, **what)
         self._call(lambda: self._faults.append(fault))
         return fault
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -43,54 +44,35 @@ def exactly(connection: socket.socket, count: int) -> bytes | None:
     return data
 
 
-class Broker:
+class Broker(socketserver.ThreadingTCPServer):
     """Answers each request with its correlation id and body, and remembers the correlation ids."""
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
         self.received: list[int] = []
         self.arrived = threading.Condition()
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        self._threads: list[threading.Thread] = []
-        self._start(self._listen)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
-    def _start(self, function: object, *arguments: object) -> None:
-        thread = threading.Thread(target=function, args=arguments, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            self._start(self._serve, connection)
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            while (frame := receive(connection)) is not None:
+    def finish_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        with suppress(ConnectionError):
+            while (frame := receive(request)) is not None:
                 header = parse_request(struct.pack(">i", len(frame)) + frame)
                 assert header is not None
                 with self.arrived:
                     self.received.append(header.correlation)
                     self.arrived.notify_all()
                 answer = frame[4:8] + frame[10 + len(header.client_id) :]
-                try:
-                    connection.sendall(struct.pack(">i", len(answer)) + answer)
-                except ConnectionError:
-                    return
+                request.sendall(struct.pack(">i", len(answer)) + answer)
 
     def has(self, *correlations: int) -> bool:
         with self.arrived:
             return self.arrived.wait_for(lambda: set(correlations) <= set(self.received), PATIENCE_S)
 
     def close(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
+        """Returns when the threads of all its connections have ended."""
+        self.shutdown()
+        self.server_close()
 
 
 class Client:
