@@ -2,15 +2,12 @@
 
 Which changes are left is chance, so what is judged is what is there: each output comes from an input, once, in order;
 and what a key ends with. Values are judged where a key's inputs come from one partition, and so in a known order; a
-count's last value always.
+count's last value always. What no input accounts for, and wrong keys and partitions, are found as in `outputs`.
 
 | kind | what was found |
 |---|---|
-| unknown | an output that no input accounts for |
 | lost | a key without an output, or whose last change isn't there |
 | duplicate | an output that is there more than once |
-| misplaced | an output in another partition than its key's |
-| wrong-key | an output with another key than its input gives |
 | order | outputs of one key and upstream partition that are not in their inputs' order |
 | wrong-value | another value or timestamp than the reference interpreter's |
 | too-low | a last count below the number of inputs |
@@ -26,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, table_in_order
-from compat_tests.oracles.placement import partition_of
-from compat_tests.oracles.rows import Origin, Place, Row, origin_of
+from compat_tests.oracles.outputs import attributed, keys_and_places
+from compat_tests.oracles.rows import Origin, Place, Row
 
 Results = dict[Origin, tuple[bytes | None, int]]
 
@@ -44,13 +41,11 @@ def thinned(
     """`exact`: nothing was repeated. Else only what a key ends with is judged, and of values only counts, which may be
     too high. `zombies`: as in `outputs.at_least_once`; what a key ends with may be old then."""
     wanted = expected(flow, inputs)
-    known = [(origin_of(row), row) for row in outputs]
-    findings = [Finding("unknown", f"{row} comes from {origin}") for origin, row in known if origin not in wanted]
+    known, findings = attributed(wanted, outputs)
     by_key: defaultdict[bytes | None, list[tuple[Origin, Row]]] = defaultdict(list)
     for origin, row in sorted(known, key=lambda item: (item[1].partition, item[1].offset)):
-        if origin is not None and origin in wanted:
-            by_key[row.key].append((origin, row))
-    findings += _places(wanted, by_key, partitions)
+        by_key[row.key].append((origin, row))
+    findings += keys_and_places(wanted, known, partitions)
     if exact:
         findings += _once_in_order(by_key)
     return findings if findings or zombies else [*_ends(flow, wanted, by_key, exact)]
@@ -78,17 +73,6 @@ def _lanes(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, set[Place]]:
 
 def _last(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, Origin]:
     return {wanted[origin].key: origin for origin in sorted(wanted)}
-
-
-def _places(
-    wanted: Mapping[Origin, Expected], by_key: Mapping[bytes | None, list[tuple[Origin, Row]]], partitions: int
-) -> Iterator[Finding]:
-    for key, some in by_key.items():
-        for origin, row in some:
-            if wanted[origin].key != key:
-                yield Finding("wrong-key", f"{row} comes from {origin} and should have the key {wanted[origin].key!r}")
-            elif key is not None and row.partition != (right := partition_of(key, partitions)):
-                yield Finding("misplaced", f"{row} belongs into partition {right} of {partitions}")
 
 
 def _once_in_order(by_key: Mapping[bytes | None, list[tuple[Origin, Row]]]) -> Iterator[Finding]:
