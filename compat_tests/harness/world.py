@@ -304,13 +304,19 @@ MakeWorld = Callable[..., World]
 
 @contextmanager
 def new_world(
-    broker: Broker, name: str, stage: str, guarantee: str, seed: int, directory: Path
+    broker: Broker,
+    name: str,
+    stage: str,
+    guarantee: str,
+    seed: int,
+    directory: Path,
+    kind: Callable[..., World] = World,
 ) -> Iterator[World]:
     """A world for the test `name`; the same seed and name give the same random numbers."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
     cluster = Cluster(broker.bootstrap_servers)
     application_id = f"{readable}-{uuid.uuid4().hex[:8]}"
-    world = World(
+    world = kind(
         broker=broker,
         cluster=cluster,
         stage=stage,

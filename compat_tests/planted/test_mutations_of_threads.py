@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests import EOS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.calls import Call, failing, threaded, waiting
+from compat_tests.cases.calls import Call, failing, waiting
 from compat_tests.cases.flows import CALLS, COUNT
 from compat_tests.cases.steps import feed_until_it_says
 from compat_tests.harness.instance import Instance
@@ -31,12 +31,8 @@ def started(
     broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
 ) -> tuple[World, Instance]:
     """An instance with processing threads, and some input."""
-    mutated = broken(mutation, EOS)
-    world = mutated.world
-    if not threaded(world):
-        pytest.skip("it has no processing threads")
-    world.input("in", PARTITIONS, out=PARTITIONS)
-    app = mutated.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
+    world = broken(mutation, EOS, "processing_threads")
+    app = world.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
     app.start(fault, watch=True)
     load(world)
     return world, app

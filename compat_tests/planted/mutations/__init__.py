@@ -20,7 +20,7 @@ def mutation(apply: Callable[[], None]) -> Callable[[], None]:
     return apply
 
 
-def mutations_by(put: Callable[[Any], None], changes: Mapping[str, Callable[..., Any]]) -> None:
+def mutations_by(put: Callable[[Any], None], changes: Mapping[str, Any]) -> None:
     """Enter changes into the table, by name: `put` puts one into the runtime."""
     MUTATIONS.update({name: partial(put, change) for name, change in changes.items()})
 
