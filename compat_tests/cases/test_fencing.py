@@ -10,7 +10,7 @@ from compat_tests import EOS
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.calls import threaded, waiting
 from compat_tests.cases.flows import CALLS, COPY, COUNT
-from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
+from compat_tests.cases.sleepers import BRIEF, oversleep, pause_between_transactions
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
     PATIENT,
@@ -180,19 +180,12 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
     world: World, step: str
 ) -> None:
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start(fault=f"{step}:stop:4")
     feed_until_it_stands(world, sleeper)
     other.start()
-    with asleep(world, sleeper) as nap:
-        world.group_is(other)
-        feed.send(in_blocks(world.records(500, keys=50), b"while"))
-        world.inputs_processed()
-    feed.send(in_blocks(world.records(500, keys=50), b"then"))
-    world.group_is(sleeper, other)
-    feed.send(world.records(500, keys=50))
-    end_and_judge(world, COUNT, crashed=True, asleep=[nap])
+    oversleep(world, sleeper, other, 500, 50)
 
 
 @pytest.mark.full

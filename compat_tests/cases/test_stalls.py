@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks
+from compat_tests.cases.sleepers import BRIEF, in_blocks, oversleep
 from compat_tests.cases.steps import await_outputs
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -23,14 +23,7 @@ def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(worl
     with world.outputs() as outputs:
         feed.send(in_blocks(world.records(10_000, keys=500)))
         await_outputs(world, outputs, 1_000)
-        with asleep(world, sleeper) as nap:
-            feed.send(in_blocks(world.records(1_000, keys=500), b"while"))
-            world.group_is(other)
-            world.inputs_processed()
-        feed.send(in_blocks(world.records(1_000, keys=500), b"then"))
-        world.group_is(sleeper, other)
-        feed.send(world.records(1_000, keys=500))
-    end_and_judge(world, COUNT, crashed=True, asleep=[nap])
+        oversleep(world, sleeper, other, 1_000, 500)
 
 
 @pytest.mark.full

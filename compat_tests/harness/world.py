@@ -73,6 +73,16 @@ class World:
     def exactly_once(self) -> bool:
         return self.guarantee == "exactly_once_v2"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every application of the case is started with, on whatever it runs."""
+        return {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "processing_guarantee": self.guarantee,
+            **SETTINGS,
+        }
+
     def has(self, flag: str) -> bool:
         """Whether the stage has this flag."""
         return flag in parse_milestones(self.stage)
@@ -119,14 +129,7 @@ class World:
 
     def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
         """An instance that isn't started yet."""
-        settings = {
-            "application_id": self.application_id,
-            "bootstrap_servers": self.cluster.bootstrap_servers,
-            "milestones": self.stage,
-            "processing_guarantee": self.guarantee,
-            **SETTINGS,
-            **config,
-        }
+        settings = {**self.settings, "milestones": self.stage, **config}
         made = Instance(name, topology, settings, self.directory)
         self.instances.append(made)
         return made

@@ -10,10 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any
 from zlib import crc32
 
-from compat_tests.apps.slots import Slots, slots_store
+from compat_tests.apps.slots import OfAStore, Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
 from milestones import (
@@ -21,13 +20,11 @@ from milestones import (
     FixedKeyRecord,
     KStream,
     KTable,
-    Processor,
-    ProcessorContext,
     Record,
     StreamsBuilder,
     ValueAndTimestamp,
     serdes,
-)  # fmt: skip
+)
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 
@@ -43,16 +40,9 @@ class Letters(FixedKeyProcessor):
             self.context.forward(record._replace(value=letter, headers=headers))
 
 
-class Marks(Processor):
-    """Passes each update of a table on, and writes back into its `store`: rows have a mark there then. A row doesn't
+class Marks(OfAStore):
+    """Passes each update of a table on, and writes back into its store: rows have a mark there then. A row doesn't
     depend on what it was before."""
-
-    def __init__(self, store: str) -> None:
-        self._name = store
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._store: Any = context.get_state_store(self._name)
 
     def process(self, record: Record) -> None:
         self._store.put(record.key, ValueAndTimestamp(f"{record.value}'", record.timestamp))

@@ -11,7 +11,7 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.harness.world import World
 from compat_tests.spark.history_app import NO_ARCHIVE
 from compat_tests.spark.processes import SparkProcess
-from compat_tests.spark.running import END_S, judge_all
+from compat_tests.spark.running import END_S, amid, judge_all
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
 from milestones.pipeline.backfill import archive_inputs
@@ -57,24 +57,11 @@ def archived(world: World, spark: SparkSession) -> str:
     return url
 
 
-def amid(world: World) -> None:
-    """Wait until some of the history is committed, not all."""
-
-    def done() -> int:
-        return sum(world.committed().values())
-
-    def some() -> object:
-        return done() > RECORDS // 20 or Not(f"{done()} of {RECORDS}")
-
-    world.wait(some, "some of the history is committed", START_S)
-    assert done() < RECORDS, "the case came too late: it has to strike in the middle"
-
-
 def members(world: World, count: int) -> None:
     """Wait until the group has so many."""
 
     def there() -> object:
-        found = world.cluster.members(world.application_id)
+        found = world.members()
         return len(found) == count or Not(str(found))
 
     world.wait(there, f"the group has {count} members", START_S)
@@ -96,7 +83,7 @@ def test_a_backfill_from_an_archive_that_was_killed_goes_on_when_it_is_run_again
 ) -> None:
     begin(world)
     run = Backfill(world, archived(world, spark)).start()
-    amid(world)
+    amid(world, RECORDS, START_S)
     run.executors()  # so that its processes are known at the end
     run.kill()
     run.start()

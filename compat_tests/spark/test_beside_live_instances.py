@@ -33,7 +33,7 @@ def feed(world: World, count: int = 2_000) -> None:
 
 def both_own_inputs(world: World) -> None:
     def shared() -> object:
-        members = world.cluster.members(world.application_id)
+        members = world.members()
         return (len(members) == 2 and all(members.values())) or Not(str(members))
 
     world.wait(shared, "two members have inputs", END_S)

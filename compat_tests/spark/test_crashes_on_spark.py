@@ -10,9 +10,9 @@ import pytest
 
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
-from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
+from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, amid, judge_all
 from compat_tests.spark.shapes import Shape, shape_of
-from milestones.testing import Not, until
+from milestones.testing import until
 
 pytestmark = pytest.mark.last_stage
 
@@ -25,17 +25,6 @@ LOST = "Lost executor"
 def fed(world: World, shape: Shape = SHAPE, count: int = RECORDS) -> None:
     world.create(**dict.fromkeys(shape.outputs, 2))
     world.input("in", 4).send(world.records(count, keys=500))
-
-
-def amid(world: World) -> None:
-    """Wait until some of the inputs are committed, not all."""
-
-    def some() -> object:
-        done = sum(world.committed().values())
-        return Not(f"{done} of {RECORDS}") if done < RECORDS // 20 else True
-
-    world.wait(some, "some of the inputs are committed", START_S)
-    assert sum(world.committed().values()) < RECORDS, "the case came too late: it has to strike in the middle"
 
 
 def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
@@ -56,7 +45,7 @@ def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
 def test_an_executor_is_killed(world: World, mode: str) -> None:
     fed(world)
     run = SparkProcess(world, "count", mode).start()
-    amid(world)
+    amid(world, RECORDS, START_S)
     executor, _ = one_at_work(run)
     executor.kill()
     world.work_done(timeout_s=END_S * 2)
@@ -72,7 +61,7 @@ def test_an_executor_is_killed(world: World, mode: str) -> None:
 def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
     fed(world)
     run = SparkProcess(world, "count", BATCH).start()
-    amid(world)
+    amid(world, RECORDS, START_S)
     run.executors()
     run.kill()
     run.start()
@@ -86,7 +75,7 @@ def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
 def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(world: World) -> None:
     fed(world)
     run = SparkProcess(world, "count", BATCH, *SOON_LOST).start()
-    amid(world)
+    amid(world, RECORDS, START_S)
     executor, worker = one_at_work(run)
     for process in (worker, executor):
         process.send_signal(signal.SIGSTOP)
@@ -103,7 +92,7 @@ def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> N
     fed(world)
     with two_hosts(world.directory) as master:
         run = SparkProcess(world, "count", BATCH, *SPECULATION, *TWO_HOSTS, master=master).start()
-        amid(world)
+        amid(world, RECORDS, START_S)
         _, worker = one_at_work(run)
         worker.send_signal(signal.SIGSTOP)
         world.work_done(timeout_s=END_S * 2)
