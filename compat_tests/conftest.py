@@ -21,6 +21,7 @@ from compat_tests.harness import brokers, workers
 from compat_tests.harness.recorder import LOGS, Recorder, command
 from compat_tests.harness.report import Results
 from compat_tests.harness.world import MakeWorld, World, new_world
+from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.spark import PYSPARK
 from milestones.common.errors import ConfigError
 from milestones.flags import parse_milestones, runnable, stage_name
@@ -186,6 +187,12 @@ def plain_world(make_world: MakeWorld) -> World:
 def exact_world(make_world: MakeWorld) -> World:
     """A world for a case that is about transactions: exactly once."""
     return make_world(EOS)
+
+
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path) -> Campaign:
+    """For random cases on this stage."""
+    return Campaign(broker, request.config.option.broker, stage, tmp_path)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from compat_tests.apps.calls import TICK_MS
 from compat_tests.apps.waits import WAITED
+from compat_tests.cases.arrivals import Load, percentile
 from compat_tests.cases.calls import Call, failing, taking, threaded, waiting
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.latencies import Load, percentile
 from compat_tests.cases.steps import await_outputs, feed_until_it_says, generation, loading
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.gaps import Gaps
 from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.gaps import Gaps
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 

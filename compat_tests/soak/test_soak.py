@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
-from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -51,35 +50,27 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return tell
 
 
+@pytest.fixture
+def told(campaign: Campaign, say: Callable[[str], None]) -> Campaign:
+    """One that tells at once how far it is."""
+    campaign.say = say
+    return campaign
+
+
 def test_ever_new_random_cases_are_as_promised(
-    request: pytest.FixtureRequest,
-    broker: Broker,
-    stage: str,
-    guarantee: str,
-    tmp_path: Path,
-    until: float,
-    say: Callable[[str], None],
+    told: Campaign, request: pytest.FixtureRequest, guarantee: str, until: float
 ) -> None:
-    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    first = request.config.option.seed
-    cases = (random_case(first + n, guarantee, broker_faults=broker.has_faults) for n in range(MOST_CASES))
-    campaign.run(cases, until, MOST_FAILURES)
-    campaign.hold()
+    first, faults = request.config.option.seed, told.broker.has_faults
+    told.run((random_case(first + n, guarantee, broker_faults=faults) for n in range(MOST_CASES)), until, MOST_FAILURES)
+    told.hold()
 
 
 def test_each_fault_at_each_step_of_a_commit_is_survived_by_twenty_random_topologies(
-    request: pytest.FixtureRequest,
-    broker: Broker,
-    stage: str,
-    guarantee: str,
-    tmp_path: Path,
-    until: float,
-    say: Callable[[str], None],
+    told: Campaign, request: pytest.FixtureRequest, guarantee: str, until: float
 ) -> None:
-    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    cases = cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=broker.has_faults)
-    campaign.run(cases, until, MOST_FAILURES)
-    campaign.hold()
+    cases = cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=told.broker.has_faults)
+    told.run(cases, until, MOST_FAILURES)
+    told.hold()
 
 
 def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
