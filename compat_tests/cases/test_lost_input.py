@@ -53,26 +53,17 @@ def assert_named(app: Instance, committed: dict[Place, int], goes_on: dict[Place
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_with_earliest_it_goes_on_at_the_first_record_that_is_left(world: World) -> None:
+@pytest.mark.parametrize("policy", ["earliest", pytest.param("latest", marks=pytest.mark.full)])
+def test_it_goes_on_at_the_first_record_that_is_left_or_with_what_comes_next(world: World, policy: str) -> None:
     app, first = overtaken(world)
     committed = world.committed()
-    app.start(auto_offset_reset="earliest")
-    world.finish(app)
-    assert_named(app, committed, first)
-    forget(world, committed, first)
-    judge(world, COUNT)
-
-
-@pytest.mark.full
-def test_with_latest_it_goes_on_with_what_comes_next(world: World) -> None:
-    app, _ = overtaken(world)
-    committed, ends = world.committed(), world.cluster.ends(list(world.committed()))
-    app.start(auto_offset_reset="latest")
+    goes_on = first if policy == "earliest" else world.cluster.ends(list(committed))
+    app.start(auto_offset_reset=policy)
     world.wait(lambda: len(loss_lines(app)) == len(committed), "each partition's loss is in the log")
     world.feeds["in"].send(world.records(1_000, keys=100))
     world.finish(app)
-    assert_named(app, committed, ends)
-    forget(world, committed, ends)
+    assert_named(app, committed, goes_on)
+    forget(world, committed, goes_on)
     judge(world, COUNT)
 
 

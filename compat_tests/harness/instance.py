@@ -142,10 +142,10 @@ class Instance:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} didn't end within {timeout_s:.0f} s\n{self.log_tail()}") from None
 
-    def stop(self, timeout_s: float = EXIT_S) -> None:
+    def stop(self) -> None:
         """SIGTERM, and a clean end: exit code 0."""
         self.ask_to_stop()
-        code = self.wait(timeout_s)
+        code = self.wait()
         assert code == 0, f"{self.name} was asked to stop and ended with exit code {code}\n{self.log_tail()}"
 
     def ask_to_stop(self) -> None:

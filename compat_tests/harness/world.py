@@ -290,7 +290,7 @@ class World:
         self.cluster.close()
 
 
-def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
+def stop_all(instances: Iterable[Instance]) -> None:
     """SIGTERM to all at once, then a clean end of each: nobody takes over what another one gave up."""
     running = [one for one in instances if one.running]
     for one in running:
@@ -298,7 +298,7 @@ def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
     for one in running:
         one.ask_to_stop()
     for one in running:
-        one.dies(0, timeout_s)
+        one.dies(0)
 
 
 MakeWorld = Callable[..., World]

@@ -29,9 +29,9 @@ def sending(change: Change) -> None:
         return original(producer, task, changed, changelogs, **named)
 
 
-def instead_of_one(replacements: Callable[[Output], list[Output]], nth: int = NTH) -> None:
+def instead_of_one(replacements: Callable[[Output], list[Output]]) -> None:
     """Send `replacements` in place of one record that isn't a changelog's."""
-    due = Once(nth)
+    due = Once(NTH)
 
     def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
         sent = []
