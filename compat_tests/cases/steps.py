@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.world import World
@@ -38,6 +40,11 @@ TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
 LATE_ENDS = 3
 IN_TRANSACTION = COMMIT_STEPS[:3]
 """Those at which a transaction is open, under exactly once."""
+
+
+def commit_steps_of(*short: str) -> list[object]:
+    """The steps, as parameters; those of the short selection are named."""
+    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
 
 
 def proxy_of(world: World) -> KafkaProxy:
@@ -164,12 +171,7 @@ def bounce(
 
 def await_outputs(world: World, tail: TopicTail, count: int) -> None:
     """Wait until so many committed outputs are there."""
-
-    def enough() -> object:
-        found = tail.poll()
-        return found >= count or Not(f"{found} outputs")
-
-    world.wait(enough, f"{count} outputs in {world.topic('out')}")
+    world.wait(lambda: tail.has(count), f"{count} outputs in {world.topic('out')}")
 
 
 def counted(world: World) -> Instance:

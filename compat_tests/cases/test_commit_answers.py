@@ -45,27 +45,11 @@ SETTINGS: Settings = {
 }
 
 
-def late(proxy: KafkaProxy) -> Fault:
-    return proxy.delay(LATE_S, Api.END_TXN, Side.ANSWER, times=1)
-
-
-def lost(proxy: KafkaProxy) -> Fault:
-    return proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
-
-
-def cut_before(proxy: KafkaProxy) -> Fault:
-    return proxy.lose(Api.END_TXN, Side.REQUEST, times=1)
-
-
-def cut_after(proxy: KafkaProxy) -> Fault:
-    return proxy.lose(Api.END_TXN, Side.ANSWER, times=1)
-
-
 ONCE: dict[str, Callable[[KafkaProxy], Fault]] = {
-    "cut after": cut_after,
-    "cut before": cut_before,
-    "late": late,
-    "lost": lost,
+    "cut after": lambda proxy: proxy.lose(Api.END_TXN, Side.ANSWER, times=1),
+    "cut before": lambda proxy: proxy.lose(Api.END_TXN, Side.REQUEST, times=1),
+    "late": lambda proxy: proxy.delay(LATE_S, Api.END_TXN, Side.ANSWER, times=1),
+    "lost": lambda proxy: proxy.hold(Api.END_TXN, Side.ANSWER, times=1),
 }
 TOPOLOGIES = ["count", pytest.param("later", marks=pytest.mark.full)]
 """Commits of `later` are of what only punctuation has done: their offsets don't move, so these can't tell how one

@@ -22,6 +22,7 @@ from compat_tests.cases.steps import (
     armed,
     await_outputs,
     await_timed_out,
+    commit_steps_of,
     crash,
     feed_until_it_dies,
     feed_until_it_stands,
@@ -42,11 +43,6 @@ TIMES = 3
 AWAY_S = 4.0
 
 once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, marks=pytest.mark.full)])
-
-
-def full_but(*short: str) -> list[object]:
-    """The steps; those of the short selection are named."""
-    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
 
 
 @once_or_more
@@ -73,7 +69,7 @@ def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, ti
 
 
 @once_or_more
-@pytest.mark.parametrize("step", full_but("commit.after-flush"))
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush"))
 def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
     exact_world: World, step: str, times: int
 ) -> None:
@@ -110,18 +106,12 @@ def went_on(world: World, feed: Feed, app: Instance) -> Standing:
     return after
 
 
-def kill(broker: Broker) -> Callable[[], None]:
-    broker.kill()
-    return broker.start
-
-
-def pause(broker: Broker) -> Callable[[], None]:
-    broker.pause()
-    return broker.resume
-
-
-OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"killed": (kill, TIMES), "away": (pause, 1)}
-"""What happens to the broker, which is the coordinator of group and transactions: returns what ends it; how often."""
+Change = Callable[[Broker], None]
+OUTAGES: dict[str, tuple[Change, Change, int]] = {
+    "killed": (Broker.kill, Broker.start, TIMES),
+    "away": (Broker.pause, Broker.resume, 1),
+}
+"""What happens to the broker, which is the coordinator of group and transactions; what ends it; how often."""
 
 
 @pytest.mark.full
@@ -131,7 +121,7 @@ OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"kille
 def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     world: World, outage: str, step: str
 ) -> None:
-    strike, times = OUTAGES[outage]
+    strike, back, times = OUTAGES[outage]
     feed = world.input("in", 2, out=2)
     # For the time that a broker takes to be back.
     patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
@@ -140,11 +130,11 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     for _ in range(times):
         feed_until_it_stands(world, app)
         before = before or standing(world, app)
-        back = strike(world.broker)
+        strike(world.broker)
         app.resume()
         if outage == "away":
             world.let_pass(AWAY_S, "calls to the broker have timed out")
-        back()
+        back(world.broker)
     after = went_on(world, feed, app)
     assert before is not None
     if world.has(TOLERANT) and world.exactly_once:

@@ -320,17 +320,9 @@ def new_world(
     cluster = Cluster(broker.bootstrap_servers)
     application_id = f"{readable}-{uuid.uuid4().hex[:8]}"
     world = kind(
-        broker=broker,
-        cluster=cluster,
-        stage=stage,
-        guarantee=guarantee,
-        seed=seed,
-        directory=directory,
-        application_id=application_id,
-        rng=random.Random(f"{seed}:{name}"),
-        group_before=cluster.group_end(application_id),
-        transactions_before=cluster.transaction_ends(),
-    )
+        broker, cluster, stage, guarantee, seed, directory, application_id, random.Random(f"{seed}:{name}"),
+        group_before=cluster.group_end(application_id), transactions_before=cluster.transaction_ends(),
+    )  # fmt: skip
     with closing(world):
         try:
             yield world

@@ -125,8 +125,4 @@ def under_fire(
             met = sum(cut.hits for cut in cuts)
             looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met) for one in group]
             samples += [one for one in looked if one is not None]
-        await_moment(world, now + BATCH_S)
-
-
-def await_moment(world: World, moment: float) -> None:
-    world.wait(lambda: time.monotonic() >= moment, "the next batch is due")
+        world.let_pass(now + BATCH_S - time.monotonic(), "the next batch is due")

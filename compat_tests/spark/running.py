@@ -77,8 +77,7 @@ def live(world: World, shape: Shape, inputs: Inputs) -> None:
     """The world's stage, in a process of its own."""
     feed(world, inputs)
     app = world.instance(shape.topology).start()
-    world.processed(shape.repartitions)
-    app.stop()
+    world.finish(app, repartitions=shape.repartitions)
 
 
 def in_batch(spark: SparkSession) -> Execute:

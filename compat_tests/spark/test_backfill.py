@@ -71,8 +71,7 @@ def hands_over(world: World, *, crashed: bool) -> None:
     """A live instance processes exactly what came since, and all of it is right."""
     more(world)
     app = world.instance(SHAPE.topology, "live").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     judge_all(world, SHAPE, crashed=crashed)
 
 
@@ -101,6 +100,5 @@ def test_a_live_instance_that_joins_a_backfill_shares_it_and_goes_on(world: Worl
     early = world.instance(SHAPE.topology, "early").start()
     members(world, 2)
     run.dies(0, START_S + END_S)
-    world.processed()
-    early.stop()
+    world.finish(early)
     hands_over(world, crashed=False)

@@ -83,8 +83,7 @@ def test_a_live_instance_joins_micro_batches_and_takes_over_from_them(world: Wor
         world.work_done(SHAPE.repartitions, END_S)
         feed(world)
         assert run.stop(END_S)
-    world.processed(SHAPE.repartitions)
-    app.stop()
+    world.finish(app, repartitions=SHAPE.repartitions)
     judge_all(world, SHAPE)
 
 
@@ -100,8 +99,7 @@ def batch_beside_live(world: World, spark: SparkSession) -> tuple[Instance, Spar
 
 def both_had_their_share(world: World, app: Instance, run: SparkRun) -> None:
     assert run.progress.elsewhere > 0
-    world.processed(SHAPE.repartitions)
-    app.stop()
+    world.finish(app, repartitions=SHAPE.repartitions)
     judge_all(world, SHAPE)
 
 
