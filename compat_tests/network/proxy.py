@@ -24,7 +24,6 @@ import contextlib
 import socket
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -104,12 +103,6 @@ class KafkaProxy:
         swaps = b"\x00\x00" + name, b"\x00\x03" + name
         return self._add(Frames(Side.ANSWER, Api.METADATA, client), times, swaps=swaps)
 
-    def cut(self, client: str = "*") -> Fault:
-        """Break the connections of these clients, and those that they open, until the fault is ended."""
-        fault = self._add(Frames(Side.REQUEST, None, client), None, loses=True)
-        self.disconnect(client)
-        return fault
-
     def disconnect(self, client: str = "*") -> int:
         """Break the connections of these clients once; how many there were. Requests on their way still arrive."""
 
@@ -124,10 +117,6 @@ class KafkaProxy:
     def heal(self) -> None:
         """End all faults: what is held goes on its way."""
         self._call(lambda: self._drop(*self._faults))
-
-    def connections(self) -> Counter[str]:
-        """How many connections there are, by client id (empty before a connection's first request)."""
-        return self._call(lambda: Counter(one.client_id for one in self._connections))
 
     def close(self) -> None:
         """Break all connections and stop listening. May be called twice."""

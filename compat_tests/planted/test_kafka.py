@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from compat_tests.oracles.findings import Finding, PromiseBrokenError, hold, kinds
+from compat_tests.oracles.findings import Finding, Findings, PromiseBrokenError, hold, kinds
 from compat_tests.oracles.group import (
     Generation,
     Member,
@@ -64,18 +66,20 @@ def test_a_move_in_two_steps_passes() -> None:
     assert all_owned(steps, ENDS) == []
 
 
-def test_two_owners_of_a_partition_are_found() -> None:
-    assert kinds(one_owner([Generation(1, (member("a", {P0}), member("b", {P0})))])) == {"two-owners"}
-
-
-def test_a_move_in_one_step_is_found() -> None:
-    at_once = Generation(2, (member("a", {P0}, {P0, P1}), member("b", {P1})))
-    assert kinds(one_owner([at_once])) == {"too-early"}
-
-
-def test_a_partition_that_nobody_has_is_found() -> None:
-    assert kinds(all_owned([Generation(1, (member("a", {P0}),))], ENDS)) == {"unassigned"}
-    assert kinds(all_owned([], ENDS)) == {"unassigned"}
+@pytest.mark.parametrize(
+    ("generations", "check", "kind"),
+    [
+        ([Generation(1, (member("a", {P0}), member("b", {P0})))], one_owner, "two-owners"),
+        ([Generation(2, (member("a", {P0}, {P0, P1}), member("b", {P1})))], one_owner, "too-early"),
+        ([Generation(1, (member("a", {P0}),))], partial(all_owned, places=ENDS), "unassigned"),
+        ([], partial(all_owned, places=ENDS), "unassigned"),
+    ],
+    ids=["two owners", "a move in one step", "a partition that nobody has", "no generation"],
+)
+def test_a_wrong_assignment_is_found(
+    generations: list[Generation], check: Callable[[list[Generation]], Findings], kind: str
+) -> None:
+    assert kinds(check(generations)) == {kind}
 
 
 def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:
