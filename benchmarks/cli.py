@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rich.console import Console
 from benchmarks import assignor, stores
 from benchmarks.blocking.work import Blocking
 from benchmarks.cluster import JVM_OPTIONS, Cluster, running
-from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, peers, stages
+from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours, peers
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.idle.work import Idle
@@ -134,7 +134,7 @@ def _measure(
     title = f"{work.name}: {work.title}, medians of {rounds}"
     _out().print(table(title, work.figures, rows, yardstick))
     if json_file is not None:
-        write_json(json_file, rows, {"rounds": rounds, **data, **settings})
+        write_json(json_file, {"rounds": rounds, **data, **settings}, rows=[row.as_json() for row in rows])
     return title, work, rows
 
 
@@ -181,7 +181,7 @@ def _command(measured: _Measured) -> click.Command:
         guarantees: list[str],
         **data: Any,
     ) -> None:
-        contenders = [*peers(peer_names, measured.name), *stages(stage_names, measured.name)]
+        contenders = [*peers(peer_names, measured.name), *(ours(stage, measured.name) for stage in stage_names)]
         title, work, rows = _measure(
             measured.work, contenders, guarantees, rounds, data, json_file, SETTINGS, measured.yardstick
         )
@@ -255,7 +255,7 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
     title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
     _out().print(moves_report.table(title, found))
     if json_file is not None:
-        moves_report.write_json(json_file, found, settings)
+        write_json(json_file, settings, moves=[asdict(move) for move in found])
 
 
 @cli.command("standbys")
@@ -336,7 +336,7 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
 @_data_options
 def profile(stage: str, rate: int, top: int, guarantees: list[str], records: int, keys: int, seed: int) -> None:
     """Where the stream thread of the count on Milestones spends its time, by part and by function."""
-    (contender,) = stages([stage], Count.name)
+    contender = ours(stage, Count.name)
     with _cluster() as (cluster, runs):
         work = Count(cluster, runs, records, keys, seed)
         work.prepare([contender])

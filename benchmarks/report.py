@@ -88,10 +88,10 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def write_json(path: Path, rows: Iterable[Row], settings: Mapping[str, Any]) -> None:
-    """The rows, with where and how they were measured."""
-    document = {"machine": machine(), "settings": settings, "rows": [row.as_json() for row in rows]}
-    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+def write_json(path: Path, settings: Mapping[str, Any], **measured: Any) -> None:
+    """What was measured, with where and how."""
+    document = {"machine": machine(), "settings": settings, **measured}
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")
 
 
 def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> None:

@@ -1,18 +1,14 @@
-"""The table and the JSON of the moves."""
+"""The table of the moves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-import orjson
 from rich.table import Table
 
 from benchmarks.moves.timeline import worst
 from benchmarks.moves.work import Move
-from benchmarks.report import columns, machine
+from benchmarks.report import columns
 
 HEADINGS = (
     "move", "guarantee", "took s", "gap before s", "longest gap s", "median gap s", "others' gap s", "restored",
@@ -38,10 +34,3 @@ def _cells(move: Move) -> list[str]:
         " ".join(map(str, move.restored.values())) or "-",
         *(f"{value:.2f}" if move.parts else "-" for value in parts),
     ]
-
-
-def write_json(path: Path, moves: Sequence[Move], settings: dict[str, Any]) -> None:
-    """The moves, with where and how they were measured."""
-    document = {"machine": machine(), "settings": settings, "moves": [asdict(move) for move in moves]}
-    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
-    path.write_bytes(orjson.dumps(document, option=options) + b"\n")

@@ -20,7 +20,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -81,19 +80,17 @@ class Snapshot:
         self._cluster.fill(rows(changelog, max(1, self._tail), self._seed + 1))
         return made
 
-    def _config(self, **settings: Any) -> StreamsConfig:
-        return StreamsConfig(
-            application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
-            processing_guarantee="exactly_once_v2", **settings,
-        )  # fmt: skip
-
     def _compact(self) -> list[Compaction]:
         from milestones.pipeline import spark_session
         from milestones.pipeline.snapshots import compact_changelog
 
+        config = StreamsConfig(
+            application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
+            processing_guarantee="exactly_once_v2",
+        )  # fmt: skip
         with spark_session("snapshots") as spark:
             spark.range(1).count()
-            run = compact_changelog(topology(APPLICATION), spark, self.url, config=self._config())
+            run = compact_changelog(topology(APPLICATION), spark, self.url, config=config)
         megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
         return [Compaction("the changelog into snapshots", run.seconds, run.records, run.entries, megabytes)]
 

@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
+from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
@@ -119,12 +119,7 @@ def main() -> int:
         named(arguments.topology)
     except ValueError as error:
         parser.error(str(error))
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    begin_log()
     before = census()
     watch = Watch() if arguments.watch else None
     if watch is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.in_place import Standing
-from compat_tests.oracles.rows import Place
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from compat_tests.oracles.transactions import none_timed_out
 from milestones.testing import Not, TopicTail
 
@@ -174,10 +175,10 @@ def await_outputs(world: World, tail: TopicTail, count: int) -> None:
     world.wait(lambda: tail.has(count), f"{count} outputs in {world.topic('out')}")
 
 
-def counted(world: World) -> Instance:
-    """An application with state that has ended."""
-    world.input("in", 2, out=2).send(world.records(2_000, keys=200))
-    app = world.instance("count").start()
+def counted(world: World, records: int = 2_000, keys: int = 200, **settings: Any) -> Instance:
+    """An application with state of two tasks that has ended."""
+    world.input("in", 2, out=2).send(world.records(records, keys))
+    app = world.instance("count", **settings).start()
     world.finish(app)
     return app
 
@@ -204,3 +205,17 @@ def meet_late_ends(world: World, app: Instance) -> None:
             offsets.end()
             app.start()
             await_outputs(world, outputs, len(feed.rows))
+
+
+def order_of(world: World, rows: Iterable[Row]) -> dict[Place, list[Origin]]:
+    """The origins in each partition of `out` when the inputs are processed in the order of `rows`: for topologies
+    whose output partition is the key's, as the input's is."""
+    topic = world.topic("out")
+    partitions = world.cluster.topics()[topic]
+    order: defaultdict[Place, list[Origin]] = defaultdict(list)
+    for row in rows:
+        origin = origin_of(row)
+        assert row.key is not None
+        assert origin is not None
+        order[Place(topic, partition_of(row.key, partitions))].append(origin)
+    return order

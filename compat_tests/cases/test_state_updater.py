@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.steps import generation
+from compat_tests.cases.steps import counted, generation
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
 from compat_tests.harness.judge import end_and_judge
@@ -44,14 +44,6 @@ SMALL_FETCHES: Settings = {
 """What was prefetched for one task comes before another one's records; in these cases all is small."""
 
 
-def counted(world: World, records: int = 20_000) -> Instance:
-    """An application that has ended, with half of these records in each of two partitions of its changelog."""
-    world.input("in", 2, out=2).send(world.records(records, keys=500))
-    app = world.instance("count", num_stream_threads=1).start()
-    world.finish(app)
-    return app
-
-
 def lose(world: World, app: Instance, *tasks: str) -> None:
     """Its disk is empty where the state of these tasks was."""
     for store in store_directories(app.state_dir, world.application_id):
@@ -64,7 +56,7 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
 def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_without_a_state_updater_only(
     world: World,
 ) -> None:
-    app = counted(world, LONG)
+    app = counted(world, LONG, 500, num_stream_threads=1)
     lose(world, app, "0_0")
     with world.outputs() as outputs:
         app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)
@@ -107,7 +99,7 @@ def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
 def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_once(world: World) -> None:
     if not world.has(UPDATER):
         pytest.skip("the stream thread restores: it answers nobody meanwhile, and is evicted")
-    one = counted(world)
+    one = counted(world, 20_000, 500, num_stream_threads=1)
     lose(world, one, "0_0", "0_1")
     fault = f"restore.batch:sleep={BLOCKED_MS}:1"
     one.start(fault=fault, watch=True, max_poll_interval_ms=LIMIT_MS)

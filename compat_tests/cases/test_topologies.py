@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 
 from compat_tests.cases.flows import (
@@ -17,6 +15,7 @@ from compat_tests.cases.flows import (
     WORDS,
     WORDS_REPARTITION,
 )
+from compat_tests.cases.steps import order_of
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.changelog import changelog_equals_table
@@ -24,8 +23,6 @@ from compat_tests.oracles.findings import hold
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.group import all_owned
 from compat_tests.oracles.outputs import in_order, table
-from compat_tests.oracles.placement import partition_of
-from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
 
 @pytest.mark.parametrize(("topology", "flow"), [("copy", COPY), ("count", COUNT)], ids=["copy", "count"])
@@ -105,17 +102,3 @@ def test_every_partition_of_many_has_an_owner_and_a_result(world: World) -> None
     world.instance("count", num_stream_threads=2).start()
     end_and_judge(world, COUNT)
     hold(all_owned(world.history().generations, world.cluster.places([feed.topic])))
-
-
-def order_of(world: World, rows: list[Row]) -> dict[Place, list[Origin]]:
-    """The origins in each partition of `out` when the inputs are processed in the order of `rows`: for topologies
-    whose output partition is the key's, as the input's is."""
-    topic = world.topic("out")
-    partitions = world.cluster.topics()[topic]
-    order: defaultdict[Place, list[Origin]] = defaultdict(list)
-    for row in rows:
-        origin = origin_of(row)
-        assert row.key is not None
-        assert origin is not None
-        order[Place(topic, partition_of(row.key, partitions))].append(origin)
-    return order

@@ -44,7 +44,7 @@ class Recorder:
             logs = [Path(log) for name, logs in report.user_properties if name == LOGS for log in logs]  # type: ignore[attr-defined]
             self._results.add(report.nodeid, report, command(self._option, report.nodeid), logs)
             if report.failed:
-                self._results.keep(report.nodeid, self._folder)
+                self._results.cases[report.nodeid].keep(self._folder)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None]:

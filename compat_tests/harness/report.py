@@ -89,6 +89,15 @@ class Case:
         elif self.outcome == matrix.UNFINISHED and result.when == "call":
             self.outcome = matrix.PASSED
 
+    def keep(self, folder: Path) -> None:
+        """The text and the logs of its failure so far."""
+        self.logs = [log for log in self.logs if log.exists()]
+        kept = folder / self.folder
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / "failure.txt").write_text(f"repeat it with\n    {self.command}\n\n{self.text}", "utf-8")
+        for log in self.logs:
+            shutil.copy(log, kept)
+
     def shown(self) -> matrix.Cell:
         failed = self.outcome == matrix.FAILED
         kept = ("failure.txt", *(log.name for log in self.logs)) if failed else ()
@@ -115,10 +124,6 @@ class Results:
         if result.failed:
             case.logs = logs
 
-    def keep(self, id: str, folder: Path) -> None:
-        """The text and the logs of a failure so far."""
-        _keep(self.cases[id], folder)
-
     def write(self, folder: Path, planned: Iterable[str] = ()) -> None:
         """`matrix.md`, `matrix.html`, a folder per failure, and the files that cases have written. `planned`: the ids
         of all cases that were to run; those that didn't are shown as such."""
@@ -126,7 +131,7 @@ class Results:
         folder.mkdir(parents=True)
         for case in self.cases.values():
             if case.outcome == matrix.FAILED:
-                _keep(case, folder)
+                case.keep(folder)
         files = [file for file in self.files if file.exists()]
         for file in files:
             shutil.copy(file, folder)
@@ -157,12 +162,3 @@ def _first_line(result: pytest.TestReport) -> str:
 def _error(result: pytest.TestReport) -> str:
     """All of what went wrong. `longreprtext` would name the worker first."""
     return str(result.longrepr)
-
-
-def _keep(case: Case, folder: Path) -> None:
-    case.logs = [log for log in case.logs if log.exists()]
-    kept = folder / case.folder
-    kept.mkdir(parents=True, exist_ok=True)
-    (kept / "failure.txt").write_text(f"repeat it with\n    {case.command}\n\n{case.text}", "utf-8")
-    for log in case.logs:
-        shutil.copy(log, kept)

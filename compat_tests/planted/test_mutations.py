@@ -15,7 +15,7 @@ import pytest
 from compat_tests import ALO, EOS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
-from compat_tests.cases.steps import await_outputs, feed_until_it_dies
+from compat_tests.cases.steps import await_outputs, feed_until_it_dies, order_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
@@ -23,7 +23,6 @@ from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
 from compat_tests.oracles.outputs import in_order
-from compat_tests.oracles.rows import Origin, Place, origin_of
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
 from milestones.testing import Not
@@ -144,11 +143,7 @@ def test_a_swap_that_is_legal_for_each_key_is_found_where_the_whole_order_is_pro
     feed = world.feeds["in"]
     live(world, world.instance("copy"))
     assert judged(world, COPY) == set()
-    order: dict[Place, list[Origin]] = {}
-    for row in feed.rows:
-        if (origin := origin_of(row)) is not None:
-            order.setdefault(Place(world.topic("out"), row.partition), []).append(origin)
-    assert kinds(in_order(world.cluster.read(world.topic("out")), order)) == {"order"}
+    assert kinds(in_order(world.cluster.read(world.topic("out")), order_of(world, feed.rows))) == {"order"}
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import pytest
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.world import World
-from compat_tests.spark.history_app import NO_ARCHIVE
+from compat_tests.spark.app import BACKFILL
 from compat_tests.spark.processes import SparkProcess
 from compat_tests.spark.running import END_S, amid, judge_all
 from compat_tests.spark.shapes import shape_of
@@ -30,9 +30,9 @@ assert SHAPE.flows == (COUNT,)
 class Backfill(SparkProcess):
     """The driver's process; Spark runs in it."""
 
-    def __init__(self, world: World, history: str = NO_ARCHIVE) -> None:
+    def __init__(self, world: World, history: str = "") -> None:
         super().__init__(world, SHAPE.topology, "")
-        self.entry = ("compat_tests.spark.history_app", "local[2]", history)
+        self.entry = ("compat_tests.spark.app", f"{BACKFILL}{history}", "local[2]")
 
 
 def begin(world: World) -> None:
