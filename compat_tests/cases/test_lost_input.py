@@ -1,4 +1,7 @@
-"""Inputs that Kafka deleted before they were processed: the loss is named, and the reset policy says how it goes on."""
+"""Inputs that Kafka deleted before they were processed: the loss is named, and the reset policy says how it goes on.
+
+With `latest`: where the application began is where it goes on, whatever happens to it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from compat_tests.oracles.rows import Place, Row
 BAD_TOPIC = 2
 LOST = 100
 """Records of each partition that are deleted unprocessed."""
+SECOND_COMMIT = "commit.before-flush:kill:2"
+"""The first one says where the only partition begins, the second one has the first records."""
 
 
 def overtaken(world: World) -> tuple[Instance, dict[Place, int]]:
@@ -81,3 +86,15 @@ def test_with_none_it_stops_before_anything_is_skipped(world: World) -> None:
     app.start(auto_offset_reset="earliest")
     forget(world, committed, first)
     end_and_judge(world, COUNT)
+
+
+@pytest.mark.short_under("at_least_once")
+def test_a_crash_in_the_first_commit_of_records_skips_none_of_what_came_since(world: World) -> None:
+    feed = world.input("in", 1, out=1)
+    app = world.instance("count", auto_offset_reset="latest").start(fault=SECOND_COMMIT)
+    world.processed()
+    feed.send(world.records(200, keys=50))
+    app.dies(-9)
+    feed.send(world.records(200, keys=50))
+    app.start()
+    end_and_judge(world, COUNT, crashed=True)

@@ -6,12 +6,16 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from compat_tests.harness.judge import judge_history
 from compat_tests.oracles.findings import Finding, Findings, PromiseBrokenError, hold, kinds
 from compat_tests.oracles.group import (
     Generation,
+    History,
     Member,
     all_owned,
     at_most_generations,
@@ -80,6 +84,27 @@ def test_a_wrong_assignment_is_found(
     generations: list[Generation], check: Callable[[list[Generation]], Findings], kind: str
 ) -> None:
     assert kinds(check(generations)) == {kind}
+
+
+ALONE = Generation(1, (Member("a", "a", frozenset({P0}), frozenset()),))
+
+
+def world_of(history: History) -> Any:
+    feeds = {"in": SimpleNamespace(rows=inputs())}
+    return SimpleNamespace(application_id="app", feeds=feeds, history=lambda: history)
+
+
+def test_a_group_with_generations_and_commits_passes() -> None:
+    assert judge_history(world_of(History([ALONE], [(P0, 3)]))) == []
+
+
+def test_a_group_of_which_the_broker_knows_nothing_is_found() -> None:
+    assert kinds(judge_history(world_of(History([], [(P0, 3)])))) == {"no-history"}
+    assert kinds(judge_history(world_of(History([ALONE], [])))) == {"no-history"}
+
+
+def test_what_the_history_says_is_judged() -> None:
+    assert kinds(judge_history(world_of(History([ALONE], [(P0, 3), (P0, 2)])))) == {"went-back"}
 
 
 def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:
