@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 from confluent_kafka import libversion
 from rich.box import SIMPLE_HEAD
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
@@ -27,9 +28,9 @@ YARDSTICK = "loop"
 """The contender that others are compared with, where a work has no other."""
 
 
-def columns(title: str, *headings: str, left: int = 2) -> Table:
+def columns(title: str, *headings: str, left: int = 2, title_at: JustifyMethod = "left") -> Table:
     """A table without rows; so many of its columns are of text, the others of numbers."""
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify=title_at)
     for at, heading in enumerate(headings):
         shown.add_column(heading, justify="left" if at < left else "right")
     return shown

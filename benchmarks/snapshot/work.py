@@ -21,12 +21,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import Measured
+from benchmarks.report import columns
 from benchmarks.restore.work import rows, told
 from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
@@ -155,9 +155,7 @@ def serving(directory: Path) -> Iterator[str]:
 
 def table(title: str, found: Sequence[Restored], made: Sequence[Compaction]) -> Table:
     """Medians, and how often faster than the same stage's replay."""
-    shown = Table(title=title, box=SIMPLE_HEAD)
-    for heading in ("stage", "restored by", "seconds", "records read", "times as fast"):
-        shown.add_column(heading, justify="left" if heading in ("stage", "restored by") else "right")
+    shown = columns(title, "stage", "restored by", "seconds", "records read", "times as fast", title_at="center")
     for stage in dict.fromkeys(one.stage for one in found):
         own = [one for one in found if one.stage == stage]
         medians = {way: median(one.seconds for one in own if one.way == way) for way in (REPLAY, FILE, HTTP)}

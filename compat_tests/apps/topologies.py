@@ -151,16 +151,11 @@ def fragile(app: str) -> StreamsBuilder:
     return builder
 
 
-def number_for_poison(value: str) -> object:
-    """The user code of `unwritable`."""
-    return 42 if value == "poison" else value
-
-
 def unwritable(app: str) -> StreamsBuilder:
     """A copy that hands its sink's serde a number in place of `poison`."""
     builder = StreamsBuilder()
     records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
-    records.map_values(number_for_poison).to(f"{app}-out", value=TEXT)
+    records.map_values(lambda value: 42 if value == "poison" else value).to(f"{app}-out", value=TEXT)
     return builder
 
 

@@ -61,16 +61,12 @@ def calling(longest_ms: int) -> Callable[[str | None, str | None], str | None]:
     return call
 
 
-def tag(value: str | None) -> str:
-    return f"{value or ''}!"
-
-
 STEPS: Mapping[str, Callable[[KStream], KStream]] = {
     "drop-keyless": lambda stream: stream.filter_not(lambda key, _: key is None),
     "erase-empty": lambda stream: stream.map_values(lambda value: value or None),
     "keep-short": lambda stream: stream.filter(lambda _, value: len(value or "") < 3),
     "letters": lambda stream: stream.process_values(Letters),
-    "tag": lambda stream: stream.map_values(tag),
+    "tag": lambda stream: stream.map_values(lambda value: f"{value or ''}!"),
     "by-value": lambda stream: stream.select_key(lambda _, value: value),
     "swap": lambda stream: stream.map(lambda key, value: (value, key)),
 }

@@ -19,7 +19,6 @@ from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
-from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
 from compat_tests.random_topologies.interpretation import flows
 from milestones.testing import Not
@@ -295,8 +294,3 @@ class Inputs:
         value = None if rng.random() < 0.05 else "".join(rng.choices(LETTERS, k=rng.randrange(5))).encode()
         time = FIRST_TIMESTAMP + 1_000 + self._count[name] - late
         return Sent(key, value, time, rng.randrange(partitions) if key is None else None)
-
-
-def outputs(world: World, case: Case) -> dict[str, list[Row]]:
-    """The committed outputs, by output."""
-    return {flow.output: world.cluster.read(world.topic(flow.output)) for flow in flows(case.plan)}

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -206,8 +205,3 @@ def _values(results: Iterable[Result]) -> list[bytes]:
 
 def _short(results: list[Result]) -> str:
     return f"{len(results)} outputs that end with {results[-1].value if results else None!r}"
-
-
-def seeded(seed: int, topology: str) -> random.Random:
-    return random.Random(f"{seed}:{topology}")
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from compat_tests.spark.running import (
     live,
     on_spark,
     outputs_of,
-    seeded,
 )
 from compat_tests.spark.shapes import records, shape_of
 
@@ -40,7 +40,7 @@ def compare(
     topology: str, broker: Broker, spark: SparkSession, stage: str, guarantee: str, seed: int, directory: Path
 ) -> None:
     shape = shape_of(topology)
-    inputs = records(shape, seeded(seed, topology), RECORDS)
+    inputs = records(shape, random.Random(f"{seed}:{topology}"), RECORDS)
     ways = {
         "baseline": (live, "baseline"),
         stage: (live, stage),
