@@ -18,8 +18,7 @@ import pytest
 
 from compat_tests import ALO, EOS, GUARANTEES
 from compat_tests.harness import brokers, workers
-from compat_tests.harness.recorder import LOGS, Recorder, command
-from compat_tests.harness.report import Results
+from compat_tests.harness.report import LOGS, Recorder, Results, command
 from compat_tests.harness.world import MakeWorld, World, new_world
 from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.spark import PYSPARK

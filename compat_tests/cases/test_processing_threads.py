@@ -287,8 +287,7 @@ def test_a_task_that_fails_holds_up_no_other_one_with_processing_threads(world: 
             assert world.committed()[row.place] == row.offset
             call.release()
         else:
-            app.dies(FAILED)
-            assert "no-answer-from-the-service" in app.log(), app.log_tail()
+            app.dies(FAILED, "no-answer-from-the-service")
             call.release()
             app.start()
     end_and_judge(world, CALLS, crashed=not threaded(world))

@@ -38,7 +38,7 @@ def exact(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row], partitions:
     known, findings = attributed(wanted, outputs)
     findings += _multiplicity(wanted, known, duplicates_allowed=False)
     findings += keys_and_places(wanted, known, partitions)
-    findings += _order(wanted, known, _must_rise)
+    findings += _order(wanted, known, lambda highest, comes: comes > highest)
     if not findings:
         findings += _values(flow, wanted, known)
     return findings
@@ -58,7 +58,7 @@ def at_least_once(
     findings += _multiplicity(wanted, known, duplicates_allowed=True)
     findings += keys_and_places(wanted, known, partitions)
     if not flow.kept_back:
-        findings += _order(wanted, known, _must_not_skip)
+        findings += _order(wanted, known, lambda highest, comes: comes <= highest + 1)
     if not findings and flow.step is None:
         findings += _values(flow, wanted, known)
     elif not findings and not zombies and flow.counts:
@@ -134,21 +134,11 @@ def keys_and_places(wanted: Mapping[Origin, Expected], known: Known, partitions:
             yield Finding("misplaced", f"{row} belongs into partition {right} of {partitions}")
 
 
-_Rule = Callable[[int, int], bool]
-"""(the highest index so far, the index that comes) -> legal"""
-
-
-def _must_rise(highest: int, comes: int) -> bool:
-    return comes > highest
-
-
-def _must_not_skip(highest: int, comes: int) -> bool:
-    return comes <= highest + 1
-
-
-def _order(wanted: Mapping[Origin, Expected], known: Known, legal: _Rule) -> Iterator[Finding]:
-    """Within each key and upstream partition. The rows of one key are in one output partition, in offset order; rows
-    without a key may be anywhere, so nothing is said about their order."""
+def _order(
+    wanted: Mapping[Origin, Expected], known: Known, legal: Callable[[int, int], bool]
+) -> Iterator[Finding]:
+    """Within each key and upstream partition. `legal`: by the highest index so far, and the one that comes. The rows of
+    one key are in one output partition, in offset order; rows without a key may be anywhere: nothing is said of them."""
     right: defaultdict[tuple[bytes | None, Place], list[tuple[int, int]]] = defaultdict(list)
     for origin in sorted(wanted):
         right[wanted[origin].key, origin.place].append((origin.offset, origin.ordinal))

@@ -26,8 +26,6 @@ from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expec
 from compat_tests.oracles.outputs import attributed, keys_and_places
 from compat_tests.oracles.rows import Origin, Place, Row
 
-Results = dict[Origin, tuple[bytes | None, int]]
-
 
 def thinned(
     flow: Flow,
@@ -59,20 +57,11 @@ def table(flow: Flow, inputs: Iterable[Row]) -> Mapping[bytes, Entry] | None:
     return table_in_order(flow, wanted)
 
 
-def _interpreted(flow: Flow, wanted: Mapping[Origin, Expected]) -> Results:
-    interpreter = Interpreter(flow)
-    return {origin: interpreter.process(wanted[origin]) for origin in sorted(wanted)}
-
-
 def _lanes(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, set[Place]]:
     lanes: defaultdict[bytes | None, set[Place]] = defaultdict(set)
     for origin, record in wanted.items():
         lanes[record.key].add(origin.place)
     return lanes
-
-
-def _last(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, Origin]:
-    return {wanted[origin].key: origin for origin in sorted(wanted)}
 
 
 def _once_in_order(by_key: Mapping[bytes | None, list[tuple[Origin, Row]]]) -> Iterator[Finding]:
@@ -94,9 +83,10 @@ def _ends(
     exact: bool,
 ) -> Iterator[Finding]:
     """What each key ends with. A key that was deleted before anybody saw it may have no output."""
-    results, lanes = _interpreted(flow, wanted), _lanes(wanted)
+    interpreter, lanes = Interpreter(flow), _lanes(wanted)
+    results = {origin: interpreter.process(wanted[origin]) for origin in sorted(wanted)}
     last_of = {(record.key, origin.place): origin for origin, record in sorted(wanted.items())}
-    for key, end in _last(wanted).items():
+    for key, end in {wanted[origin].key: origin for origin in sorted(wanted)}.items():
         (value, timestamp), sure = results[end], len(lanes[key]) == 1
         deleted = any(wanted[last_of[key, place]].payload is None for place in lanes[key])
         if key not in by_key:

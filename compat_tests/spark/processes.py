@@ -53,8 +53,8 @@ class SparkProcess(Instance):
     ) -> None:
         small = ("spark.executor.memory=512m", "spark.driver.memory=512m")
         self.entry = ("compat_tests.spark.app", mode, master, *small, *settings)
-        settings = {**world.settings, "state_dir": str(world.directory / WRITTEN), **config}
-        super().__init__("spark", topology, settings, world.directory)
+        complete = {**world.settings, "state_dir": str(world.directory / WRITTEN), **config}
+        super().__init__("spark", topology, complete, world.directory)
         self.state_dir = world.directory / GATHERED
         self._seen: dict[int, psutil.Process] = {}
         world.instances.append(self)

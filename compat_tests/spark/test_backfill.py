@@ -86,7 +86,7 @@ def test_a_backfill_from_an_archive_that_was_killed_goes_on_when_it_is_run_again
     run.executors()  # so that its processes are known at the end
     run.kill()
     run.start()
-    run.dies(0, START_S + END_S)
+    run.dies(0, timeout_s=START_S + END_S)
     assert sum(world.committed().values()) >= RECORDS + MORE
     hands_over(world, crashed=True)
 
@@ -99,6 +99,6 @@ def test_a_live_instance_that_joins_a_backfill_shares_it_and_goes_on(world: Worl
     members(world, 1)
     early = world.instance(SHAPE.topology, "early").start()
     members(world, 2)
-    run.dies(0, START_S + END_S)
+    run.dies(0, timeout_s=START_S + END_S)
     world.finish(early)
     hands_over(world, crashed=False)

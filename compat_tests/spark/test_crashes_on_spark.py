@@ -52,7 +52,7 @@ def test_an_executor_is_killed(world: World, mode: str) -> None:
     run.says(LOST, START_S)
     if mode == MICRO_BATCH:
         run.ask_to_stop()
-    run.dies(0, END_S)
+    run.dies(0, timeout_s=END_S)
     judge_all(world, SHAPE, crashed=True)
 
 
@@ -65,7 +65,7 @@ def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
     run.executors()
     run.kill()
     run.start()
-    run.dies(0, START_S + END_S)
+    run.dies(0, timeout_s=START_S + END_S)
     world.work_done()
     judge_all(world, SHAPE, crashed=True)
 
@@ -82,7 +82,7 @@ def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(worl
     run.says(LOST, START_S)
     worker.send_signal(signal.SIGCONT)
     world.work_done(timeout_s=END_S * 2)
-    run.dies(0, END_S)
+    run.dies(0, timeout_s=END_S)
     judge_all(world, SHAPE, crashed=True, scratch=True)
 
 
@@ -98,5 +98,5 @@ def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> N
         world.work_done(timeout_s=END_S * 2)
         with suppress(psutil.NoSuchProcess):  # Spark kills an attempt that is of no use any more
             worker.send_signal(signal.SIGCONT)
-        run.dies(0, END_S)
+        run.dies(0, timeout_s=END_S)
         judge_all(world, SHAPE, crashed=True, scratch=True)

@@ -88,6 +88,11 @@ class Client:
         frame = receive(self.socket)
         return None if frame is None else struct.unpack_from(">i", frame)[0]
 
+    def round_trip(self, api: int, correlation: int) -> int | None:
+        """Ask; the correlation id of the next answer."""
+        self.ask(api, correlation)
+        return self.answer()
+
     def has_answer(self, within_s: float = 0.05) -> bool:
         self.socket.settimeout(within_s)
         try:
@@ -151,16 +156,14 @@ def test_packets_that_vanish_leave_an_open_connection_on_which_nothing_arrives_e
     proxy: KafkaProxy, broker: Broker
 ) -> None:
     with connected(proxy) as client, connected(proxy) as other:
-        client.ask(Api.HEARTBEAT, 1)
-        assert client.answer() == 1
+        assert client.round_trip(Api.HEARTBEAT, 1) == 1
         fault = proxy.vanish(Api.JOIN_GROUP, client="one", times=1)
         client.ask(Api.JOIN_GROUP, 2)
         fault.wait()
         fault.end()
         client.ask(Api.HEARTBEAT, 3)
         assert not client.has_answer(0.2)
-        other.ask(Api.JOIN_GROUP, 4)
-        assert other.answer() == 4
+        assert other.round_trip(Api.JOIN_GROUP, 4) == 4
         assert broker.received == [1, 4]
 
 
@@ -192,13 +195,11 @@ def test_a_held_answer_waits_for_the_end_of_the_fault(proxy: KafkaProxy, broker:
         client.ask(Api.END_TXN, 1)
         held.wait()
         assert broker.received == [1]
-        other.ask(Api.FETCH, 2)
-        assert other.answer() == 2
+        assert other.round_trip(Api.FETCH, 2) == 2
         assert not client.has_answer()
         held.end()
         assert client.answer() == 1
-        client.ask(Api.END_TXN, 3)
-        assert client.answer() == 3
+        assert client.round_trip(Api.END_TXN, 3) == 3
     held.end()
 
 
@@ -207,14 +208,12 @@ def test_a_lost_answer_breaks_the_connection_after_the_broker_has_done_the_reque
 ) -> None:
     lost = proxy.lose(Api.END_TXN, times=1)
     with connected(proxy) as client:
-        client.ask(Api.FETCH, 1)
-        assert client.answer() == 1
+        assert client.round_trip(Api.FETCH, 1) == 1
         client.ask(Api.END_TXN, 2)
         assert client.answer() is None
     assert broker.received == [1, 2]
     with connected(proxy) as client:
-        client.ask(Api.END_TXN, 3)
-        assert client.answer() == 3
+        assert client.round_trip(Api.END_TXN, 3) == 3
     assert lost.hits == 1
 
 
@@ -225,8 +224,7 @@ def test_a_lost_request_never_arrives_nor_does_what_was_sent_behind_it(proxy: Ka
         while client.answer() is not None:
             pass
     with connected(proxy) as client:
-        client.ask(Api.END_TXN, 99)
-        assert client.answer() == 99
+        assert client.round_trip(Api.END_TXN, 99) == 99
     assert sorted(broker.received) in ([Api.FETCH, 99], [99])  # two connections, two threads
 
 
@@ -238,8 +236,7 @@ def test_a_held_request_arrives_late_even_when_its_client_has_gone(proxy: KafkaP
         assert proxy.disconnect() == 1
         assert client.answer() is None
     with connected(proxy) as client:
-        client.ask(Api.END_TXN, 2)
-        assert client.answer() == 2
+        assert client.round_trip(Api.END_TXN, 2) == 2
     assert broker.received == [2]
     held.end()
     assert broker.has(1)
@@ -248,13 +245,11 @@ def test_a_held_request_arrives_late_even_when_its_client_has_gone(proxy: KafkaP
 def test_a_fault_can_be_for_one_client_only(proxy: KafkaProxy) -> None:
     with connected(proxy, "one-producer") as one, connected(proxy, "two-producer") as two:
         for client in (one, two):
-            client.ask(Api.FETCH, 1)
-            assert client.answer() == 1
+            assert client.round_trip(Api.FETCH, 1) == 1
         proxy.lose(side=Side.REQUEST, client="one-*")
         one.ask(Api.FETCH, 2)
         assert one.answer() is None
-        two.ask(Api.FETCH, 2)
-        assert two.answer() == 2
+        assert two.round_trip(Api.FETCH, 2) == 2
 
 
 def test_healing_ends_every_fault(proxy: KafkaProxy) -> None:
@@ -277,8 +272,7 @@ def test_a_broker_that_is_down_or_goes_down_is_a_broken_connection() -> None:
         assert is_broken(proxy)
         proxy.connect_to(broker.address)
         with connected(proxy) as client:
-            client.ask(Api.FETCH, 1)
-            assert client.answer() == 1
+            assert client.round_trip(Api.FETCH, 1) == 1
         broker.close()
         assert is_broken(proxy)
 
