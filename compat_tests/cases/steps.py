@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance, Settings
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
@@ -181,6 +183,16 @@ def counted(world: World, records: int = 2_000, keys: int = 200, **settings: Any
     app = world.instance("count", **settings).start()
     world.finish(app)
     return app
+
+
+def went_on(world: World, app: Instance, *, crashed: bool) -> Standing:
+    """It processes what comes after all of that, and has lost nothing; how it stood at its end."""
+    world.feeds["in"].send(world.records(500, keys=50))
+    world.processed()
+    app.must_live()
+    after = standing(world, app)
+    end_and_judge(world, COUNT, crashed=crashed)
+    return after
 
 
 def meet_late_ends(world: World, app: Instance) -> None:

@@ -127,8 +127,7 @@ def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_
     itself it also waits for its commits."""
     world = exact_world
     patient: Settings = {"producer_socket_timeout_ms": 60_000, "transaction_timeout_ms": 60_000}
-    world.create(out=2)
-    feed, proxy = world.input("in", 2), proxy_of(world)
+    feed, proxy = world.input("in", 2, out=2), proxy_of(world)
     app = world.instance("count", bootstrap_servers=proxy.bootstrap_servers, **{**SETTINGS, **patient}).start()
     world.group_is(app)
     feed.send(world.records(300, keys=100))

@@ -28,10 +28,10 @@ from compat_tests.cases.steps import (
     feed_until_it_stands,
     standing,
     uncommitted_tail,
+    went_on,
 )
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.feed import Feed
-from compat_tests.harness.instance import Instance, Settings
+from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
@@ -87,23 +87,13 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
             app.resume()
             await_outputs(world, outputs, seen + 1)
             print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
-    after = went_on(world, feed, app)
+    after = went_on(world, app, crashed=True)
     assert before is not None
     if world.has(TOLERANT) or step not in IN_TRANSACTION:
         hold(in_place(before, after))
     else:
         hold(kept(before.stores, after.stores))
         assert after.generation > before.generation
-
-
-def went_on(world: World, feed: Feed, app: Instance) -> Standing:
-    """It processes what comes after all of that, and has lost nothing; how it stood at its end."""
-    feed.send(world.records(500, keys=50))
-    world.processed()
-    app.must_live()
-    after = standing(world, app)
-    end_and_judge(world, COUNT, crashed=True)
-    return after
 
 
 Change = Callable[[Broker], None]
@@ -122,7 +112,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     world: World, outage: str, step: str
 ) -> None:
     strike, back, times = OUTAGES[outage]
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     # For the time that a broker takes to be back.
     patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
@@ -135,7 +125,7 @@ def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
         if outage == "away":
             world.let_pass(AWAY_S, "calls to the broker have timed out")
         back(world.broker)
-    after = went_on(world, feed, app)
+    after = went_on(world, app, crashed=True)
     assert before is not None
     if world.has(TOLERANT) and world.exactly_once:
         hold(in_place(before, after))

@@ -65,8 +65,7 @@ class Group:
 
 @pytest.mark.full
 def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(world: World) -> None:
-    world.create(out=4)
-    group = Group(world, world.input("in", 6))
+    group = Group(world, world.input("in", 6, out=4))
     group.load()
     for one in group.all[:3]:
         one.start()

@@ -32,8 +32,7 @@ PARTITIONS, TIMES = 2, 3
 
 
 def remembering(world: World) -> tuple[Feed, Instance]:
-    world.create(out=2, ticks=2)
-    return world.input("in", PARTITIONS), world.instance("remembering", num_stream_threads=1)
+    return world.input("in", PARTITIONS, out=2, ticks=2), world.instance("remembering", num_stream_threads=1)
 
 
 def settled(world: World, feed: Feed, app: Instance, *, crashed: bool) -> None:

@@ -16,9 +16,7 @@ MISSED_HEARTBEATS_S = 3.0
 
 def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
     feed = world.input("in", 4, out=3)
-    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
-    sleeper.start()
-    other.start()
+    sleeper, other = world.instance("count", "sleeper", **BRIEF).start(), world.instance("count", "other").start()
     world.group_is(sleeper, other)
     with world.outputs() as outputs:
         feed.send(in_blocks(world.records(10_000, keys=500)))

@@ -54,9 +54,9 @@ def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> No
 
 
 def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -> None:
-    world.create(out=2)
     text = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "end"]
-    world.input("in", 2).send(world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6))))
+    records = world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6)))
+    world.input("in", 2, out=2).send(records)
     world.instance("words").start()
     end_and_judge(world, WORDS, repartitions=[WORDS_REPARTITION])
 
@@ -71,10 +71,9 @@ def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> N
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) -> None:
-    world.create(out=2)
     records = world.records(2_000, keys=30)
     first = set(world.rng.sample(range(len(records)), k=700))
-    world.input("in", 2).send(record for number, record in enumerate(records) if number in first)
+    world.input("in", 2, out=2).send(record for number, record in enumerate(records) if number in first)
     world.input("other", 2).send(record for number, record in enumerate(records) if number not in first)
     world.instance("several").start()
     end_and_judge(world, SEVERAL)

@@ -138,7 +138,7 @@ def _order(
     wanted: Mapping[Origin, Expected], known: Known, legal: Callable[[int, int], bool]
 ) -> Iterator[Finding]:
     """Within each key and upstream partition. `legal`: by the highest index so far, and the one that comes. The rows of
-    one key are in one output partition, in offset order; rows without a key may be anywhere: nothing is said of them."""
+    one key are in one output partition, in offset order; rows without a key may be anywhere: nothing is said."""
     right: defaultdict[tuple[bytes | None, Place], list[tuple[int, int]]] = defaultdict(list)
     for origin in sorted(wanted):
         right[wanted[origin].key, origin.place].append((origin.offset, origin.ordinal))

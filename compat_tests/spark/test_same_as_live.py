@@ -76,8 +76,7 @@ def test_a_random_topology_commits_the_same_as_live(
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_behind_a_cache_every_key_ends_with_the_right_value(world: World, spark: SparkSession) -> None:
-    feed = world.input("in", 3)
-    world.create(out=2)
+    feed = world.input("in", 3, out=2)
     for _ in range(2):
         feed.send(world.records(2_000, keys=20))
         assert on_spark(world, "count", spark, statestore_cache_max_bytes=1_000_000).wait(END_S)

@@ -125,8 +125,7 @@ def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark
 @pytest.mark.last_stage
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_spark_task_without_state_reads_only_what_came_after_the_snapshot(world: World, spark: SparkSession) -> None:
-    world.create(out=2)
-    world.input("in", 2).send(world.records(2_000, keys=200))
+    world.input("in", 2, out=2).send(world.records(2_000, keys=200))
     assert on_spark(world, "count", spark).wait(END_S)
     compact(world, spark)
     more(world)
