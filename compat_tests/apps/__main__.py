@@ -62,21 +62,17 @@ def _listed_threads() -> list[str]:
     return sorted(names)
 
 
-def name_of(kind: type) -> str:
-    """A class's full name."""
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def census(known: Collection[str] | None = None) -> dict[str, Any]:
     """Threads, open files, connections and objects of the runtime of this process; `known`: as of `native_threads`."""
     gc.collect()
     process = psutil.Process()
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, gc.get_objects()))
     return {
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "native_threads": native_threads(known),
         "files": sorted(file.path for file in process.open_files()),
         "connections": len(process.net_connections()),
-        "objects": Counter(name for kind in map(type, gc.get_objects()) if keeps_memory(name := name_of(kind))),
+        "objects": Counter(name for name in names if keeps_memory(name)),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
 from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, amid, judge_all
-from compat_tests.spark.shapes import Shape, shape_of
+from compat_tests.spark.shapes import shape_of
 from milestones.testing import until
 
 pytestmark = pytest.mark.last_stage
@@ -22,9 +23,13 @@ START_S = 180.0
 LOST = "Lost executor"
 
 
-def fed(world: World, shape: Shape = SHAPE, count: int = RECORDS) -> None:
-    world.create(**dict.fromkeys(shape.outputs, 2))
-    world.input("in", 4).send(world.records(count, keys=500))
+def begun(world: World, mode: str, *settings: str, **how: Any) -> SparkProcess:
+    """A run that has committed some of the inputs, not all."""
+    world.create(**dict.fromkeys(SHAPE.outputs, 2))
+    world.input("in", 4).send(world.records(RECORDS, keys=500))
+    run = SparkProcess(world, SHAPE.topology, mode, *settings, **how).start()
+    amid(world, RECORDS, START_S)
+    return run
 
 
 def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
@@ -43,9 +48,7 @@ def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("mode", [BATCH, MICRO_BATCH])
 def test_an_executor_is_killed(world: World, mode: str) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", mode).start()
-    amid(world, RECORDS, START_S)
+    run = begun(world, mode)
     executor, _ = one_at_work(run)
     executor.kill()
     world.work_done(timeout_s=END_S * 2)
@@ -59,9 +62,7 @@ def test_an_executor_is_killed(world: World, mode: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.short_under("exactly_once_v2")
 def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", BATCH).start()
-    amid(world, RECORDS, START_S)
+    run = begun(world, BATCH)
     run.executors()
     run.kill()
     run.start()
@@ -73,9 +74,7 @@ def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.short_under("exactly_once_v2")
 def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(world: World) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", BATCH, *SOON_LOST).start()
-    amid(world, RECORDS, START_S)
+    run = begun(world, BATCH, *SOON_LOST)
     executor, worker = one_at_work(run)
     for process in (worker, executor):
         process.send_signal(signal.SIGSTOP)
@@ -89,10 +88,8 @@ def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(worl
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> None:
-    fed(world)
     with two_hosts(world.directory) as master:
-        run = SparkProcess(world, "count", BATCH, *SPECULATION, *TWO_HOSTS, master=master).start()
-        amid(world, RECORDS, START_S)
+        run = begun(world, BATCH, *SPECULATION, *TWO_HOSTS, master=master)
         _, worker = one_at_work(run)
         worker.send_signal(signal.SIGSTOP)
         world.work_done(timeout_s=END_S * 2)
