@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY
-from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -22,8 +21,8 @@ KINDS = ("join", "leave", "kill", "pause")
 class Group:
     """Up to four instances, at least two of which run while one is changed."""
 
-    def __init__(self, world: World, feed: Feed) -> None:
-        self._world, self._feed = world, feed
+    def __init__(self, world: World) -> None:
+        self._world = world
         settings = {"num_standby_replicas": 1, "acceptable_recovery_lag": 50, "num_stream_threads": 2, **TIDY}
         self.all = [world.instance("count-by-value", name, **settings) for name in NAMES]
         self._changes: dict[str, Callable[[Instance], object]] = {
@@ -38,7 +37,7 @@ class Group:
         return [one for one in self.all if one.running]
 
     def load(self) -> None:
-        self._feed.send(self._world.groups(200, 300, 500))
+        self._world.feeds["in"].send(self._world.groups(200, 300, 500))
 
     def change(self) -> str:
         """Something happens to somebody; what."""
@@ -65,7 +64,8 @@ class Group:
 
 @pytest.mark.full
 def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(world: World) -> None:
-    group = Group(world, world.input("in", 6, out=4))
+    world.input("in", 6, out=4)
+    group = Group(world)
     group.load()
     for one in group.all[:3]:
         one.start()

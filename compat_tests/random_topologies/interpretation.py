@@ -19,15 +19,11 @@ Pair = tuple[bytes | None, bytes | None]
 Numbered = tuple[bytes | None, bytes | None, int]
 
 
-def _letters(key: bytes | None, value: bytes | None) -> list[Pair]:
-    return [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))]
-
-
 STEPS: Mapping[str, Callable[[bytes | None, bytes | None], list[Pair]]] = {
     "drop-keyless": lambda key, value: [] if key is None else [(key, value)],
     "erase-empty": lambda key, value: [(key, value or None)],
     "keep-short": lambda key, value: [(key, value)] if len(value or b"") < 3 else [],
-    "letters": _letters,
+    "letters": lambda key, value: [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))],
     "tag": lambda key, value: [(key, (value or b"") + b"!")],
     "by-value": lambda key, value: [(value, value)],
     "swap": lambda key, value: [(value, key)],
