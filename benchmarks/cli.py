@@ -28,8 +28,7 @@ from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.idle.work import Idle
 from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
-from benchmarks.moves import report as moves_report
-from benchmarks.moves.work import Move, Moves, Setup
+from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
@@ -243,17 +242,17 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 @_guarantee
 def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
     """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
-    found: list[Move] = []
+    found: list[moves.Move] = []
     with _cluster() as (at, runs):
         for guarantee in guarantees:
             where = (keep or runs) / guarantee
             where.mkdir(parents=True)
-            for move in Moves(at, where, Setup(**settings, guarantee=guarantee), _progress).measure():
+            for move in moves.Moves(at, where, moves.Setup(**settings, guarantee=guarantee), _progress).measure():
                 _progress(f"{guarantee}: {move}")
                 found.append(move)
     size = settings["records"] * settings["value_bytes"] / 1e9
     title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
-    _out().print(moves_report.table(title, found))
+    _out().print(moves.table(title, found))
     if json_file is not None:
         write_json(json_file, settings, moves=[asdict(move) for move in found])
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from compat_tests import ALO, EOS
+from compat_tests.apps.memories import MOMENTS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
-from compat_tests.cases.steps import await_outputs, feed_until_it_dies, order_of
+from compat_tests.cases.steps import armed, await_outputs, feed_until_it_dies, feed_until_it_says, order_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
@@ -25,7 +26,7 @@ from compat_tests.oracles.group import all_owned, at_most_generations, at_most_w
 from compat_tests.oracles.outputs import in_order
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
-from milestones.testing import Not
+from milestones.testing import DeadlineError, Not
 
 RECORDS, KEYS = 300, 20
 
@@ -294,3 +295,47 @@ def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break
     app.says(" restores {")
     world.instance("count", "other").start()
     app.says(WAITED)
+
+
+# ---- roll-backs: what user code remembers, and what is in changelogs
+
+STEP, TIMES = "commit.after-flush", 3
+
+GONE = "what init has written is gone"
+"""What the user code says when it finds that by itself, and goes on no more: a roll-back of a task's first commit."""
+
+
+def rolled_back(world: World) -> bool:
+    """User code that remembers meets roll-backs, goes on, and ends. False: it has found that something is gone."""
+    world.create(ticks=2)
+    feed = world.feeds["in"]
+    app = world.instance("remembering").start(fault=armed(STEP, "abort", TIMES, first=2))
+    feed_until_it_says(world, app, f"injected at {STEP}", TIMES)
+    feed.send(world.records(100, keys=50))
+    try:
+        world.finish(app)
+    except DeadlineError:
+        if GONE not in app.log():
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("mutation", "found"),
+    [("a-program-is-kept-over-a-roll-back", True), pytest.param(NOTHING, False, marks=pytest.mark.full)],
+)
+def test_a_program_that_outlives_a_roll_back_is_found(broken: Break, mutation: str, found: bool) -> None:
+    world = broken(mutation, EOS)
+    went_on = rolled_back(world)
+    assert (not went_on or "lost" in judged(world)) == found
+
+
+@pytest.mark.parametrize(
+    ("mutation", "found"),
+    [("a-roll-back-leaves-its-changelog-records", True), pytest.param(NOTHING, False, marks=pytest.mark.full)],
+)
+def test_a_changelog_that_keeps_what_its_store_took_back_is_found(broken: Break, mutation: str, found: bool) -> None:
+    world = broken(mutation, ALO)
+    assert rolled_back(world)
+    assert ("missing" in kinds(judge_disks(world, MOMENTS))) == found
