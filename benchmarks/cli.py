@@ -11,8 +11,9 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,18 @@ from rich.console import Console
 
 from benchmarks import assignor, stores
 from benchmarks.blocking.work import Blocking
-from benchmarks.cluster import JVM_OPTIONS, running
-from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, peers, stages
+from benchmarks.cluster import JVM_OPTIONS, Cluster, running
+from benchmarks.contenders import KAFKA_STREAMS_JVM, PEERS, WARM_TIMES, Contender, ours, peers
 from benchmarks.count.work import Count
 from benchmarks.errors import BenchmarkError
 from benchmarks.idle.work import Idle
 from benchmarks.job import COMMIT_INTERVAL_MS, GUARANTEES
-from benchmarks.moves import report as moves_report
-from benchmarks.moves.work import Move, Moves, Setup
+from benchmarks.moves import work as moves
 from benchmarks.opening import work as opening
 from benchmarks.profiling import PARTS_TITLE, profiled
 from benchmarks.report import YARDSTICK, plot, table, write_json
 from benchmarks.restore.work import Restore
-from benchmarks.rows import Work, run
+from benchmarks.rows import Row, Work, run
 from benchmarks.spark import work as on_spark
 from benchmarks.standbys import work as standbys
 from milestones import MilestonesError
@@ -91,11 +91,12 @@ class _NewFile(click.Path):
 
 
 _NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
+_guarantee = click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
+                          type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
 _SHARED = (
     click.option("--seed", default=1, show_default=True, help="Of the input and of the order of runs."),
-    click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
-                 type=click.Choice([*GUARANTEES, "both"])),
-)  # fmt: skip
+    _guarantee,
+)
 _records = click.option("--records", default=500_000, show_default=True, type=click.IntRange(min=1000))
 _keys = click.option("--keys", default=100_000, show_default=True, type=click.IntRange(1, 1_000_000))
 _data_options, _restore_options = _with(_records, _keys), _with(_records)
@@ -110,6 +111,30 @@ _idle_options = _with(
     click.option("--tasks", default=512, show_default=True, type=click.IntRange(2, 4_000)),
     click.option("--seconds", default=20, show_default=True, type=click.IntRange(min=2), help="That are measured."),
 )
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[Cluster, Path]]:
+    """A broker, and a folder for runs, until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+        runs = Path(directory) / "runs"
+        runs.mkdir()
+        yield at, runs
+
+
+def _measure(
+    make: Callable[..., Work], contenders: Sequence[Contender], guarantees: Sequence[str], rounds: int,
+    data: Mapping[str, Any], json_file: Path | None, settings: Mapping[str, Any], yardstick: str = YARDSTICK,
+) -> tuple[str, Work, list[Row]]:  # fmt: skip
+    """Have them do the work, show the table, write the JSON."""
+    with _cluster() as (cluster, runs):
+        work = make(cluster, runs, **data)
+        rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
+    title = f"{work.name}: {work.title}, medians of {rounds}"
+    _out().print(table(title, work.figures, rows, yardstick))
+    if json_file is not None:
+        write_json(json_file, {"rounds": rounds, **data, **settings}, rows=[row.as_json() for row in rows])
+    return title, work, rows
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -155,18 +180,10 @@ def _command(measured: _Measured) -> click.Command:
         guarantees: list[str],
         **data: Any,
     ) -> None:
-        contenders = [*peers(peer_names, measured.name), *stages(stage_names, measured.name)]
-        settings = {"rounds": rounds, **data, **SETTINGS}
-        with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-            kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
-            runs.mkdir()
-            with running(kafka) as cluster:
-                work = measured.work(cluster, runs, **data)
-                rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
-        title = f"{work.name}: {work.title}, medians of {rounds}"
-        _out().print(table(title, work.figures, rows, measured.yardstick))
-        if json_file is not None:
-            write_json(json_file, rows, settings)
+        contenders = [*peers(peer_names, measured.name), *(ours(stage, measured.name) for stage in stage_names)]
+        title, work, rows = _measure(
+            measured.work, contenders, guarantees, rounds, data, json_file, SETTINGS, measured.yardstick
+        )
         if plot_file is not None:
             plot(plot_file, title, work.figures, rows)
 
@@ -209,16 +226,7 @@ def stores_(names: list[str], rows: int, rounds: int, seed: int, json_file: Path
               type=click.Choice([*GUARANTEES, "both"]), help="Of ours.")  # fmt: skip
 def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: list[str], **data: int) -> None:
     """A running count on Spark: ours, groupBy().count(), transformWithState."""
-    contenders, settings = on_spark.contenders(names), {"rounds": rounds, **data}
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        runs = Path(directory) / "runs"
-        runs.mkdir()
-        with running(Path(directory) / "kafka") as cluster:
-            work = on_spark.OnSpark(cluster, runs, **data)
-            rows = run(work, contenders, guarantees, rounds, data["seed"], _progress)
-    _out().print(table(f"{work.name}: {work.title}, medians of {rounds}", work.figures, rows))
-    if json_file is not None:
-        write_json(json_file, rows, settings)
+    _measure(on_spark.OnSpark, on_spark.contenders(names), guarantees, rounds, data, json_file, {})
 
 
 @cli.command("moves")
@@ -231,23 +239,22 @@ def spark_(names: list[str], rounds: int, json_file: Path | None, guarantees: li
 @click.option("--seed", default=1, show_default=True)
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
 @click.option("--json", "json_file", type=_NEW_FILE, help="Write all figures here.")
-@click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
-              type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
+@_guarantee
 def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **settings: Any) -> None:
     """What it costs to move tasks with much state: scale-out, scale-in, kill -9."""
-    found: list[Move] = []
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+    found: list[moves.Move] = []
+    with _cluster() as (at, runs):
         for guarantee in guarantees:
-            where = (keep or Path(directory)) / guarantee
+            where = (keep or runs) / guarantee
             where.mkdir(parents=True)
-            for move in Moves(at, where, Setup(**settings, guarantee=guarantee), _progress).measure():
+            for move in moves.Moves(at, where, moves.Setup(**settings, guarantee=guarantee), _progress).measure():
                 _progress(f"{guarantee}: {move}")
                 found.append(move)
     size = settings["records"] * settings["value_bytes"] / 1e9
     title = f"moves: {settings['records']:,} keys, {size:.2f} GB of state, {settings['rate']:.0f} records/s and task"
-    _out().print(moves_report.table(title, found))
+    _out().print(moves.table(title, found))
     if json_file is not None:
-        moves_report.write_json(json_file, found, settings)
+        write_json(json_file, settings, moves=[asdict(move) for move in found])
 
 
 @cli.command("standbys")
@@ -258,9 +265,9 @@ def moves_(guarantees: list[str], json_file: Path | None, keep: Path | None, **s
 def standbys_(stage_names: list[str], records: int, seed: int) -> None:
     """How standbys get on beside active tasks that restore on the same thread."""
     found: dict[str, Mapping[str, Sequence[standbys.Moment]]] = {}
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+    with _cluster() as (at, runs):
         for stage in stage_names:
-            where = Path(directory) / stage
+            where = runs / stage
             where.mkdir()
             found[stage] = standbys.measure(at, where, stage, records, seed, _progress)
     _out().print(standbys.table(f"standbys: {records:,} records of active tasks on each of two instances", found))
@@ -272,13 +279,12 @@ def standbys_(stage_names: list[str], records: int, seed: int) -> None:
               help="Records a second in each of the 64 partitions.")  # fmt: skip
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Leave the instances' logs here.")
-@click.option("--guarantee", "guarantees", default="both", show_default=True, callback=_guarantees,
-              type=click.Choice([*GUARANTEES, "both"]))  # fmt: skip
+@_guarantee
 def opening_(stage_names: list[str], rate: float, rounds: int, keep: Path | None, guarantees: list[str]) -> None:
     """What a store that takes 12 s to open keeps up, among 64 tasks of three stores."""
     found: list[opening.Opened] = []
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
-        work = opening.Opening(at, keep or Path(directory) / "runs", rate)
+    with _cluster() as (at, runs):
+        work = opening.Opening(at, keep or runs, rate)
         for stage, guarantee, _ in itertools.product(stage_names, guarantees, range(rounds)):
             found.append(work.measure(stage, guarantee))
             _progress(str(found[-1]))
@@ -296,10 +302,10 @@ def snapshot_(stage_names: list[str], records: int, tail: float, rounds: int, se
     """Restore from snapshots, and by replay. Needs the extra `spark` too."""
     from benchmarks.snapshot import work as snapshot
 
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
-        work = snapshot.Snapshot(at, Path(directory), records, tail, seed)
+    with _cluster() as (at, runs):
+        work = snapshot.Snapshot(at, runs, records, tail, seed)
         made = work.prepare(_progress)
-        with snapshot.serving(Path(directory) / "snapshots") as served:
+        with snapshot.serving(runs / "snapshots") as served:
             found = snapshot.measure(work, stage_names, rounds, seed, served, _progress)
     title = f"snapshot: {records:,} records, and {records * tail:,.0f} after that; medians of {rounds}"
     _out().print(snapshot.table(title, found, made))
@@ -315,7 +321,7 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
     """Find a lost record, a duplicate, a swap and a wrong store value among millions. Needs the extra `spark` too."""
     from benchmarks.audit import work as audit
 
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory, running(Path(directory) / "kafka") as at:
+    with _cluster() as (at, _):
         planted = audit.plant(at, records, keys, seed, _progress)
         found = audit.measure(at, memory, report, _progress)
     _out().print(audit.table(f"audit: {records:,} records, {keys:,} keys", planted, found))
@@ -329,17 +335,14 @@ def audit_(records: int, keys: int, seed: int, memory: str, report: Path | None)
 @_data_options
 def profile(stage: str, rate: int, top: int, guarantees: list[str], records: int, keys: int, seed: int) -> None:
     """Where the stream thread of the count on Milestones spends its time, by part and by function."""
-    (contender,) = stages([stage], Count.name)
-    with tempfile.TemporaryDirectory(prefix="milestones-bench-") as directory:
-        kafka, runs = Path(directory) / "kafka", Path(directory) / "runs"
-        runs.mkdir()
-        with running(kafka) as cluster:
-            work = Count(cluster, runs, records, keys, seed)
-            work.prepare([contender])
-            for guarantee in guarantees:
-                result = profiled(work, contender, guarantee, rate)
-                _out().print(result.parts_table(f"{contender.name}, {guarantee}: {PARTS_TITLE}"))
-                _out().print(result.functions_table(top))
+    contender = ours(stage, Count.name)
+    with _cluster() as (cluster, runs):
+        work = Count(cluster, runs, records, keys, seed)
+        work.prepare([contender])
+        for guarantee in guarantees:
+            result = profiled(work, contender, guarantee, rate)
+            _out().print(result.parts_table(f"{contender.name}, {guarantee}: {PARTS_TITLE}"))
+            _out().print(result.functions_table(top))
 
 
 def main() -> int:

@@ -40,13 +40,9 @@ class Contender:
     times: int = 1
 
 
-def stages(names: Iterable[str], work: str) -> list[Contender]:
-    """Ours, at each stage (or set of flags, joined by `+`). `ConfigError` for those that this version doesn't have."""
-    return [ours(name, work) for name in names]
-
-
 def ours(stage: str, work: str) -> Contender:
-    """Milestones with the flags of `stage`."""
+    """Milestones with the flags of `stage` (or a set of flags, joined by `+`). `ConfigError` for one that this version
+    doesn't have."""
     name = stage_name(parse_milestones(stage))
 
     def command(job: Job) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""A work whose input lies ready: each run is a fresh process, from its start until all of the input is committed.
+"""Works of which each run is a fresh process, and those whose input lies ready.
 
 *Guarantees*: runs share nothing but the input, of which there is one topic for those with equally many records.
 *Assumes*: no retries by failure: the broker stays up.
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.cluster import FOREVER, Cluster, Row
+from benchmarks.cluster import CALL_S, FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
@@ -20,11 +20,13 @@ TIMEOUT_S = 600.0
 STAMPED = {**FOREVER, "message.timestamp.type": "LogAppendTime"}
 
 
-class Fed(ABC):
-    """What a subclass adds: its `name`, `partitions` of input and output, `records`, `rows`, and `judge`."""
+class Fresh(ABC):
+    """What a subclass adds: its `name`, `partitions` and `settings` of the output, `input`, and `run`."""
 
     name = ""
     partitions = 4
+    settings: Mapping[str, str] = FOREVER
+    create_s = CALL_S
     asked: Mapping[str, str] = {}
     """Fields of the job that are this work's own."""
 
@@ -33,22 +35,12 @@ class Fed(ABC):
         self._runs = 0
 
     @abstractmethod
-    def records(self, times: int) -> int:
-        """Of the input of contenders that are given so many times the records."""
+    def input(self, contender: Contender, run: str) -> str:
+        """The name of its input in the run of that name."""
 
     @abstractmethod
-    def rows(self, times: int, topic: str) -> Iterator[Row]:
-        """That input."""
-
-    @abstractmethod
-    def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
-        """The figures of a run. `BenchmarkError` when it doesn't count."""
-
-    def prepare(self, contenders: Iterable[Contender]) -> None:
-        """Write the inputs that they need."""
-        for times in sorted({contender.times for contender in contenders}):
-            self._cluster.create(self._input(times), self.partitions, FOREVER)
-            self._cluster.fill(self.rows(times, self._input(times)))
+    def run(self, contender: Contender, job: Job) -> dict[str, float]:
+        """The figures of a run, by name. `BenchmarkError` when it doesn't count."""
 
     def measure(self, contender: Contender, guarantee: str) -> dict[str, float]:
         """One run, everything fresh; its figures by name."""
@@ -58,28 +50,59 @@ class Fed(ABC):
             bootstrap_servers=self._cluster.bootstrap_servers,
             application_id=run,
             guarantee=guarantee,
-            input=self._input(contender.times),
+            input=self.input(contender, run),
             output=f"{run}-output",
             state_dir=str(self._directory / run),
             **self.asked,
         )
-        self._cluster.create(job.output, self.partitions, STAMPED)
+        self._cluster.create(job.output, self.partitions, self.settings, self.create_s)
         try:
-            usage = self._run(contender, job)
-            return self.judge(job, contender.times, usage)
+            return self.run(contender, job)
         except BenchmarkError as error:
             raise BenchmarkError(f"{contender.name}, {guarantee}: {error}") from error
         finally:
-            self._cluster.delete(f"{job.application_id}-")
+            self._cluster.delete(f"{run}-")
 
-    def _run(self, contender: Contender, job: Job) -> Usage:
-        records, log_file = self.records(contender.times), self._directory / f"{job.application_id}.log"
+    def _log_file(self, job: Job) -> Path:
+        return self._directory / f"{job.application_id}.log"
+
+
+class Fed(Fresh):
+    """From a process's start until all of the input is committed. A subclass adds `records`, `rows` and `judge`."""
+
+    settings = STAMPED
+
+    @abstractmethod
+    def records(self, size: int) -> int:
+        """Of the input of contenders of this size."""
+
+    @abstractmethod
+    def rows(self, size: int, topic: str) -> Iterator[Row]:
+        """That input."""
+
+    @abstractmethod
+    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
+        """The figures of a run. `BenchmarkError` when it doesn't count."""
+
+    def size(self, contender: Contender) -> int:
+        """It is given so many times the records."""
+        return contender.times
+
+    def input(self, contender: Contender, run: str) -> str:
+        return f"input-{self.size(contender)}"
+
+    def prepare(self, contenders: Iterable[Contender]) -> None:
+        """Write the inputs that they need."""
+        for size, topic in sorted({(self.size(one), self.input(one, "")) for one in contenders}):
+            self._cluster.create(topic, self.partitions, FOREVER)
+            self._cluster.fill(self.rows(size, topic))
+
+    def run(self, contender: Contender, job: Job) -> dict[str, float]:
+        size = self.size(contender)
         with (
             self._cluster.committed(job.application_id, job.input) as committed,
-            Measured(contender.command(job), log_file) as process,
+            Measured(contender.command(job), self._log_file(job)) as process,
         ):
-            process.wait(lambda: committed() >= records, TIMEOUT_S)
-            return process.stop()
-
-    def _input(self, times: int) -> str:
-        return f"input-{times}"
+            process.wait(lambda: committed() >= self.records(size), TIMEOUT_S)
+            usage = process.stop()
+        return self.judge(job, size, usage)

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
 from benchmarks.job import Job
+from benchmarks.report import columns
 from benchmarks.rows import Work
 
 PARTS_TITLE = "microseconds per record, by part"
@@ -95,10 +95,7 @@ class Profile:
 
     def _table(self, title: str, what: str, counts: Sequence[tuple[str, int]]) -> Table:
         total = sum(count for _, count in self.stacks)
-        table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-        table.add_column(what)
-        for column in ("us per record", "share"):
-            table.add_column(column, justify="right")
+        table = columns(title, what, "us per record", "share", left=1)
         for name, count in counts:
             table.add_row(name, f"{count * self.us_per_sample:.2f}", f"{count / total:.1%}")
         table.add_section()

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 from confluent_kafka import libversion
 from rich.box import SIMPLE_HEAD
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
@@ -27,15 +28,21 @@ YARDSTICK = "loop"
 """The contender that others are compared with, where a work has no other."""
 
 
+def columns(title: str, *headings: str, left: int = 2, title_at: JustifyMethod = "left") -> Table:
+    """A table without rows; so many of its columns are of text, the others of numbers."""
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify=title_at)
+    for at, heading in enumerate(headings):
+        shown.add_column(heading, justify="left" if at < left else "right")
+    return shown
+
+
 def table(title: str, figures: Sequence[Figure], rows: Sequence[Row], yardstick: str = YARDSTICK) -> Table:
     """Medians; for the compared ones the ratio to the yardstick under the same guarantee."""
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-    shown.add_column("contender")
-    shown.add_column("guarantee")
+    share = f"of {yardstick.removeprefix('milestones ')}"
+    headings = list[str]()
     for figure in figures:
-        shown.add_column(figure.title, justify="right")
-        if figure.compared:
-            shown.add_column(f"of {yardstick.removeprefix('milestones ')}", justify="right")
+        headings += [figure.title, share] if figure.compared else [figure.title]
+    shown = columns(title, "contender", "guarantee", *headings)
     for row in rows:
         shown.add_row(row.contender, row.guarantee, *_cells(row, figures, rows, yardstick))
     return shown
@@ -82,10 +89,10 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def write_json(path: Path, rows: Iterable[Row], settings: Mapping[str, Any]) -> None:
-    """The rows, with where and how they were measured."""
-    document = {"machine": machine(), "settings": settings, "rows": [row.as_json() for row in rows]}
-    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+def write_json(path: Path, settings: Mapping[str, Any], **measured: Any) -> None:
+    """What was measured, with where and how."""
+    document = {"machine": machine(), "settings": settings, **measured}
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")
 
 
 def plot(path: Path, title: str, figures: Sequence[Figure], rows: Sequence[Row]) -> None:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from compat_tests import ALO, EOS, GUARANTEES
 from compat_tests.harness import brokers, workers
-from compat_tests.harness.recorder import LOGS, Recorder, command
-from compat_tests.harness.report import Results
-from compat_tests.harness.world import World, new_world
+from compat_tests.harness.report import LOGS, Recorder, Results, command
+from compat_tests.harness.world import MakeWorld, World, new_world
+from compat_tests.random_topologies.campaign import Campaign
 from compat_tests.spark import PYSPARK
 from milestones.common.errors import ConfigError
 from milestones.flags import parse_milestones, runnable, stage_name
@@ -148,38 +149,49 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, tmp_path: Path
-) -> Iterator[World]:
+def make_world(
+    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
+) -> Iterator[MakeWorld]:
+    """Makes the case's world."""
+    option = request.config.option
+    with ExitStack() as opened:
+
+        def make(guarantee: str, properties: Mapping[str, str] | None = None) -> World:
+            own = broker
+            if not broker.has_faults and (properties or request.node.get_closest_marker("broker_faults")):
+                pytest.skip("a broker of yours is neither killed nor paused, and keeps its settings")
+            if properties:
+                own = opened.enter_context(brokers.running(option.broker, tmp_path / "broker", properties))
+            made = new_world(own, request.node.name, stage, guarantee, option.seed, tmp_path)
+            world: World = opened.enter_context(made)
+            request.node.world = world
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, guarantee: str) -> World:
     """A world for a case that runs under both guarantees."""
-    yield from _world(request, broker, stage, guarantee, tmp_path)
+    return make_world(guarantee)
 
 
 @pytest.fixture
-def plain_world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
-) -> Iterator[World]:
+def plain_world(make_world: MakeWorld) -> World:
     """A world for a case that has nothing to do with guarantees: at least once."""
-    yield from _world(request, broker, stage, ALO, tmp_path)
+    return make_world(ALO)
 
 
 @pytest.fixture
-def exact_world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
-) -> Iterator[World]:
+def exact_world(make_world: MakeWorld) -> World:
     """A world for a case that is about transactions: exactly once."""
-    yield from _world(request, broker, stage, EOS, tmp_path)
+    return make_world(EOS)
 
 
-def _world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, directory: Path
-) -> Iterator[World]:
-    if request.node.get_closest_marker("broker_faults") and not broker.has_faults:
-        pytest.skip("a broker of yours is neither killed nor paused")
-    name, seed = request.node.name, request.config.option.seed
-    with new_world(broker, name, stage, guarantee, seed, directory) as world:
-        request.node.world = world
-        yield world
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path) -> Campaign:
+    """For random cases on this stage."""
+    return Campaign(broker, request.config.option.broker, stage, tmp_path)
 
 
 @pytest.fixture

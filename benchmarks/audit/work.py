@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
 from benchmarks.errors import BenchmarkError
+from benchmarks.report import columns
 from milestones import StreamsBuilder, StreamsConfig, Topology, serdes
 from milestones.common.kafka.partitioner import partition_of
 
@@ -167,9 +167,8 @@ def expected(planted: Planted) -> dict[str, tuple[str, ...]]:
 def table(title: str, planted: Planted, found: AuditReport) -> Table:
     """What was planted beside what was found."""
     pace = f"{found.seconds:.0f} s, {found.records / found.seconds:,.0f} input records/s"
-    shown = Table(title=f"{title}; {pace}", box=SIMPLE_HEAD)
-    for heading in ("planted", "of the key", "found", "where", "should be", "is"):
-        shown.add_column(heading)
+    headings = ("planted", "of the key", "found", "where", "should be", "is")
+    shown = columns(f"{title}; {pace}", *headings, left=len(headings), title_at="center")
     examples = [example for one in [*found.topics, *found.stores] for example in one.examples]
     for what, keys in expected(planted).items():
         told = [(one.key, one.where, one.expected, one.actual) for one in examples if one.problem.value == what]

@@ -44,23 +44,23 @@ class Blocking(Fed):
         threads, work = self.asked["threads"], self.asked["work"]
         return f"{self._records:,} records, 10 ms each ({work}), {threads} processing threads"
 
-    def records(self, times: int) -> int:
-        return self._records * times
+    def records(self, size: int) -> int:
+        return self._records * size
 
-    def rows(self, times: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: int, topic: str) -> Iterator[Row]:
         """Equally many for each partition, which has a key of its own, in an order by seed."""
         now_ms, rng = int(time.time() * 1000), random.Random(self._seed)
-        for first in range(0, self.records(times), self.partitions):
+        for first in range(0, self.records(size), self.partitions):
             for partition in rng.sample(range(self.partitions), self.partitions):
                 yield topic, partition, key_of(partition), b"%d" % (first + partition), now_ms, None
 
-    def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
+    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
         times_ms: list[int] = []
         found: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for message in self._cluster.read(job.output):
             times_ms.append(message.timestamp()[1])
             found[message.key() or b""].append(message.value() or b"")
-        if wrong := differences(expected(self.records(times), self.partitions), found):
+        if wrong := differences(expected(self.records(size), self.partitions), found):
             raise BenchmarkError(f"the output is wrong: {'; '.join(wrong)}")
         return figures(times_ms, usage)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import orjson
 
 VALUE_BYTES = 100
-MOST_KEYS = 10**6
 MOST_AMOUNT = 1000
 SAID = 5
 """Keys that an error names."""

@@ -12,7 +12,7 @@ count of the input gives: all of them, once each, in order, in one partition.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.cluster import Cluster, Row
@@ -29,7 +29,7 @@ class Count(Fed):
     """The work `count`."""
 
     name = "count"
-    figures = (
+    figures: Sequence[Figure] = (
         Figure("records_per_s", "records/s", compared=True),
         Figure("warm_records_per_s", "warm records/s", compared=True),
         Figure("cpu_s_per_million", "CPU s/million", digits=1),
@@ -46,19 +46,19 @@ class Count(Fed):
     def title(self) -> str:
         return f"{self._records:,} records, {self._keys:,} keys"
 
-    def records(self, times: int) -> int:
-        return self._records * times
+    def records(self, size: int) -> int:
+        return self._records * size
 
-    def rows(self, times: int, topic: str) -> Iterator[Row]:
+    def rows(self, size: int, topic: str) -> Iterator[Row]:
         now_ms = int(time.time() * 1000)
-        for number, (key, value) in enumerate(self._data(times).values()):
+        for number, (key, value) in enumerate(self._data(size).values()):
             yield topic, -1, key, value, now_ms + number // 1000, None
 
-    def judge(self, job: Job, times: int, usage: Usage) -> dict[str, float]:
-        self._check(times, "changelog", f"{job.application_id}-{STORE}-changelog")
-        return figures(sorted(self._check(times, "output", job.output)), usage)
+    def judge(self, job: Job, size: int, usage: Usage) -> dict[str, float]:
+        self._check(size, "changelog", f"{job.application_id}-{STORE}-changelog")
+        return figures(sorted(self._check(size, "output", job.output)), usage)
 
-    def _check(self, times: int, what: str, topic: str) -> list[int]:
+    def _check(self, size: int, what: str, topic: str) -> list[int]:
         """When the topic's records were written, ms. `BenchmarkError` unless they are what is expected."""
         times_ms: list[int] = []
 
@@ -67,14 +67,14 @@ class Count(Fed):
                 times_ms.append(message.timestamp()[1])
                 yield message.key() or b"", message.value() or b"", message.partition() or 0
 
-        if times not in self._expected:
-            self._expected[times] = Expected(self._data(times))
-        if wrong := self._expected[times].differences(found()):
+        if size not in self._expected:
+            self._expected[size] = Expected(self._data(size))
+        if wrong := self._expected[size].differences(found()):
             raise BenchmarkError(f"the {what} is wrong: {'; '.join(wrong)}")
         return times_ms
 
-    def _data(self, times: int) -> Data:
-        return Data(self._records * times, self._keys, self._seed)
+    def _data(self, size: int) -> Data:
+        return Data(self.records(size), self._keys, self._seed)
 
 
 def figures(times_ms: list[int], usage: Usage) -> dict[str, float]:

@@ -10,14 +10,16 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.cluster import Row
 from benchmarks.moves import PARTITIONS
+from milestones import TopicPartition as Place
 from milestones.common.kafka.producer_log import UNWATCHED
+from milestones.testing import KafkaProbe
 
 CALL_S = 30.0
 TICK_S = 0.02
@@ -52,23 +54,14 @@ def key(partition: int, number: int) -> bytes:
 @contextmanager
 def thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
     """`work(stop)` in a thread of its own, until the end of the block."""
-    stop, errors = threading.Event(), list[BaseException]()
-
-    def run() -> None:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, name) as pool:
+        running = pool.submit(work, stop)
         try:
-            work(stop)
-        except BaseException as error:
-            errors.append(error)
-
-    running = threading.Thread(target=run, name=name)
-    running.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        running.join()
-    if errors:
-        raise errors[0]
+            yield
+        finally:
+            stop.set()
+    running.result()
 
 
 class Feeder:
@@ -119,19 +112,14 @@ class Stable:
     """When the last stable offset of each partition of a topic has reached where the partition ended at first."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        self._places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        self._probe = KafkaProbe(servers)
+        self._places = [Place(topic, partition) for partition in range(PARTITIONS)]
         self.at: dict[int, float] = {}
 
     def __call__(self, stop: threading.Event) -> None:
-        ends = self._offsets(IsolationLevel.READ_UNCOMMITTED)
+        ends = self._probe.ends(self._places)
         while not stop.is_set():
-            for partition, offset in self._offsets(IsolationLevel.READ_COMMITTED).items():
-                if offset >= ends[partition]:
-                    self.at.setdefault(partition, time.time())
+            for place, offset in self._probe.ends(self._places, stable=True).items():
+                if offset >= ends[place]:
+                    self.at.setdefault(place.partition, time.time())
             stop.wait(LOOK_S)
-
-    def _offsets(self, isolation: IsolationLevel) -> dict[int, int]:
-        asked = {place: OffsetSpec.latest() for place in self._places}  # type: ignore[no-untyped-call]
-        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
-        return {place.partition: future.result(CALL_S).offset for place, future in futures.items()}

@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from rich.table import Table
+
 from benchmarks.cluster import FOREVER, Cluster
 from benchmarks.moves import PARTITIONS, STORE
 from benchmarks.moves.group import Group
-from benchmarks.moves.timeline import Parts, assignments, gap_around, longest_gap, owners, parts, restored
+from benchmarks.moves.timeline import Parts, assignments, gap_around, longest_gap, owners, parts, restored, worst
 from benchmarks.moves.traffic import Feeder, Reader, Stable, Values, state, thread
+from benchmarks.report import columns
 
 TIMEOUT_S = 400.0
 BEFORE_S = 5.0
@@ -34,6 +37,10 @@ COMMIT_INTERVAL_MS = 100
 SESSION_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 10_000
 FIRST, SECOND, THIRD = NAMES = ("one", "two", "three")
+HEADINGS = (
+    "move", "guarantee", "took s", "gap before s", "longest gap s", "median gap s", "others' gap s", "restored",
+    "session s", "transaction s", "rest s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -220,3 +227,23 @@ class Moves:
 
     def _restored(self, moved: Mapping[int, str], since: float) -> dict[int, int]:
         return {task: restored(self._group.log(name), since).get(task, 0) for task, name in moved.items()}
+
+
+def table(title: str, moves: Sequence[Move]) -> Table:
+    """A row per move. `restored`: records at the take-over, by moved task."""
+    shown = columns(title, *HEADINGS)
+    for move in moves:
+        shown.add_row(*_cells(move))
+    return shown
+
+
+def _cells(move: Move) -> list[str]:
+    times = [move.took, move.before, move.longest, move.middle, move.others]
+    parts = [worst(getattr(one, name) for one in move.parts) for name in ("session", "transaction", "rest")]
+    return [
+        move.name,
+        move.guarantee,
+        *("-" if value is None else f"{value:.2f}" for value in times),
+        " ".join(map(str, move.restored.values())) or "-",
+        *(f"{value:.2f}" if move.parts else "-" for value in parts),
+    ]

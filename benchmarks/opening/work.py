@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Message, Producer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.cluster import CALL_S, Cluster
@@ -41,6 +40,7 @@ from benchmarks.moves.group import Group
 from benchmarks.moves.timeline import assignments, longest_gap, owners, worst
 from benchmarks.moves.traffic import thread
 from benchmarks.opening import OPEN, PARTITIONS
+from benchmarks.report import columns
 from milestones.common.kafka.producer_log import UNWATCHED
 
 TIMEOUT_S = 300.0
@@ -237,9 +237,7 @@ def doubled(values: Mapping[int, int], records: int, guarantee: str) -> int:
 
 def table(title: str, found: Iterable[Opened]) -> Table:
     """A row per run."""
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
-    for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right")
+    shown = columns(title, *HEADINGS)
     for one in found:
         times = (one.before, one.pause, one.late, one.fed, one.moved, one.slow)
         turns = (one.turn_before, one.turn, one.tasks, one.commit)

@@ -18,17 +18,17 @@ from pathlib import Path
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster, Row
 from benchmarks.contenders import Contender
 from benchmarks.errors import BenchmarkError
+from benchmarks.fed import Fresh
 from benchmarks.job import Job
 from benchmarks.process import Measured
 from benchmarks.restore import ENDED, STARTED, STORE
 from benchmarks.rows import Figure
 
-PARTITIONS = 4
 VALUE_BYTES = 100
 TIMEOUT_S, IDLE_S = 300.0, 4.0
 
 
-class Restore:
+class Restore(Fresh):
     """The work `restore`."""
 
     name = "restore"
@@ -40,9 +40,8 @@ class Restore:
     )
 
     def __init__(self, cluster: Cluster, directory: Path, records: int, seed: int) -> None:
-        self._cluster, self._directory = cluster, directory
+        super().__init__(cluster, directory)
         self._records, self._seed = records, seed
-        self._runs = 0
 
     @property
     def title(self) -> str:
@@ -51,39 +50,26 @@ class Restore:
     def prepare(self, contenders: Iterable[Contender]) -> None:
         """Nothing: each run has a changelog of its own, as Kafka Streams stays in its group when it ends."""
 
-    def _fill(self, application: str) -> None:
-        for topic in ("input", "output"):
-            self._cluster.create(f"{application}-{topic}", PARTITIONS, FOREVER)
-        changelog = f"{application}-{STORE}-changelog"
-        self._cluster.create(changelog, PARTITIONS, COMPACTED)
-        self._cluster.fill(rows(changelog, self._records, self._seed))
+    def input(self, contender: Contender, run: str) -> str:
+        return f"{run}-input"
 
-    def measure(self, contender: Contender, guarantee: str) -> dict[str, float]:
-        """One run, on an empty disk; its figures by name."""
-        self._runs += 1
-        application = f"restore-{self._runs}"
-        self._fill(application)
-        directory = self._directory / f"restore-{self._runs}"
-        directory.mkdir()
-        job = Job(
-            bootstrap_servers=self._cluster.bootstrap_servers,
-            application_id=application,
-            guarantee=guarantee,
-            input=f"{application}-input",
-            output=f"{application}-output",
-            state_dir=str(directory),
-        )
-        log_file = self._directory / f"restore-{self._runs}.log"
+    def run(self, contender: Contender, job: Job) -> dict[str, float]:
+        """On an empty disk."""
+        changelog = f"{job.application_id}-{STORE}-changelog"
+        self._cluster.create(job.input, self.partitions, FOREVER)
+        self._cluster.create(changelog, self.partitions, COMPACTED)
+        self._cluster.fill(rows(changelog, self._records, self._seed))
+        Path(job.state_dir).mkdir()
+        log_file = self._log_file(job)
         with Measured(contender.command(job), log_file) as process:
-            process.wait(lambda: len(told(log_file, ENDED)) >= PARTITIONS, TIMEOUT_S)
+            process.wait(lambda: len(told(log_file, ENDED)) >= self.partitions, TIMEOUT_S)
             calm = time.monotonic() + 1 + IDLE_S
             process.wait(lambda: time.monotonic() > calm, TIMEOUT_S)
             usage = process.stop()
-        self._cluster.delete(f"{application}-")
         started, ended = told(log_file, STARTED), told(log_file, ENDED)
         restored = sum(count for _, count in ended)
         if restored != self._records:
-            raise BenchmarkError(f"{contender.name}, {guarantee}: {restored} of {self._records} records were restored")
+            raise BenchmarkError(f"{restored} of {self._records} records were restored")
         begin, end = min(at for at, _ in started) / 1000, max(at for at, _ in ended) / 1000
         return {
             "records": float(restored),

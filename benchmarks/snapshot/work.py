@@ -20,14 +20,13 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import Measured
+from benchmarks.report import columns
 from benchmarks.restore.work import rows, told
 from benchmarks.snapshot import ASSIGNED, ENDED, STORE
 from benchmarks.snapshot.app import topology
@@ -81,19 +80,17 @@ class Snapshot:
         self._cluster.fill(rows(changelog, max(1, self._tail), self._seed + 1))
         return made
 
-    def _config(self, **settings: Any) -> StreamsConfig:
-        return StreamsConfig(
-            application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
-            processing_guarantee="exactly_once_v2", **settings,
-        )  # fmt: skip
-
     def _compact(self) -> list[Compaction]:
         from milestones.pipeline import spark_session
         from milestones.pipeline.snapshots import compact_changelog
 
+        config = StreamsConfig(
+            application_id=APPLICATION, bootstrap_servers=self._cluster.bootstrap_servers,
+            processing_guarantee="exactly_once_v2",
+        )  # fmt: skip
         with spark_session("snapshots") as spark:
             spark.range(1).count()
-            run = compact_changelog(topology(APPLICATION), spark, self.url, config=self._config())
+            run = compact_changelog(topology(APPLICATION), spark, self.url, config=config)
         megabytes = sum(made.manifest.size for made in run.snapshots) / 1e6
         return [Compaction("the changelog into snapshots", run.seconds, run.records, run.entries, megabytes)]
 
@@ -158,9 +155,7 @@ def serving(directory: Path) -> Iterator[str]:
 
 def table(title: str, found: Sequence[Restored], made: Sequence[Compaction]) -> Table:
     """Medians, and how often faster than the same stage's replay."""
-    shown = Table(title=title, box=SIMPLE_HEAD)
-    for heading in ("stage", "restored by", "seconds", "records read", "times as fast"):
-        shown.add_column(heading, justify="left" if heading in ("stage", "restored by") else "right")
+    shown = columns(title, "stage", "restored by", "seconds", "records read", "times as fast", title_at="center")
     for stage in dict.fromkeys(one.stage for one in found):
         own = [one for one in found if one.stage == stage]
         medians = {way: median(one.seconds for one in own if one.way == way) for way in (REPLAY, FILE, HTTP)}

@@ -64,25 +64,16 @@ class ByPartition(StatefulProcessor):
     def close(self) -> None: ...
 
 
-def native(records: DataFrame) -> DataFrame:
-    return records.groupBy("key").count()
-
-
-def by_key(records: DataFrame) -> DataFrame:
-    return records.select("key").groupBy("key").transformWithState(ByKey(), COUNTED, "Update", "None")
-
-
-def by_partition(records: DataFrame) -> DataFrame:
-    return records.select("partition", "key").groupBy("partition").transformWithState(
-        ByPartition(), COUNTED, "Update", "None"
-    )  # fmt: skip
-
-
 QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "groupby-count": native,
-    "transform-by-key": by_key,
-    "transform-by-partition": by_partition,
-}
+    "groupby-count": lambda records: records.groupBy("key").count(),
+    "transform-by-key": lambda records: (
+        records.select("key").groupBy("key").transformWithState(ByKey(), COUNTED, "Update", "None")
+    ),
+    "transform-by-partition": lambda records: (
+        records.select("partition", "key").groupBy("partition")
+        .transformWithState(ByPartition(), COUNTED, "Update", "None")
+    ),
+}  # fmt: skip
 
 
 def count(spark: SparkSession, servers: str, topic: str, query: str, folder: Path) -> int:

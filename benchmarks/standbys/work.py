@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.cluster import COMPACTED, FOREVER, Cluster
 from benchmarks.errors import BenchmarkError
 from benchmarks.moves import PARTITIONS, STORE
 from benchmarks.moves.group import Group
+from benchmarks.report import columns
 from benchmarks.restore.work import rows
 
 TIMEOUT_S = 300.0
@@ -82,9 +82,7 @@ def _watch(group: Group) -> dict[str, Sequence[Moment]]:
 
 def table(title: str, found: Mapping[str, Mapping[str, Sequence[Moment]]]) -> Table:
     """`found` by stage and instance."""
-    shown = Table(title=title, box=SIMPLE_HEAD)
-    for heading in ("stage", "instance", "at s", "active tasks' remaining", "standbys' lag"):
-        shown.add_column(heading, justify="left" if heading in ("stage", "instance") else "right")
+    shown = columns(title, "stage", "instance", "at s", "active tasks' remaining", "standbys' lag", title_at="center")
     for stage, instances in found.items():
         for name, moments in instances.items():
             for one in _some(moments):

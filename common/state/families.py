@@ -1,4 +1,4 @@
-"""The column families of a RocksDB database: one per namespace, with the namespaces that are open.
+"""What both RocksDB engines are made of: a column family per namespace, and the table of those that are open.
 
 A column family's name is the namespace's name plus a unique suffix: a namespace that is dropped and created again
 gets another column family, and an offset of the former one can't be taken for its own, whatever a crash leaves.
@@ -13,36 +13,71 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from milestones.common.errors import StateError
-from milestones.common.state.rocks import STATISTICS
+from milestones.common.records import StoreId
+from milestones.common.state.engine import Batch
+from milestones.common.state.rocks import (
+    STATISTICS,
+    Contents,
+    Cursor,
+    entries,
+    nothing_between,
+    unpack_offset,
+    unstalled,
+)
 
 
-class OpenedFamily(Protocol):
-    """A library's open column family."""
+class RocksNamespace(ABC):
+    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing."""
 
-    def property(self, name: str) -> int:
-        """One of RocksDB's numbers. `StateError`."""
-        ...
+    get: Callable[[bytes], bytes | None]
+
+    def __init__(self, engine: RocksEngine[Any], name: str, family: str) -> None:
+        self.name, self.family = name, family.encode()
+        self.cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        self._engine = engine
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        if nothing_between(start, end):
+            return iter(())
+        try:
+            cursor = self._cursor(start, end, reverse)
+        except Exception as error:
+            raise self.failed(error) from error
+        self.cursors.add(cursor)
+        return entries(cursor)
+
+    def offset(self) -> int | None:
+        return self._engine.offset(self)
+
+    def approximate_entries(self) -> int:
+        return self.property("rocksdb.estimate-num-keys")
+
+    def failed(self, error: Exception) -> StateError:
+        return self._engine.contents.failure(error, self.name)
+
+    def closed(self) -> StateError:
+        return self._engine.contents.closed(self.name)
 
     def release(self) -> None:
         """Close the library's handles."""
-        ...
+        for cursor in list(self.cursors):
+            cursor.close()
+
+    @abstractmethod
+    def property(self, name: str) -> int:
+        """One of RocksDB's numbers. `StateError`."""
+
+    @abstractmethod
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> Cursor: ...
 
 
-Opened = TypeVar("Opened", bound=OpenedFamily)
-
-
-def new_family(namespace: str) -> str:
-    """A column family's name for `namespace` that was never used before."""
-    return f"{namespace}#{uuid.uuid4().hex[:12]}"
-
-
-def families(names: Iterable[str]) -> dict[str, str]:
-    """The column families of a database, by namespace."""
-    return {name.rpartition("#")[0]: name for name in names if "#" in name}
+Opened = TypeVar("Opened", bound=RocksNamespace)
 
 
 class FamilyTable(dict[str, Opened]):
@@ -50,7 +85,7 @@ class FamilyTable(dict[str, Opened]):
 
     def __init__(self, path: object, names: Iterable[str]) -> None:
         super().__init__()
-        self._path, self._families = path, families(names)
+        self._path, self._families = path, {name.rpartition("#")[0]: name for name in names if "#" in name}
         self._guard = threading.Lock()
 
     @property
@@ -67,7 +102,7 @@ class FamilyTable(dict[str, Opened]):
             if namespace in self:
                 return self[namespace]
             if namespace not in self._families:
-                family = new_family(namespace)
+                family = f"{namespace}#{uuid.uuid4().hex[:12]}"  # a name that was never used before
                 create(family)
                 self._families[namespace] = family
             opened = self[namespace] = opener(self._families[namespace])
@@ -111,3 +146,67 @@ class FamilyTable(dict[str, Opened]):
             for opened in self.values():
                 opened.release()
             self.clear()
+
+
+class RocksEngine(ABC, Generic[Opened]):
+    """One RocksDB database. See `Engine`."""
+
+    _namespaces: FamilyTable[Opened]
+    _database: Any
+
+    def __init__(self, path: object, owners: Mapping[str, StoreId]) -> None:
+        self.contents = Contents(path, owners)
+
+    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        db = self.db()
+        try:
+            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
+        except Exception as error:
+            raise self.contents.failure(error) from error
+
+    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
+        db = self.db()
+        unstalled(write, lambda: self._delayed_write_rate(db), batches, str(self.contents))
+
+    def drop(self, namespace: str) -> None:
+        db = self.db()
+        family = self._namespaces.drop(namespace)
+        if family is None:
+            return
+        try:
+            self._drop(db, family)
+        except Exception as error:
+            raise self.contents.failure(error, namespace) from error
+
+    def memory_bytes(self) -> int:
+        return self._namespaces.memory_bytes()
+
+    def statistics(self) -> Mapping[str, int]:
+        self.db()
+        return self._namespaces.statistics()
+
+    def offset(self, namespace: Opened) -> int | None:
+        try:
+            return unpack_offset(self._read(self.db(), namespace.family))
+        except Exception as error:
+            raise self.contents.failure(error, namespace.name) from error
+
+    def db(self) -> Any:
+        if self._database is None:
+            raise self.contents.closed()
+        return self._database
+
+    @abstractmethod
+    def _read(self, db: Any, key: bytes) -> bytes | None:
+        """A value of the default column family."""
+
+    @abstractmethod
+    def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
+        """Write all at once, or be refused."""
+
+    @abstractmethod
+    def _drop(self, db: Any, family: str) -> None:
+        """Remove a column family and its offset."""
+
+    @abstractmethod
+    def _delayed_write_rate(self, db: Any) -> int: ...

@@ -57,17 +57,10 @@ class InstanceManifest:
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> InstanceManifest:
         process_id = str(uuid.UUID(written["process_id"]))
-        return cls(_text(written["application_id"]), process_id, frozenset(map(_text, written["transactional_ids"])))
+        return cls(text(written["application_id"]), process_id, frozenset(map(text, written["transactional_ids"])))
 
     def write(self, directory: Path) -> None:
-        _write(
-            directory / PROCESS_FILE,
-            {
-                "application_id": self.application_id,
-                "process_id": self.process_id,
-                "transactional_ids": sorted(self.transactional_ids),
-            },
-        )
+        _write(directory / PROCESS_FILE, {**asdict(self), "transactional_ids": sorted(self.transactional_ids)})
 
 
 @dataclass(frozen=True)
@@ -88,10 +81,10 @@ class StoreManifest:
     def read(cls, written: Mapping[str, Any]) -> StoreManifest:
         changelog_id = written.get("changelog_id")
         return cls(
-            _text(written["kind"]),
-            _text(written["engine"]),
+            text(written["kind"]),
+            text(written["engine"]),
             int(written["layout"]),
-            None if changelog_id is None else _text(changelog_id),
+            None if changelog_id is None else text(changelog_id),
         )
 
 
@@ -117,13 +110,13 @@ class TaskManifest:
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> TaskManifest:
         return cls(
-            application_id=_text(written["application_id"]),
-            task=_text(written["task"]),
-            stage=_text(written["stage"]),
-            process_id=_text(written["process_id"]),
+            application_id=text(written["application_id"]),
+            task=text(written["task"]),
+            stage=text(written["stage"]),
+            process_id=text(written["process_id"]),
             transactional_id=written.get("transactional_id"),
             static_id=written.get("static_id"),
-            stores={_text(name): StoreManifest.read(store) for name, store in written["stores"].items()},
+            stores={text(name): StoreManifest.read(store) for name, store in written["stores"].items()},
         )
 
     def write(self, directory: Path) -> None:
@@ -193,7 +186,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps({"format": FORMAT, **content}, indent=2).encode() + b"\n")
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """`value`, if it is a text, else `TypeError`."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} where text is expected")
     return value

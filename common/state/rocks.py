@@ -166,11 +166,6 @@ class _Stall:
         time.sleep(min(pause_s, STALL_LIMIT_S))
 
 
-def closed(what: str) -> StateError:
-    """The error of a call to a closed store. `what`: the store, by the words of `Contents`."""
-    return StateError(f"{what} was closed: its task was closed, moved, or its store is being rebuilt")
-
-
 @dataclass(frozen=True)
 class _Meaning:
     texts: tuple[str, ...]
@@ -231,7 +226,7 @@ class Contents:
 
     def __str__(self) -> str:
         """The names of all stores."""
-        return f"{self._only()} in {self.path}" if len(self.owners) == 1 else f"the stores in {self.path}"
+        return f"{next(iter(self.owners.values())) if len(self.owners) == 1 else 'the stores'} in {self.path}"
 
     def name(self, namespace: str) -> str:
         """The name of a namespace: that of its store, if that is known."""
@@ -246,11 +241,8 @@ class Contents:
 
     def closed(self, namespace: str | None = None) -> StateError:
         """The error of a call to a closed namespace, or to the closed database."""
-        return closed(str(self) if namespace is None else self.name(namespace))
-
-    def _only(self) -> StoreId:
-        (owner,) = self.owners.values()
-        return owner
+        what = str(self) if namespace is None else self.name(namespace)
+        return StateError(f"{what} was closed: its task was closed, moved, or its store is being rebuilt")
 
 
 def _text(error: Exception) -> str:

@@ -11,28 +11,16 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rocksdb
 
-from milestones.common.errors import StateError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import NOBODYS, Batch
-from milestones.common.state.families import FamilyTable
-from milestones.common.state.rocks import (
-    ARENA_BLOCK_BYTES,
-    DELAYED_WRITE_RATE,
-    Contents,
-    RocksSettings,
-    entries,
-    nothing_between,
-    pack_offset,
-    unpack_offset,
-    unstalled,
-)
+from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, RocksSettings, pack_offset
 from milestones.common.state.sst import write_entries
 
 _log = logging.getLogger(__name__)
@@ -88,16 +76,12 @@ class RocksDbEngines:
         }
 
 
-class RocksDbNamespace:
-    """A column family. `get` is a closure over the library's own method and a cell that `release` empties."""
-
-    get: Callable[[bytes], bytes | None]
+class RocksDbNamespace(RocksNamespace):
+    """`get` goes through a cell that `release` empties."""
 
     def __init__(self, engine: RocksDbEngine, name: str, family: str, db: Any, handle: Any) -> None:
-        self.name, self.family = name, family.encode()
+        super().__init__(engine, name, family)
         self.handle: Any = handle
-        self.cursors: weakref.WeakSet[_RocksdbCursor] = weakref.WeakSet()
-        self._engine = engine
         self._reader: list[Callable[..., bytes | None]] = [db.get]
         reader, failed = self._reader, self.failed
 
@@ -109,21 +93,8 @@ class RocksDbNamespace:
 
         self.get = get
 
-    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        if nothing_between(start, end):
-            return iter(())
-        try:
-            cursor = _RocksdbCursor(self, self._engine.db(), start, end, reverse)
-        except Exception as error:
-            raise self.failed(error) from error
-        self.cursors.add(cursor)
-        return entries(cursor)
-
-    def offset(self) -> int | None:
-        return self._engine.offset(self)
-
-    def approximate_entries(self) -> int:
-        return self.property("rocksdb.estimate-num-keys")
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdbCursor:
+        return _RocksdbCursor(self, self._engine.db(), start, end, reverse)
 
     def property(self, name: str) -> int:
         try:
@@ -131,18 +102,11 @@ class RocksDbNamespace:
         except Exception as error:
             raise self.failed(error) from error
 
-    def failed(self, error: Exception) -> StateError:
-        return self._engine.contents.failure(error, self.name)
-
-    def closed(self) -> StateError:
-        return self._engine.contents.closed(self.name)
-
     def release(self) -> None:
         def refuse(*_: object, **__: object) -> bytes | None:
             raise self.closed()
 
-        for cursor in list(self.cursors):
-            cursor.close()
+        super().release()
         self._reader[0] = refuse
 
 
@@ -208,9 +172,7 @@ class _RocksdbCursor:
         self._source = None
 
 
-class RocksDbEngine:
-    """One RocksDB database. See `Engine`."""
-
+class RocksDbEngine(RocksEngine[RocksDbNamespace]):
     def __init__(
         self,
         path: Path,
@@ -221,14 +183,14 @@ class RocksDbEngine:
         """`options` and `family_options` make the settings of a database and of a column family.
 
         Raises as `Engines.open`."""
-        self.contents = Contents(path, owners)
+        super().__init__(path, owners)
         self._path, self._family_options = path, family_options
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = rocksdb.list_column_families(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDbNamespace](path, (name.decode() for name in names))
             column_families = {name.encode(): family_options() for name in self._namespaces.families}
-            self._database: Any = rocksdb.DB(str(path), options(), column_families=column_families)
+            self._database = rocksdb.DB(str(path), options(), column_families=column_families)
         except Exception as error:
             raise self.contents.failure(error) from error
 
@@ -245,13 +207,6 @@ class RocksDbEngine:
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
 
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        db = self.db()
-        try:
-            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
-        except Exception as error:
-            raise self.contents.failure(error) from error
-
     def _write(self, db: Any, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         batch = rocksdb.WriteBatch()
         put, delete = batch.put, batch.delete
@@ -267,9 +222,8 @@ class RocksDbEngine:
             put(self._namespaces[namespace].family, pack_offset(offset))
         db.write(batch, no_slowdown=True)
 
-    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
-        db, rate = self.db(), DELAYED_WRITE_RATE.encode()
-        unstalled(write, lambda: int(db.get_property(rate) or 0), batches, str(self.contents))
+    def _delayed_write_rate(self, db: Any) -> int:
+        return int(db.get_property(DELAYED_WRITE_RATE.encode()) or 0)
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """Read the files with `rocksdict`, and write their entries: this library can't take files in."""
@@ -277,23 +231,9 @@ class RocksDbEngine:
         self._namespaces[namespace]  # opened, or a bug
         return write_entries(self, namespace, files)
 
-    def drop(self, namespace: str) -> None:
-        db = self.db()
-        family = self._namespaces.drop(namespace)
-        if family is None:
-            return
-        try:
-            db.drop_column_family(db.get_column_family(family.encode()))
-            db.delete(family.encode())
-        except Exception as error:
-            raise self.contents.failure(error, namespace) from error
-
-    def memory_bytes(self) -> int:
-        return self._namespaces.memory_bytes()
-
-    def statistics(self) -> Mapping[str, int]:
-        self.db()
-        return self._namespaces.statistics()
+    def _drop(self, db: Any, family: str) -> None:
+        db.drop_column_family(db.get_column_family(family.encode()))
+        db.delete(family.encode())
 
     def close(self) -> None:
         db, self._database = self._database, None
@@ -306,16 +246,8 @@ class RocksDbEngine:
         except Exception as error:
             _log.warning("closing %s: %s", self.contents, error)
 
-    def offset(self, namespace: RocksDbNamespace) -> int | None:
-        try:
-            return unpack_offset(self.db().get(namespace.family, verify_checksums=True))
-        except Exception as error:
-            raise self.contents.failure(error, namespace.name) from error
-
-    def db(self) -> Any:
-        if self._database is None:
-            raise self.contents.closed()
-        return self._database
+    def _read(self, db: Any, key: bytes) -> bytes | None:
+        return db.get(key, verify_checksums=True)  # type: ignore[no-any-return]
 
 
 def _close_left_open(path: Path) -> None:

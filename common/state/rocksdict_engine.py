@@ -13,8 +13,7 @@ thousand.
 from __future__ import annotations
 
 import logging
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocksdict import (
@@ -37,18 +36,8 @@ from rocksdict import (
 from milestones.common.errors import StateError
 from milestones.common.records import StoreId
 from milestones.common.state.engine import NOBODYS, Batch
-from milestones.common.state.families import FamilyTable
-from milestones.common.state.rocks import (
-    ARENA_BLOCK_BYTES,
-    DELAYED_WRITE_RATE,
-    Contents,
-    RocksSettings,
-    entries,
-    nothing_between,
-    pack_offset,
-    unpack_offset,
-    unstalled,
-)
+from milestones.common.state.families import FamilyTable, RocksEngine, RocksNamespace
+from milestones.common.state.rocks import ARENA_BLOCK_BYTES, DELAYED_WRITE_RATE, Contents, RocksSettings, pack_offset
 
 _log = logging.getLogger(__name__)
 
@@ -101,16 +90,10 @@ class RocksDictEngines:
         return options
 
 
-class RocksDictNamespace:
-    """A column family. `get` is a closure over the library's own method: mapping errors costs it nothing."""
-
-    get: Callable[[bytes], bytes | None]
-
+class RocksDictNamespace(RocksNamespace):
     def __init__(self, engine: RocksDictEngine, name: str, family: str, db: Rdict, handle: ColumnFamily) -> None:
-        self.name, self.family = name, family.encode()
+        super().__init__(engine, name, family)
         self.db, self.handle = db, handle
-        self.cursors: weakref.WeakSet[_RocksdictCursor] = weakref.WeakSet()
-        self._engine = engine
         read, failed = db.get, self.failed
 
         def get(key: bytes) -> bytes | None:
@@ -121,21 +104,8 @@ class RocksDictNamespace:
 
         self.get = get
 
-    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        if nothing_between(start, end):
-            return iter(())
-        try:
-            cursor = _RocksdictCursor(self, start, end, reverse)
-        except Exception as error:
-            raise self.failed(error) from error
-        self.cursors.add(cursor)
-        return entries(cursor)
-
-    def offset(self) -> int | None:
-        return self._engine.offset(self)
-
-    def approximate_entries(self) -> int:
-        return self.property("rocksdb.estimate-num-keys")
+    def _cursor(self, start: bytes | None, end: bytes | None, reverse: bool) -> _RocksdictCursor:
+        return _RocksdictCursor(self, start, end, reverse)
 
     def property(self, name: str) -> int:
         try:
@@ -144,15 +114,10 @@ class RocksDictNamespace:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> StateError:
-        contents = self._engine.contents
-        return contents.closed(self.name) if isinstance(error, DbClosedError) else contents.failure(error, self.name)
-
-    def closed(self) -> StateError:
-        return self._engine.contents.closed(self.name)
+        return self.closed() if isinstance(error, DbClosedError) else super().failed(error)
 
     def release(self) -> None:
-        for cursor in list(self.cursors):
-            cursor.close()
+        super().release()
         del self.handle
         _close(self.db, self._engine.contents)
 
@@ -209,12 +174,10 @@ class _RocksdictCursor:
         self._source = None
 
 
-class RocksDictEngine:
-    """One RocksDB database. See `Engine`."""
-
+class RocksDictEngine(RocksEngine[RocksDictNamespace]):
     def __init__(self, path: Path, options: Callable[[], Options], owners: Mapping[str, StoreId] = NOBODYS) -> None:
         """`options` makes the settings of the database and of each column family. Raises as `Engines.open`."""
-        self.contents = Contents(path, owners)
+        super().__init__(path, owners)
         self._options = options
         self._at_once = WriteOptions()
         self._at_once.no_slowdown = True
@@ -222,14 +185,13 @@ class RocksDictEngine:
             path.mkdir(parents=True, exist_ok=True)
             names = Rdict.list_cf(str(path), options()) if (path / "CURRENT").exists() else []
             self._namespaces = FamilyTable[RocksDictNamespace](path, names)
-            self._database: Rdict | None = Rdict(
-                str(path), options(), column_families={name: options() for name in self._namespaces.families}
-            )
+            families = {name: options() for name in self._namespaces.families}
+            self._database = Rdict(str(path), options(), column_families=families)
         except Exception as error:
             raise self.contents.failure(error) from error
 
     def open(self, namespace: str) -> RocksDictNamespace:
-        db = self._db()
+        db: Rdict = self.db()
 
         def opened(family: str) -> RocksDictNamespace:
             handle = db.get_column_family_handle(family)
@@ -241,13 +203,6 @@ class RocksDictEngine:
             )
         except Exception as error:
             raise self.contents.failure(error, namespace) from error
-
-    def apply(self, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
-        db = self._db()
-        try:
-            self._unstalled(lambda: self._write(db, batches, offsets), batches.values())
-        except Exception as error:
-            raise self.contents.failure(error) from error
 
     def _write(self, db: Rdict, batches: Mapping[str, Batch], offsets: Mapping[str, int]) -> None:
         handle: ColumnFamily | None = None
@@ -269,14 +224,12 @@ class RocksDictEngine:
             del handle  # as in `_RocksdictCursor`
             raise
 
-    def _unstalled(self, write: Callable[[], None], batches: Collection[Batch]) -> None:
-        db = self._db()
-        rate = lambda: db.property_int_value(DELAYED_WRITE_RATE) or 0  # noqa: E731
-        unstalled(write, rate, batches, str(self.contents))
+    def _delayed_write_rate(self, db: Rdict) -> int:
+        return db.property_int_value(DELAYED_WRITE_RATE) or 0
 
     def ingest(self, namespace: str, files: Sequence[Path]) -> Iterator[None]:
         """Link the files into the database, in one step; files on another disk are copied."""
-        self._db()
+        self.db()
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         try:
@@ -286,23 +239,9 @@ class RocksDictEngine:
             raise self.contents.failure(error, namespace) from error
         yield
 
-    def drop(self, namespace: str) -> None:
-        db = self._db()
-        family = self._namespaces.drop(namespace)
-        if family is None:
-            return
-        try:
-            db.drop_column_family(family)
-            self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
-        except Exception as error:
-            raise self.contents.failure(error, namespace) from error
-
-    def memory_bytes(self) -> int:
-        return self._namespaces.memory_bytes()
-
-    def statistics(self) -> Mapping[str, int]:
-        self._db()
-        return self._namespaces.statistics()
+    def _drop(self, db: Rdict, family: str) -> None:
+        db.drop_column_family(family)
+        self._unstalled(lambda: db.delete(family.encode(), self._at_once), ())
 
     def close(self) -> None:
         db, self._database = self._database, None
@@ -311,16 +250,8 @@ class RocksDictEngine:
         self._namespaces.close()
         _close(db, self.contents)
 
-    def offset(self, namespace: RocksDictNamespace) -> int | None:
-        try:
-            return unpack_offset(self._db().get(namespace.family))
-        except Exception as error:
-            raise self.contents.failure(error, namespace.name) from error
-
-    def _db(self) -> Rdict:
-        if self._database is None:
-            raise self.contents.closed()
-        return self._database
+    def _read(self, db: Rdict, key: bytes) -> bytes | None:
+        return db.get(key)
 
 
 def _close(db: Rdict, contents: Contents) -> None:

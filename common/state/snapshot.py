@@ -24,7 +24,7 @@ from typing import Any
 from milestones.common.errors import StateFormatError
 from milestones.common.records import TopicPartition
 from milestones.common.state.disk import is_plain_name
-from milestones.common.state.manifest import LAYOUTS
+from milestones.common.state.manifest import LAYOUTS, text
 from milestones.common.state.spec import StoreKind
 
 FORMAT = 1
@@ -90,9 +90,9 @@ class SnapshotManifest:
     def _of(cls, written: Mapping[str, Any]) -> SnapshotManifest:
         known = {name: written[name] for name in cls.__dataclass_fields__}
         for name in ("id", "application_id", "store", "kind", "changelog"):
-            _text(known[name])
+            text(known[name])
         if known["changelog_id"] is not None:
-            _text(known["changelog_id"])
+            text(known["changelog_id"])
         files = tuple(
             SnapshotFile(str(file["name"]), int(file["bytes"]), int(file["entries"]), str(file["sha256"]))
             for file in written["files"]
@@ -132,9 +132,3 @@ class SnapshotManifest:
         if not first <= self.offset <= end:
             return f"it ends at offset {self.offset}, and the changelog can be read from {first} to {end}"
         return None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} where text is expected")
-    return value

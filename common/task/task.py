@@ -302,13 +302,10 @@ class Task(ChangelogTask):
 
     def commit_requested(self) -> bool:
         """Whether user code asked for a commit, a finished record needs one, and the task can be committed now."""
-        if not (self._task_context.commit_requested and self._initialised) or self._held_in_quarantine():
+        if not (self._task_context.commit_requested and self._initialised):
             return False
-        return self.commit_needed()
-
-    def _held_in_quarantine(self) -> bool:
-        """Whether a quarantine keeps waiting updates in the task's caches."""
-        return self.state is State.QUARANTINED and self.unflushed
+        held = self.state is State.QUARANTINED and self.unflushed  # a quarantine keeps waiting updates in the caches
+        return not held and self.commit_needed()
 
     def request_commit(self) -> None:
         """Ask for a commit, as user code may. Any thread may call this."""

@@ -43,9 +43,7 @@ def source_changelogs(sub: SubTopology, task: TaskId) -> frozenset[TopicPartitio
 class OpenedStore:
     """One store of a task: its spec, its layers, and, once a program is made, the store that user code sees."""
 
-    def __init__(
-        self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache
-    ) -> None:
+    def __init__(self, spec: StoreSpec, namespace: Namespace, touched: list[Staging], read_cache: ReadCache) -> None:
         self.spec, self.namespace, self.read_cache = spec, namespace, read_cache
         self.layers = StoreLayers(namespace, touched, read_cache, spec.name)
         self.log: Log = not_logged
@@ -85,20 +83,12 @@ class TaskStores:
         assert self._storage is not None  # opened
         return self._storage
 
-    def __iter__(self) -> Iterator[OpenedStore]:
-        return iter(self._stores.values())
-
-    def __getitem__(self, name: str) -> OpenedStore:
-        return self._stores[name]
-
     def open(self) -> None:
         """Open the stores; all or none."""
         storage = self._storage = self._opener()
         for spec in self._sub.stores:
             read_cache = ReadCache(self._read_caches)
-            self._stores[spec.name] = OpenedStore(
-                spec, storage.namespace(spec.name), self._scope.touched, read_cache
-            )
+            self._stores[spec.name] = OpenedStore(spec, storage.namespace(spec.name), self._scope.touched, read_cache)
 
     def make_typed(self, record: RecordInWork, *, cached: bool) -> None:
         """Make the stores that user code sees, closed until `let_in`; those made before are closed for good."""

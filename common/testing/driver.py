@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -56,9 +56,7 @@ def _application(
     topology = given.build() if isinstance(given, StreamsBuilder) else getattr(given, "topology", given)
     if not isinstance(topology, Topology):
         hint = "call it" if callable(given) else "make one with a StreamsBuilder"
-        raise TopologyError(
-            f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}"
-        )
+        raise TopologyError(f"TopologyTestDriver runs a Topology, a StreamsBuilder or a Streams, not {given!r}: {hint}")
     base = config if isinstance(config, StreamsConfig) else getattr(given, "config", None)
     said = {**({} if config is None or isinstance(config, StreamsConfig) else config), **settings}
     if isinstance(base, StreamsConfig):
@@ -168,10 +166,10 @@ class TopologyTestDriver:
 
     def store(self, name: str) -> Any:
         """A state store, as a processor sees it; what a test writes is committed at once. `KeyError` when unknown."""
-        for task in self._tasks:
-            if any(spec.name == name for spec in task.subtopology.stores):
-                return _DriverStore(task.store(name), partial(self._call, task))
-        raise KeyError(f"no store {name!r}; there are {sorted(self._store_names())}")
+        tasks = {spec.name: task for task in self._tasks for spec in task.subtopology.stores}
+        if name not in tasks:
+            raise KeyError(f"no store {name!r}; there are {sorted(tasks)}")
+        return _DriverStore(tasks[name].store(name), partial(self._call, tasks[name]))
 
     def close(self) -> None:
         """Close processors and stores; a processor's error comes out here. Harmless when repeated."""
@@ -229,9 +227,6 @@ class TopologyTestDriver:
         if topic not in self._readers:
             raise ValueError(f"no source reads topic {topic!r}, only {sorted(self._readers)}")
         return self._readers[topic]
-
-    def _store_names(self) -> Iterator[str]:
-        return (spec.name for task in self._tasks for spec in task.subtopology.stores)
 
     def _enqueue(
         self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers | None

@@ -57,9 +57,8 @@ class StreamsBuilder(Explained):
             timestamp_extractor=timestamp_extractor,
             offset_reset=offset_reset,
         )
-        node = StreamSource(source.name, source)
-        self._graph.add(node)
-        return KStream(self._graph, node, node.name, source.key, source.value, frozenset((node.name,)), False)
+        node = self._graph.add(StreamSource(source.name, source))
+        return KStream(self._graph, node, source.key, source.value)
 
     def table(
         self,
@@ -93,10 +92,7 @@ class StreamsBuilder(Explained):
             spec=lambda: state.store,
             source=source,
         )
-        self._graph.add(node)
-        return KTable(
-            self._graph, node, materialized.key, materialized.value, frozenset((source.name,)), state
-        )
+        return KTable(self._graph, self._graph.add(node), materialized.key, materialized.value, state)
 
     def add_state_store(self, spec: StoreSpec) -> StreamsBuilder:
         """Add a store for `process` and `process_values`, which name it."""

@@ -113,9 +113,7 @@ class BoundContext:
         try:
             return self._children[child]
         except KeyError:
-            raise TopologyError(
-                f"{self.node} has no child {child}: its children are {list(self._children)}"
-            ) from None
+            raise TopologyError(f"{self.node} has no child {child}: its children are {list(self._children)}") from None
 
     def on_init(self, callback: Callable[[], None]) -> None:
         self.init_callbacks.append(named(callback, self.node))

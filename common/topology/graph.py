@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
@@ -22,6 +23,8 @@ from milestones.common.topology.operators import DropNullKeys
 from milestones.common.topology.program import Operator
 from milestones.common.topology.serde_choice import Choice
 from milestones.common.topology.topology import Topology
+
+N = TypeVar("N", bound="GraphNode")
 
 
 @dataclass(eq=False)
@@ -93,9 +96,7 @@ class Repartition(GraphNode):
             topology.add_node(ProcessorNode(self.drop, parents, DropNullKeys()))
             parents = (self.drop,)
         topology.add_node(SinkNode(self.sink, parents, self.topic, self.key, self.value, self.partitioner))
-        topology.add_node(
-            SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True)
-        )
+        topology.add_node(SourceNode(self.source, (self.topic,), key=self.key, value=self.value, own_timestamps=True))
 
 
 @dataclass(eq=False)
@@ -122,13 +123,27 @@ class Graph:
         self.root = GraphNode("root")
         self._added = 0
 
-    def add(self, node: GraphNode, *parents: GraphNode) -> None:
-        """Add `node` below `parents` (none: the root). A node that is added again moves back in the order."""
+    def add(self, node: N, *parents: GraphNode) -> N:
+        """Add `node` below `parents` (none: the root), and return it. A node that is added again moves back in the
+        order."""
         for parent in parents or (self.root,):
             if node not in parent.children:
                 parent.children.append(node)
                 node.parents.append(parent)
             node.priority, self._added = self._added, self._added + 1
+        return node
+
+    def repartition(
+        self, prefix: str, key: Choice, value: Choice, partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Repartition:
+        """The operation for the topic `<prefix>-repartition`, not yet added. As in Kafka Streams three numbers are used
+        up, whether the names are used or not."""
+        topic = naming.repartition_topic(prefix)
+        sink, drop, source = (self.names.processor(kind) for kind in (naming.SINK, naming.FILTER, naming.SOURCE))
+        if not naming.is_generated(prefix):
+            sink, drop, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+        return Repartition(source, topic, sink, source, drop, key, value, partitions, partitioner)
 
     def build(self) -> Topology:
         """A new `Topology` of all that was added so far."""

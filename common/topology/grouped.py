@@ -23,7 +23,6 @@ from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNod
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.program import Operator
-from milestones.common.topology.repartition import repartition_node
 from milestones.common.topology.serde_choice import ChangeOf, Choice, weaken
 from milestones.common.topology.table import KTable, TableState
 
@@ -38,14 +37,13 @@ class _Grouped(Explained):
 
     def _table(
         self, materialized: Materialized, store: str, default_value: Choice, node: str, parent: GraphNode,
-        sources: frozenset[str], operator: Callable[[TableState], Operator],
+        operator: Callable[[TableState], Operator],
     ) -> KTable:
         """Add the aggregating node, with its store."""
         key, value = materialized.key or self._key, materialized.value or default_value
         state = TableState(materialized.spec(store, key, value), has_store=True, named=materialized.store is not None)
         aggregate = ProcessorGraphNode(node, lambda: operator(state), spec=lambda: state.store)
-        self._graph.add(aggregate, parent)
-        return KTable(self._graph, aggregate, key, value, sources, state)
+        return KTable(self._graph, self._graph.add(aggregate, parent), key, value, state)
 
 
 class KGroupedStream(_Grouped):
@@ -56,21 +54,12 @@ class KGroupedStream(_Grouped):
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        node: GraphNode,
-        key: Choice,
-        value: Choice,
-        sources: frozenset[str],
-        rekeyed: bool,
-        topic: str | None,
+        self, graph: Graph, node: GraphNode, key: Choice, value: Choice, rekeyed: bool, topic: str | None
     ) -> None:
         super().__init__(graph, node, key, value, topic)
-        self._sources, self._rekeyed = sources, rekeyed
+        self._rekeyed = rekeyed
 
-    def count(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Count the records per key, without those with a None value. The table's values are LONG by default."""
         materialized = Materialized(store, **options)
         if store is None and materialized.given:
@@ -121,27 +110,23 @@ class KGroupedStream(_Grouped):
     ) -> KTable:
         names = self._graph.names
         store = materialized.store or names.store(prefix)
-        node, parent, sources = names.given(name, prefix), self._node, self._sources
+        node, parent = names.given(name, prefix), self._node
         if self._rekeyed:
             parent = self._through_topic(self._topic or store)
-            sources = frozenset((parent.source,))
-        return self._table(materialized, store, default_value, node, parent, sources, operator)
+        return self._table(materialized, store, default_value, node, parent, operator)
 
     def _through_topic(self, prefix: str) -> Repartition:
-        node = repartition_node(self._graph, prefix, self._key, self._value)
+        node = self._graph.repartition(prefix, self._key, self._value)
         if self._repartition is None or self._topic is None:
             self._repartition = node
-        self._graph.add(self._repartition, self._node)
-        return self._repartition
+        return self._graph.add(self._repartition, self._node)
 
 
 class KGroupedTable(_Grouped):
     """Rows of a table, grouped by a new key. Made by `KTable.group_by`, not by hand. Keyword arguments are those of
     `KGroupedStream`."""
 
-    def count(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def count(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Count the rows per key."""
         return self._aggregate(
             _TABLE_AGGREGATE, Materialized(store, **options), serdes.LONG, name,
@@ -198,7 +183,5 @@ class KGroupedTable(_Grouped):
         if self._repartition is None or self._topic is None:
             changes = ChangeOf(self._value)
             self._repartition = Repartition(source, topic, sink, source, None, self._key, changes)
-        parent = self._repartition
-        self._graph.add(parent, self._node)
-        sources = frozenset((parent.source,))
-        return self._table(materialized, store, default_value, node, parent, sources, operator)
+        parent = self._graph.add(self._repartition, self._node)
+        return self._table(materialized, store, default_value, node, parent, operator)

@@ -20,6 +20,18 @@ Predicate = Callable[[Any, Any], Any]
 KeyValueMapper = Callable[[Any, Any], Any]
 ValueMapper = Callable[[Any], Any]
 ForeachAction = Callable[[Any, Any], Any]
+Make = Callable[[Any, Process], Process]
+
+
+@dataclass(frozen=True)
+class Stateless:
+    """An operator of one function: `make(function, forward)` gives its closure."""
+
+    make: Make
+    function: Callable[..., Any]
+
+    def bind(self, context: OperatorContext) -> Process:
+        return self.make(self.function, context.forward)
 
 
 @dataclass(frozen=True)
@@ -30,32 +42,20 @@ class PassThrough:
         return context.forward
 
 
-@dataclass(frozen=True)
-class Filter:
-    predicate: Predicate
+def filter_(predicate: Predicate, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        if predicate(key, value):
+            forward(key, value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        predicate, forward = self.predicate, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            if predicate(key, value):
-                forward(key, value, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class FilterNot:
-    predicate: Predicate
+def filter_not(predicate: Predicate, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        if not predicate(key, value):
+            forward(key, value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        predicate, forward = self.predicate, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            if not predicate(key, value):
-                forward(key, value, timestamp)
-
-        return process
+    return process
 
 
 @dataclass(frozen=True)
@@ -72,126 +72,72 @@ class DropNullKeys:
         return process
 
 
-@dataclass(frozen=True)
-class Map:
-    mapper: Callable[[Any, Any], tuple[Any, Any]]
+def map_(mapper: Callable[[Any, Any], tuple[Any, Any]], forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        key, value = mapper(key, value)
+        forward(key, value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            key, value = mapper(key, value)
-            forward(key, value, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class SelectKey:
-    mapper: KeyValueMapper
+def select_key(mapper: KeyValueMapper, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        forward(mapper(key, value), value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            forward(mapper(key, value), value, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class MapValues:
-    mapper: ValueMapper
+def map_values(mapper: ValueMapper, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        forward(key, mapper(value), timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            forward(key, mapper(value), timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class MapValuesWithKey:
-    mapper: KeyValueMapper
+def map_values_with_key(mapper: KeyValueMapper, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        forward(key, mapper(key, value), timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            forward(key, mapper(key, value), timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class FlatMap:
-    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+def flat_map(mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        for new_key, new_value in mapper(key, value):
+            forward(new_key, new_value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            for new_key, new_value in mapper(key, value):
-                forward(new_key, new_value, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class FlatMapValues:
-    mapper: Callable[[Any], Iterable[Any]]
+def flat_map_values(mapper: Callable[[Any], Iterable[Any]], forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        for each in mapper(value):
+            forward(key, each, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            for each in mapper(value):
-                forward(key, each, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class FlatMapValuesWithKey:
-    mapper: Callable[[Any, Any], Iterable[Any]]
+def flat_map_values_with_key(mapper: Callable[[Any, Any], Iterable[Any]], forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        for each in mapper(key, value):
+            forward(key, each, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        mapper, forward = self.mapper, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            for each in mapper(key, value):
-                forward(key, each, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class Peek:
-    action: ForeachAction
+def peek(action: ForeachAction, forward: Process) -> Process:
+    def process(key: Any, value: Any, timestamp: int) -> None:
+        action(key, value)
+        forward(key, value, timestamp)
 
-    def bind(self, context: OperatorContext) -> Process:
-        action, forward = self.action, context.forward
-
-        def process(key: Any, value: Any, timestamp: int) -> None:
-            action(key, value)
-            forward(key, value, timestamp)
-
-        return process
+    return process
 
 
-@dataclass(frozen=True)
-class Foreach:
-    action: ForeachAction
+def for_each(action: ForeachAction, _forward: Process) -> Process:
+    def process(key: Any, value: Any, _timestamp: int) -> None:
+        action(key, value)
 
-    def bind(self, context: OperatorContext) -> Process:
-        action = self.action
-
-        def process(key: Any, value: Any, _timestamp: int) -> None:
-            action(key, value)
-
-        return process
+    return process
 
 
 @dataclass(frozen=True)

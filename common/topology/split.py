@@ -31,8 +31,8 @@ class BranchedKStream:
         self._children: list[str] = []
         self._default: str | None = None
         self._branches: dict[str, KStream] = {}
-        self._splitter = ProcessorGraphNode(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
-        graph.add(self._splitter, parent)
+        splitter = ProcessorGraphNode(graph.names.given(name, "KSTREAM-BRANCH-"), self._operator)
+        self._splitter = graph.add(splitter, parent)
 
     def branch(
         self, predicate: Callable[[Any, Any], Any], *, name: str | None = None, chain: Chain | None = None
@@ -58,8 +58,7 @@ class BranchedKStream:
     def _add(self, number: str, name: str | None, chain: Chain | None) -> str:
         child = check_name(self._splitter.name + (number if name is None else name), "a branch")
         self._graph.names.processor(child)
-        node = ProcessorGraphNode(child, operators.PassThrough)
-        self._graph.add(node, self._splitter)
+        node = self._graph.add(ProcessorGraphNode(child, operators.PassThrough), self._splitter)
         stream: KStream | None = self._stream(node)
         if chain is not None and stream is not None:
             stream = chain(stream)

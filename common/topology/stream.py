@@ -16,15 +16,15 @@ from typing import Any, TextIO, Unpack
 from milestones.common.errors import TopologyError
 from milestones.common.serdes import Serde
 from milestones.common.topology import naming, operators
-from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Repartition, Sink
+from milestones.common.topology.graph import Graph, GraphNode, ProcessorGraphNode, Sink
 from milestones.common.topology.grouped import KGroupedStream
 from milestones.common.topology.materialized import Materialized, StoreOptions
 from milestones.common.topology.missing import Explained
 from milestones.common.topology.naming import check_name
 from milestones.common.topology.nodes import Partitioner, SinkNode, TopicExtractor
+from milestones.common.topology.operators import Make
 from milestones.common.topology.processor import FixedKeyProcessorOperator, ProcessorOperator, check_supplier
 from milestones.common.topology.program import Operator
-from milestones.common.topology.repartition import repartition_node
 from milestones.common.topology.serde_choice import Choice, check_serde, weaken
 from milestones.common.topology.split import BranchedKStream
 from milestones.common.topology.table import KTable, TableState
@@ -35,65 +35,52 @@ from milestones.common.topology.user_functions import function_of
 class KStream(Explained):
     """A stream. Made by `StreamsBuilder.stream` and by operators, not by hand."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        node: GraphNode,
-        name: str,
-        key: Choice,
-        value: Choice,
-        sources: frozenset[str],
-        rekeyed: bool,
-    ) -> None:
-        self._graph, self._node, self.name = graph, node, name
-        self._key, self._value, self._sources, self._rekeyed = key, value, sources, rekeyed
+    def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, rekeyed: bool = False) -> None:
+        self._graph, self._node, self.name = graph, node, node.name
+        self._key, self._value, self._rekeyed = key, value, rekeyed
 
     # ---- one record at a time
 
     def filter(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Keep the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.Filter(function_of(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.filter_, predicate, name)
 
     def filter_not(self, predicate: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Drop the records for which `predicate(key, value)` holds."""
-        return self._then("KSTREAM-FILTER-", operators.FilterNot(function_of(predicate)), name)
+        return self._then("KSTREAM-FILTER-", operators.filter_not, predicate, name)
 
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
         """Replace each record by `mapper(key, value) -> (key, value)`."""
-        return self._then("KSTREAM-MAP-", operators.Map(function_of(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-MAP-", operators.map_, mapper, name, rekey=True, revalue=True)
 
-    def map_values(
-        self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
-    ) -> KStream:
+    def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
         """Replace each value by `mapper(value) -> value`, or, `with_key=True`, by `mapper(key, value) -> value`."""
-        kind = operators.MapValuesWithKey if with_key else operators.MapValues
-        return self._then("KSTREAM-MAPVALUES-", kind(function_of(mapper)), name, revalue=True)
+        make: Make = operators.map_values_with_key if with_key else operators.map_values
+        return self._then("KSTREAM-MAPVALUES-", make, mapper, name, revalue=True)
 
-    def flat_map(
-        self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None
-    ) -> KStream:
+    def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
         """Replace each record by those of `mapper(key, value) -> [(key, value), ...]`."""
-        return self._then("KSTREAM-FLATMAP-", operators.FlatMap(function_of(mapper)), name, rekey=True, revalue=True)
+        return self._then("KSTREAM-FLATMAP-", operators.flat_map, mapper, name, rekey=True, revalue=True)
 
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
         """Replace each value by those of `mapper(value) -> [value, ...]`, or, `with_key=True`, of
         `mapper(key, value) -> [value, ...]`."""
-        kind = operators.FlatMapValuesWithKey if with_key else operators.FlatMapValues
-        return self._then("KSTREAM-FLATMAPVALUES-", kind(function_of(mapper)), name, revalue=True)
+        make: Make = operators.flat_map_values_with_key if with_key else operators.flat_map_values
+        return self._then("KSTREAM-FLATMAPVALUES-", make, mapper, name, revalue=True)
 
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Replace each key by `mapper(key, value) -> key`."""
-        return self._then("KSTREAM-KEY-SELECT-", operators.SelectKey(function_of(mapper)), name, rekey=True)
+        return self._then("KSTREAM-KEY-SELECT-", operators.select_key, mapper, name, rekey=True)
 
     def peek(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Call `action(key, value)` for each record, which passes unchanged."""
-        return self._then("KSTREAM-PEEK-", operators.Peek(function_of(action)), name)
+        return self._then("KSTREAM-PEEK-", operators.peek, action, name)
 
     def for_each(self, action: Callable[[Any, Any], Any], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record: the end of this stream."""
-        self._then("KSTREAM-FOREACH-", operators.Foreach(function_of(action)), name)
+        self._then("KSTREAM-FOREACH-", operators.for_each, action, name)
 
     def print(
         self,
@@ -104,31 +91,28 @@ class KStream(Explained):
         name: str | None = None,
     ) -> None:
         """Print `[label]: key, value` for each record (to standard output): the end of this stream."""
-        self._then("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
+        self._add("KSTREAM-PRINTER-", operators.Print(label or self.name, file, mapper), name)
 
     def process(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
         """Run a `Processor` per task, with access to `stores`; its records may have any keys and values. `supplier`:
         the processor's class, or a function that makes a new processor at each call; building a topology calls it
         twice."""
-        name = self._processor_name("KSTREAM-PROCESSOR-", name)
-        operator = ProcessorOperator(check_supplier(supplier, name))
-        node = ProcessorGraphNode(name, lambda: operator, stores=stores)
-        self._graph.add(node, self._node)
-        return self._derive(node, weaken(self._key), weaken(self._value), rekeyed=True)
+        node = self._processor("KSTREAM-PROCESSOR-", ProcessorOperator, supplier, stores, name)
+        return KStream(self._graph, node, weaken(self._key), weaken(self._value), True)
 
     def process_values(self, supplier: Callable[[], Any], *stores: str, name: str | None = None) -> KStream:
         """Run a `FixedKeyProcessor` per task, with access to `stores`: keys stay. `supplier`: as of `process`."""
-        name = self._processor_name("KSTREAM-PROCESSVALUES-", name)
-        operator = FixedKeyProcessorOperator(check_supplier(supplier, name))
-        node = ProcessorGraphNode(name, lambda: operator, stores=stores)
-        self._graph.add(node, self._node)
-        return self._derive(node, self._key, weaken(self._value), rekeyed=self._rekeyed)
+        node = self._processor("KSTREAM-PROCESSVALUES-", FixedKeyProcessorOperator, supplier, stores, name)
+        return KStream(self._graph, node, self._key, weaken(self._value), self._rekeyed)
 
     # ---- several streams
 
     def split(self, *, name: str | None = None) -> BranchedKStream:
         """Split into branches, each record into the first whose predicate holds (KIP-418)."""
-        return BranchedKStream(self._graph, self._node, name, lambda node: self._derive(node, self._key, self._value))
+        return BranchedKStream(
+            self._graph, self._node, name,
+            lambda node: KStream(self._graph, node, self._key, self._value, self._rekeyed),
+        )  # fmt: skip
 
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
         """The records of both streams, in no defined order between them."""
@@ -137,14 +121,11 @@ class KStream(Explained):
             hint = "; of a table, to_stream() makes one" if hasattr(other, "to_stream") else ""
             raise TopologyError(f"merge needs another stream of the same StreamsBuilder, not {other!r}{hint}")
         node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-MERGE-"), operators.PassThrough)
-        self._graph.add(node, self._node, other._node)
         return KStream(
             self._graph,
-            node,
-            node.name,
+            self._graph.add(node, self._node, other._node),
             self._key if self._key == other._key else None,
             self._value if self._value == other._value else None,
-            self._sources | other._sources,
             self._rekeyed or other._rekeyed,
         )
 
@@ -165,9 +146,8 @@ class KStream(Explained):
             raise TopologyError(f"repartition needs at least one partition, not {partitions}")
         prefix = self._graph.names.processor("KSTREAM-REPARTITION-") if name is None else check_name(name, "a topic")
         key_choice, value_choice = check_serde(key, "key") or self._key, check_serde(value, "value") or self._value
-        node = repartition_node(self._graph, prefix, key_choice, value_choice, partitions, partitioner)
-        self._graph.add(node, self._node)
-        return self._behind(node, key_choice, value_choice)
+        node = self._graph.repartition(prefix, key_choice, value_choice, partitions, partitioner)
+        return KStream(self._graph, self._graph.add(node, self._node), key_choice, value_choice)
 
     def group_by_key(
         self, *, name: str | None = None, key: Serde[Any] | None = None, value: Serde[Any] | None = None
@@ -184,30 +164,24 @@ class KStream(Explained):
         value: Serde[Any] | None = None,
     ) -> KGroupedStream:
         """Group by `selector(key, value)`. `name`: of the node and of the repartition topic."""
-        operator = operators.SelectKey(function_of(selector))
-        node = ProcessorGraphNode(self._graph.names.given(name, "KSTREAM-KEY-SELECT-"), lambda: operator)
-        self._graph.add(node, self._node)
+        operator = operators.Stateless(operators.select_key, function_of(selector))
+        node = self._add("KSTREAM-KEY-SELECT-", operator, name)
         return self._group(node, name, check_serde(key, "key") or weaken(self._key), value, True)
 
-    def to_table(
-        self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]
-    ) -> KTable:
+    def to_table(self, store: str | None = None, *, name: str | None = None, **options: Unpack[StoreOptions]) -> KTable:
         """Make a table of the latest value per key; None deletes."""
         materialized, names = Materialized(store, **options), self._graph.names
         table_name = names.given(name, "KSTREAM-TOTABLE-")
         store_name = store or names.store("KSTREAM-TOTABLE-")
         key, value = materialized.key or self._key, materialized.value or self._value
-        parent, sources = self._node, self._sources
+        parent = self._node
         if self._rekeyed:
-            parent = repartition_node(self._graph, table_name, key, value)
-            self._graph.add(parent, self._node)
-            sources = frozenset((parent.source,))
+            parent = self._graph.add(self._graph.repartition(table_name, key, value), parent)
         state = TableState(materialized.spec(store_name, key, value), has_store=store is not None)
         node = ProcessorGraphNode(
             table_name, lambda: TableSource(state.store_name, state.send_old_values), spec=lambda: state.store
         )
-        self._graph.add(node, parent)
-        return KTable(self._graph, node, key, value, sources, state)
+        return KTable(self._graph, self._graph.add(node, parent), key, value, state)
 
     def to(
         self,
@@ -235,27 +209,26 @@ class KStream(Explained):
     # ---- how
 
     def _then(
-        self, prefix: str, operator: Operator, name: str | None, rekey: bool = False, revalue: bool = False
+        self, prefix: str, make: Make, function: Any, name: str | None, rekey: bool = False, revalue: bool = False
     ) -> KStream:
-        node = ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator)
-        self._graph.add(node, self._node)
+        node = self._add(prefix, operators.Stateless(make, function_of(function)), name)
         key = weaken(self._key) if rekey else self._key
         value = weaken(self._value) if revalue else self._value
-        return self._derive(node, key, value, rekeyed=rekey or self._rekeyed)
+        return KStream(self._graph, node, key, value, rekey or self._rekeyed)
 
-    def _derive(self, node: GraphNode, key: Choice, value: Choice, rekeyed: bool | None = None) -> KStream:
-        again = self._rekeyed if rekeyed is None else rekeyed
-        return KStream(self._graph, node, node.name, key, value, self._sources, again)
+    def _add(self, prefix: str, operator: Operator, name: str | None) -> GraphNode:
+        return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), lambda: operator), self._node)
 
-    def _behind(self, node: Repartition, key: Choice, value: Choice) -> KStream:
-        return KStream(self._graph, node, node.name, key, value, frozenset((node.source,)), False)
-
-    def _processor_name(self, prefix: str, name: str | None) -> str:
-        return self._graph.names.processor(prefix) if name is None else check_name(name, "a processor")
+    def _processor(
+        self, prefix: str, kind: Callable[[Any], Operator], supplier: Any, stores: tuple[str, ...], name: str | None
+    ) -> GraphNode:
+        name = self._graph.names.processor(prefix) if name is None else check_name(name, "a processor")
+        operator = kind(check_supplier(supplier, name))
+        return self._graph.add(ProcessorGraphNode(name, lambda: operator, stores=stores), self._node)
 
     def _group(
         self, node: GraphNode, name: str | None, key: Choice, value: Serde[Any] | None, rekeyed: bool
     ) -> KGroupedStream:
         topic = None if name is None else check_name(name, "a repartition topic")
         choice = check_serde(value, "value") or self._value
-        return KGroupedStream(self._graph, node, key, choice, self._sources, rekeyed, topic)
+        return KGroupedStream(self._graph, node, key, choice, rekeyed, topic)

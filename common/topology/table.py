@@ -24,30 +24,58 @@ from milestones.common.topology.table_operators import (
     TableRepartitionMap,
     ToStream,
 )
-from milestones.common.topology.table_state import TableState
 from milestones.common.topology.user_functions import function_of
 
 if TYPE_CHECKING:
     from milestones.common.topology.grouped import KGroupedTable
     from milestones.common.topology.stream import KStream
 
-__all__ = ["KTable", "TableState"]
+
+class TableState:
+    """The state of a table while the program is written: whether it has a store, whether it sends old values. A table
+    that does keeps doing so.
+
+    `spec`: the store that the table has or would have. `parent`: the table whose updates this one maps, None for the
+    first of a line. `named`: the user named the store."""
+
+    def __init__(
+        self, spec: StoreSpec, has_store: bool, parent: TableState | None = None, named: bool | None = None
+    ) -> None:
+        self._spec, self._has_store, self._parent = spec, has_store, parent
+        self.named = has_store if named is None else named
+        self.send_old_values = False
+
+    @property
+    def name(self) -> str:
+        """The name of the store that the table has or would have."""
+        return self._spec.name
+
+    @property
+    def store(self) -> StoreSpec | None:
+        return self._spec if self._has_store else None
+
+    @property
+    def store_name(self) -> str | None:
+        return self._spec.name if self._has_store else None
+
+    def want_old_values(self, force: bool) -> bool:
+        """Send old values from now on, if that is possible; returns whether. `force`: give the first table of the line
+        a store for that."""
+        if self._has_store:
+            self.send_old_values = True
+        elif self._parent is not None:
+            self.send_old_values = self._parent.want_old_values(force) or self.send_old_values
+        elif force:
+            self._has_store = self.send_old_values = True
+        return self.send_old_values
 
 
 class KTable(Explained):
     """A table. Made by `StreamsBuilder.table`, `KStream.to_table` and aggregations, not by hand."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        node: GraphNode,
-        key: Choice,
-        value: Choice,
-        sources: frozenset[str],
-        state: TableState,
-    ) -> None:
+    def __init__(self, graph: Graph, node: GraphNode, key: Choice, value: Choice, state: TableState) -> None:
         self._graph, self._node, self.name = graph, node, node.name
-        self._key, self._value, self._sources, self._state = key, value, sources, state
+        self._key, self._value, self._state = key, value, state
 
     @property
     def queryable_store_name(self) -> str | None:
@@ -113,24 +141,17 @@ class KTable(Explained):
         from milestones.common.topology.grouped import KGroupedTable  # which makes tables
 
         function_of(selector)
-        node = ProcessorGraphNode(
-            self._graph.names.given(name, "KTABLE-SELECT-"), lambda: TableRepartitionMap(selector)
-        )
-        self._graph.add(node, self._node)
+        node = self._add("KTABLE-SELECT-", name, lambda: TableRepartitionMap(selector))
         self._state.want_old_values(force=True)
         key_choice = check_serde(key, "key") or weaken(self._key)
         value_choice = check_serde(value, "value") or weaken(self._value)
         return KGroupedTable(self._graph, node, key_choice, value_choice, name)
 
-    def to_stream(
-        self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None
-    ) -> KStream:
+    def to_stream(self, mapper: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
         """Make a stream of the updates, None for a deleted row. `mapper(key, value) -> key` selects a new key."""
         from milestones.common.topology.stream import KStream  # streams and tables make each other
 
-        node = ProcessorGraphNode(self._graph.names.given(name, "KTABLE-TOSTREAM-"), ToStream)
-        self._graph.add(node, self._node)
-        stream = KStream(self._graph, node, node.name, self._key, self._value, self._sources, False)
+        stream = KStream(self._graph, self._add("KTABLE-TOSTREAM-", name, ToStream), self._key, self._value)
         return stream if mapper is None else stream.select_key(mapper)
 
     def _filter(
@@ -160,8 +181,11 @@ class KTable(Explained):
         key = materialized.key or self._key
         spec: StoreSpec = materialized.spec(materialized.store or "", key, value)
         state = TableState(spec, has_store=materialized.store is not None, parent=self._state)
-        node = ProcessorGraphNode(
-            self._graph.names.given(name, prefix), lambda: operator(state), spec=lambda: state.store
-        )
-        self._graph.add(node, self._node)
-        return KTable(self._graph, node, key, value, self._sources, state)
+        node = self._add(prefix, name, lambda: operator(state), lambda: state.store)
+        return KTable(self._graph, node, key, value, state)
+
+    def _add(
+        self, prefix: str, name: str | None, make: Callable[[], Operator],
+        spec: Callable[[], StoreSpec | None] = lambda: None,
+    ) -> GraphNode:
+        return self._graph.add(ProcessorGraphNode(self._graph.names.given(name, prefix), make, spec), self._node)

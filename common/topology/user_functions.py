@@ -1,7 +1,7 @@
 """The check of the functions that a topology was given, when it is built.
 
-Operators are immutable descriptions, so that their fields name every function of the user: what an operator of later
-days takes is looked at as well.
+Operators are immutable descriptions, so that their fields name every function of the user (of a `Stateless`, the
+parameter of its `make`): what an operator of later days takes is looked at as well.
 
 *Guarantees*: a coroutine function anywhere in a node is a `TopologyError` that names node and function; so is a
 generator function whose result is only a truth, or nothing (it would let every record pass, or never begin); so is a
@@ -19,6 +19,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from milestones.common.errors import TopologyError
 from milestones.common.functions import AWAITED_BY_NOBODY, is_coroutine_function, is_generator_function
 from milestones.common.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, function_name
+from milestones.common.topology.operators import Stateless
 
 _NOT_ITERATED: Final = frozenset({"action", "predicate", "predicates"})
 """Fields of operators whose functions' results nothing iterates over."""
@@ -75,7 +76,7 @@ def _arguments(operator: Any, field: str) -> int | None:
     the type doesn't say."""
     if field == "mapper" and hasattr(operator, "with_key"):
         return 2 if operator.with_key else 1
-    pending = [get_type_hints(type(operator)).get(field)]
+    pending = [get_type_hints(operator.make if isinstance(operator, Stateless) else type(operator)).get(field)]
     while pending:
         hint = pending.pop()
         arguments = get_args(hint)
@@ -110,6 +111,8 @@ def _functions(node: Node) -> Iterator[tuple[str, Any]]:
         case SinkNode():
             yield "topic", node.topic
             yield "partitioner", node.partitioner
+        case ProcessorNode(operator=Stateless(make, function)):
+            yield next(iter(inspect.signature(make).parameters)), function
         case ProcessorNode():
             operator: Any = node.operator
             for field in fields(operator) if is_dataclass(operator) else ():

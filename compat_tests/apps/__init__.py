@@ -3,9 +3,21 @@
 A topology's topics are named after the application: `<application_id>-in`, `-out`, ... so a config is all it takes.
 """
 
+import logging
+import sys
+
 STATE = "client is "
 """What the log says before each new state of the client."""
 STATUS = "status on demand: "
 """What the log says before the client's status, when SIGUSR1 has asked for it."""
 ADDED, REMOVED = "stream thread added: ", "stream thread removed: "
 """What the log says before the name of a thread that came (SIGUSR2) or went (SIGHUP)."""
+
+
+def begin_log() -> None:
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )

@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from compat_tests.apps import ADDED, REMOVED, STATE, STATUS
+from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
@@ -62,21 +62,17 @@ def _listed_threads() -> list[str]:
     return sorted(names)
 
 
-def name_of(kind: type) -> str:
-    """A class's full name."""
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def census(known: Collection[str] | None = None) -> dict[str, Any]:
     """Threads, open files, connections and objects of the runtime of this process; `known`: as of `native_threads`."""
     gc.collect()
     process = psutil.Process()
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, gc.get_objects()))
     return {
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "native_threads": native_threads(known),
         "files": sorted(file.path for file in process.open_files()),
         "connections": len(process.net_connections()),
-        "objects": Counter(name for kind in map(type, gc.get_objects()) if keeps_memory(name := name_of(kind))),
+        "objects": Counter(name for name in names if keeps_memory(name)),
     }
 
 
@@ -119,12 +115,7 @@ def main() -> int:
         named(arguments.topology)
     except ValueError as error:
         parser.error(str(error))
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    begin_log()
     before = census()
     watch = Watch() if arguments.watch else None
     if watch is not None:

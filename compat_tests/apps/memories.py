@@ -21,6 +21,18 @@ BEGUN_AT = 1_700_000_000_000
 MOMENT_MS = 20
 
 
+def kept(record: Record) -> ValueAndTimestamp:
+    """A record as a row of a store of text."""
+    headers = [(name, (value or b"").decode()) for name, value in record.headers]
+    return ValueAndTimestamp(json.dumps([record.key, record.value, headers]), record.timestamp)
+
+
+def restored(row: ValueAndTimestamp) -> Record:
+    """The record that was kept."""
+    key, value, headers = json.loads(row.value)
+    return Record(key, value, row.timestamp, [(name, text.encode()) for name, text in headers])
+
+
 class Remembering(Processor):
     """Counts in an attribute, which is ahead of its store; passes on what it hasn't seen yet; schedules when there is
     something to do, and cancels that when it is done; and does something by the wall clock that no second try does
@@ -48,9 +60,7 @@ class Remembering(Processor):
         count, latest = self._counts.get(record.key, (0, record.timestamp))
         counted = self._counts[record.key] = count + 1, max(latest, record.timestamp)
         self._stores[COUNTS].put(record.key, ValueAndTimestamp(*counted))
-        headers = [(name, (value or b"").decode()) for name, value in record.headers]
-        waiting = json.dumps([record.key, record.value, headers])
-        self._stores[WAITING].put(f"{metadata.offset:09d}", ValueAndTimestamp(waiting, record.timestamp))
+        self._stores[WAITING].put(f"{metadata.offset:09d}", kept(record))
         if self._scheduled is None:
             self._schedule()
         self.context.forward(Record(record.key, counted[0], counted[1], record.headers), OUT)
@@ -59,10 +69,8 @@ class Remembering(Processor):
         self._scheduled = self.context.schedule(1, "stream-time", self._tick)
 
     def _tick(self, _: int) -> None:
-        for place, (waiting, timestamp) in list(self._stores[WAITING].all()):
-            key, value, headers = json.loads(waiting)
-            encoded = [(name, text.encode()) for name, text in headers]
-            self.context.forward(Record(key, value, timestamp, encoded), TICKS)
+        for place, row in list(self._stores[WAITING].all()):
+            self.context.forward(restored(row), TICKS)
             self._stores[WAITING].delete(place)
         if self._scheduled is not None:
             self._scheduled.cancel()

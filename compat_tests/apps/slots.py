@@ -21,8 +21,8 @@ def slots_store(name: str, *, in_memory: bool = False) -> StoreSpec:
     )
 
 
-class Slots(Processor):
-    """`store`: the name of its store. Records without a key or a value are passed over."""
+class OfAStore(Processor):
+    """User code with one store, of this name."""
 
     def __init__(self, store: str) -> None:
         self._name = store
@@ -30,6 +30,10 @@ class Slots(Processor):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store: Any = context.get_state_store(self._name)
+
+
+class Slots(OfAStore):
+    """Records without a key or a value are passed over."""
 
     def process(self, record: Record) -> None:
         key, value = record.key, record.value

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from itertools import islice
@@ -24,7 +23,6 @@ from milestones import (
     StoreSpec,
     StreamsBuilder,
     Topology,
-    ValueAndTimestamp,
     serdes,
 )
 
@@ -56,14 +54,11 @@ class Later(Processor):
     def process(self, record: Record) -> None:
         metadata = self.context.record_metadata()
         assert metadata is not None  # only a punctuation has none
-        headers = [(name, (value or b"").decode()) for name, value in record.headers]
-        kept = json.dumps([record.key, record.value, headers])
-        self._waiting.put(f"{metadata.offset:09d}", ValueAndTimestamp(kept, record.timestamp))
+        self._waiting.put(f"{metadata.offset:09d}", memories.kept(record))
 
     def _tick(self, _: int) -> None:
-        for place, (kept, timestamp) in list(islice(self._waiting.all(), PER_TICK)):
-            key, value, headers = json.loads(kept)
-            self.context.forward(Record(key, value, timestamp, [(name, text.encode()) for name, text in headers]))
+        for place, row in list(islice(self._waiting.all(), PER_TICK)):
+            self.context.forward(memories.restored(row))
             self._waiting.delete(place)
 
 
@@ -74,28 +69,22 @@ def copy(app: str) -> StreamsBuilder:
     return builder
 
 
-def count(app: str) -> StreamsBuilder:
+def count(app: str, source: str | re.Pattern[str] | None = None, *, in_memory: bool = False) -> StreamsBuilder:
     """The count of records per key of `in`."""
     builder = StreamsBuilder()
-    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
-    records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
+    records = builder.stream(source or f"{app}-in", key=TEXT, value=TEXT)
+    records.group_by_key().count("counts", in_memory=in_memory).to_stream().to(f"{app}-out", value=LONG)
     return builder
 
 
 def count_by_pattern(app: str) -> StreamsBuilder:
     """The same, of a source that is known by a pattern only."""
-    builder = StreamsBuilder()
-    records = builder.stream(re.compile(f"{re.escape(app)}-i[n]"), key=TEXT, value=TEXT)
-    records.group_by_key().count("counts").to_stream().to(f"{app}-out", value=LONG)
-    return builder
+    return count(app, re.compile(f"{re.escape(app)}-i[n]"))
 
 
 def count_in_memory(app: str) -> StreamsBuilder:
     """The same, with a store that a restart has to restore from its changelog."""
-    builder = StreamsBuilder()
-    records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
-    records.group_by_key().count("counts", in_memory=True).to_stream().to(f"{app}-out", value=LONG)
-    return builder
+    return count(app, in_memory=True)
 
 
 def count_by_value(app: str) -> StreamsBuilder:
@@ -162,16 +151,11 @@ def fragile(app: str) -> StreamsBuilder:
     return builder
 
 
-def number_for_poison(value: str) -> object:
-    """The user code of `unwritable`."""
-    return 42 if value == "poison" else value
-
-
 def unwritable(app: str) -> StreamsBuilder:
     """A copy that hands its sink's serde a number in place of `poison`."""
     builder = StreamsBuilder()
     records = builder.stream(f"{app}-in", key=TEXT, value=TEXT)
-    records.map_values(number_for_poison).to(f"{app}-out", value=TEXT)
+    records.map_values(lambda value: 42 if value == "poison" else value).to(f"{app}-out", value=TEXT)
     return builder
 
 
@@ -216,22 +200,12 @@ def slots(app: str) -> StreamsBuilder:
 
 
 TOPOLOGIES: dict[str, Callable[[str], StreamsBuilder | Topology]] = {
-    "copy": copy,
-    "count": count,
-    "count-by-pattern": count_by_pattern,
-    "count-in-memory": count_in_memory,
-    "count-by-value": count_by_value,
-    "words": words,
-    "two": two,
-    "several": several,
-    "later": later,
-    "fragile": fragile,
-    "unwritable": unwritable,
-    "calls": calls,
-    "ticks": ticks,
-    "remembering": remembering,
-    "slots": slots,
-}
+    made.__name__.replace("_", "-"): made
+    for made in (
+        copy, count, count_by_pattern, count_in_memory, count_by_value, words, two, several, later, fragile, unwritable,
+        calls, ticks, remembering, slots,
+    )
+}  # fmt: skip
 
 PLAN = "plan:"
 """What the name of a random topology begins with; a plan in text, or a file of it, follows."""

@@ -1,8 +1,12 @@
-"""Committed outputs as they come, by the input that they come of."""
+"""Committed outputs as they come: by the input that they come of, how late, and for how long none came."""
 
 from __future__ import annotations
 
-from compat_tests.oracles.rows import Origin, origin_of
+import time
+from collections.abc import Collection, Iterable
+
+from compat_tests.harness.world import World
+from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from milestones.testing import TopicTail
 
 
@@ -20,3 +24,83 @@ class Arrivals:
         self._seen = len(self._tail.rows)
         assert None not in origins
         return [origin for origin in origins if origin is not None]
+
+
+class Gaps:
+    """For how long nothing came out while input went on, by input partition; look often."""
+
+    def __init__(self, tail: TopicTail) -> None:
+        self._arrivals = Arrivals(tail)
+        self._last: dict[Place, float] = {}
+        self.longest: dict[Place, float] = {}
+
+    def look(self) -> None:
+        new = self._arrivals.new()
+        now = time.monotonic()
+        for origin in new:
+            self._note(origin.place, now)
+            self._last[origin.place] = now
+
+    def _note(self, place: Place, now: float) -> None:
+        if place in self._last:
+            self.longest[place] = max(self.longest.get(place, 0.0), now - self._last[place])
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self.look()
+        self.longest.clear()
+        self._last = dict.fromkeys(self._last, time.monotonic())
+
+    def of(self, places: Iterable[Place]) -> float:
+        """The longest one, that which still lasts included."""
+        for place in self._last:
+            self._note(place, time.monotonic())
+        return max(self.longest[place] for place in places)
+
+
+class Latencies:
+    """How long each input takes, from before it was sent to the last of its outputs; look often. What has no output yet
+    has taken until now."""
+
+    def __init__(self, tail: TopicTail, outputs: int = 1) -> None:
+        """`outputs`: of each input."""
+        self._arrivals, self._outputs = Arrivals(tail, seen=tail.poll()), outputs
+        self._sent: dict[Origin, float] = {}
+        self._took: dict[Origin, float] = {}
+
+    def sent(self, rows: Iterable[Row], at: float) -> None:
+        """These inputs were sent at this time, of `time.monotonic`."""
+        for row in rows:
+            self._sent[Origin(row.topic, row.partition, row.offset)] = at
+
+    def look(self) -> None:
+        new = self._arrivals.new()
+        now = time.monotonic()
+        for origin in new:
+            first = origin._replace(ordinal=0)
+            if origin.ordinal == self._outputs - 1 and first in self._sent:
+                self._took.setdefault(first, now - self._sent[first])
+
+    def of(self, places: Collection[Place]) -> list[float]:
+        """Of the inputs of these partitions, in seconds, ascending."""
+        now = time.monotonic()
+        return sorted(self._took.get(origin, now - at) for origin, at in self._sent.items() if origin.place in places)
+
+
+class Load:
+    """A little input for all partitions, again and again, and a look at what comes out."""
+
+    def __init__(self, world: World, tail: TopicTail, *, keys: int, outputs: int = 1) -> None:
+        self._world, self._keys = world, keys
+        self.latencies = Latencies(tail, outputs)
+
+    def __call__(self) -> None:
+        began = time.monotonic()
+        rows = self._world.feeds["in"].send(self._world.records(20, self._keys))
+        self.latencies.sent(rows, began)
+        self.latencies.look()
+
+
+def percentile(ascending: list[float], percent: float) -> float:
+    """The number that so many per cent of them aren't above."""
+    return ascending[min(len(ascending) - 1, int(len(ascending) * percent / 100))]

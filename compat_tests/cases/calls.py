@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -13,13 +12,11 @@ from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
 from compat_tests.oracles.placement import partition_of
 from compat_tests.oracles.rows import Place
-from milestones.flags import parse_milestones
-from milestones.testing import Not
 
 
 def threaded(world: World) -> bool:
     """Whether user code runs on processing threads; else it holds up the stream thread."""
-    return "processing_threads" in parse_milestones(world.stage)
+    return world.has("processing_threads")
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,3 @@ def _call(world: World, partition: int, value: str, end: Path) -> Call:
     keys = (b"k%d" % number for number in count())
     key = next(key for key in keys if partition_of(key, partitions) == partition)
     return Call(Place(topic, partition), key, value, end)
-
-
-def committed_to_their_ends(world: World, places: Iterable[Place]) -> object:
-    """A condition: these inputs are processed, whatever is going on in others."""
-    committed, ends = world.committed(), world.cluster.ends(list(places))
-    behind = {str(place): committed.get(place) for place, end in ends.items() if committed.get(place, 0) < end}
-    return Not(f"committed {behind}") if behind else True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 
 from compat_tests.oracles import slots
 from compat_tests.oracles.flows import Flow
@@ -16,45 +15,24 @@ def plus_one(count: int | None, _: object) -> int:
     return (count or 0) + 1
 
 
-def same(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
+def same(row: Row) -> list[tuple[bytes | None, bytes | None]]:
     return [(row.key, row.value)]
-
-
-def by_value(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
-    return [(row.value, row.value)]
-
-
-def timed(row: Row) -> Iterable[tuple[bytes | None, tuple[bytes | None, int]]]:
-    return [(row.key, (row.value, row.timestamp))]
-
-
-def the_last(_: int, now: int) -> int:
-    return now
-
-
-def twice(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
-    return [(row.key, row.value)] * 2
-
-
-def split_words(row: Row) -> Iterable[tuple[bytes | None, bytes | None]]:
-    return [(word, word) for word in (row.value or b"").split()]
-
-
-def last_values(text: bytes | None, value: bytes) -> bytes:
-    return (text or b"")[-40:] + value
 
 
 COPY = Flow(("in",), "out", same)
 COUNT = Flow(("in",), "out", same, as_long, plus_one, store="counts")
 COUNT_IN_MEMORY = Flow(("in",), "out", same, as_long, plus_one)
-COUNT_BY_VALUE = Flow(("in",), "out", by_value, as_long, plus_one, store="counts")
-WORDS = Flow(("in",), "out", split_words, as_long, plus_one, store="counts")
-COUNT_OF_OTHER = Flow(("other",), "counts", same, as_long, plus_one, store="counts")
-SEVERAL = Flow(("in", "other"), "out", same, step=last_values, store="texts")
-SLOTS = Flow(
-    ("in",), "out", timed, slots.encode, slots.step, store="slots", later=the_last, counts=False, rows=slots.rows
+COUNT_BY_VALUE = Flow(("in",), "out", lambda row: [(row.value, row.value)], as_long, plus_one, store="counts")
+WORDS = Flow(
+    ("in",), "out", lambda row: [(word, word) for word in (row.value or b"").split()], as_long, plus_one, store="counts"
 )
-CALLS = Flow(("in",), "out", twice, as_long, plus_one, store="counts")
+COUNT_OF_OTHER = Flow(("other",), "counts", same, as_long, plus_one, store="counts")
+SEVERAL = Flow(("in", "other"), "out", same, step=lambda text, value: (text or b"")[-40:] + value, store="texts")
+SLOTS = Flow(
+    ("in",), "out", lambda row: [(row.key, (row.value, row.timestamp))], slots.encode, slots.step, store="slots",
+    later=lambda _, now: now, counts=False, rows=slots.rows,
+)  # fmt: skip
+CALLS = Flow(("in",), "out", lambda row: same(row) * 2, as_long, plus_one, store="counts")
 REMEMBERED_TICKS = Flow(("in",), "ticks", same, store="waiting", kept_back=True)
 FRAGILE_COUNT = Flow(("in",), "counts", same, as_long, plus_one, store="counts")
 

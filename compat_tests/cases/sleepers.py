@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from compat_tests.cases.flows import COUNT
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, origin_of
 from compat_tests.oracles.zombies import Asleep
@@ -28,14 +30,26 @@ def in_blocks(records: list[Sent], name: bytes = b"k") -> list[Sent]:
 def asleep(world: World, sleeper: Instance) -> Iterator[Asleep]:
     """SIGSTOP for as long as the block lasts. What the sleeper had in work is known once that is over; under exactly
     once nobody asks. A sleeper that was started with `BRIEF` had handed its client little more than what is there."""
-    members = world.cluster.members(world.application_id)
-    its = [place for name, assigned in members.items() if name.startswith(sleeper.name) for place in assigned]
+    its = world.inputs_of(sleeper)
     sleeper.pause()  # before anything else is asked, so that it stops at work
     committed = {} if world.exactly_once else {place: at for place, at in world.committed().items() if place in its}
     woke: dict[Place, int] = {}
     yield Asleep(committed, {} if world.exactly_once else _handed(world, its, committed), woke)
     woke.update(world.cluster.ends(its))
     sleeper.resume()
+
+
+def oversleep(world: World, sleeper: Instance, other: Instance, count: int, keys: int) -> None:
+    """It sleeps until the other one has its tasks and has processed more; then both process more, and are judged."""
+    feed = world.feeds["in"]
+    with asleep(world, sleeper) as nap:
+        feed.send(in_blocks(world.records(count, keys), b"while"))
+        world.group_is(other)
+        world.inputs_processed()
+    feed.send(in_blocks(world.records(count, keys), b"then"))
+    world.group_is(sleeper, other)
+    feed.send(world.records(count, keys))
+    end_and_judge(world, COUNT, crashed=True, asleep=[nap])
 
 
 def _handed(world: World, places: Collection[Place], committed: Mapping[Place, int]) -> dict[Place, int]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from compat_tests.harness.feed import Feed
+import pytest
+
+from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance, Settings
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities, opened_at
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 from compat_tests.network.proxy import KafkaProxy
 from compat_tests.oracles.in_place import Standing
-from compat_tests.oracles.rows import Place
+from compat_tests.oracles.placement import partition_of
+from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 from compat_tests.oracles.transactions import none_timed_out
 from milestones.testing import Not, TopicTail
 
@@ -37,6 +43,11 @@ TIDY = {"state_cleanup_delay_ms": 500, "repartition_purge_interval_ms": 200}
 LATE_ENDS = 3
 IN_TRANSACTION = COMMIT_STEPS[:3]
 """Those at which a transaction is open, under exactly once."""
+
+
+def commit_steps_of(*short: str) -> list[object]:
+    """The steps, as parameters; those of the short selection are named."""
+    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
 
 
 def proxy_of(world: World) -> KafkaProxy:
@@ -102,63 +113,86 @@ def await_timed_out(world: World, count: int) -> None:
     world.wait(timed_out, "Kafka aborts the transaction that is too old")
 
 
-def feed_until_it_stands(world: World, feed: Feed, instance: Instance) -> None:
-    """Small batches of input until a fault has stopped the instance (SIGSTOP)."""
+def feed_until(
+    world: World, instance: Instance, reached: Callable[[], object], what: str, *, lives: bool = True
+) -> None:
+    """Small batches of input, so that there is always something to commit, until that holds; `lives`: the instance."""
 
-    def stands() -> object:
-        if instance.standing:
-            return True
-        instance.must_live()
-        feed.send(world.records(40, keys=50))
-        return Not(f"{instance.name} goes on after {len(feed.rows)} inputs")
+    def fed() -> object:
+        seen = reached()
+        if not seen or isinstance(seen, Not):
+            if lives:
+                instance.must_live()
+            world.feeds["in"].send(world.records(40, keys=50))
+        return seen
 
-    world.wait(stands, "the fault stops the process")
+    world.wait(fed, what)
 
 
-def feed_until_it_says(world: World, feed: Feed, instance: Instance, text: str, times: int = 1) -> None:
-    """Small batches of input until its log has the text so often."""
+def feed_until_it_stands(world: World, instance: Instance) -> None:
+    """Feed until a fault has stopped the instance (SIGSTOP)."""
+    feed_until(world, instance, lambda: instance.standing, f"the fault stops {instance.name}")
+
+
+def feed_until_it_says(world: World, instance: Instance, text: str, times: int = 1) -> None:
+    """Feed until its log has the text so often."""
 
     def said() -> object:
         found = instance.log().count(text)
-        if found >= times:
-            return True
-        instance.must_live()
-        feed.send(world.records(40, keys=50))
-        return Not(f"{found} of {times}")
+        return found >= times or Not(f"{found} of {times}")
 
-    world.wait(said, f"{instance.name} says {text!r}")
+    feed_until(world, instance, said, f"{instance.name} says {text!r}")
 
 
-def feed_until_it_dies(world: World, feed: Feed, instance: Instance, code: int = -9) -> None:
-    """Small batches of input, so that there is always something to commit, until a fault has killed the instance, or
-    ended it with this exit `code`."""
-
-    def fed_to_death() -> object:
-        if not instance.running:
-            return True
-        feed.send(world.records(40, keys=50))
-        return Not(f"{instance.name} lives after {len(feed.rows)} inputs")
-
-    world.wait(fed_to_death, "the fault strikes")
+def feed_until_it_dies(world: World, instance: Instance, code: int = -9) -> None:
+    """Feed until a fault has killed the instance, or ended it with this exit `code`."""
+    feed_until(world, instance, lambda: not instance.running, f"the fault strikes {instance.name}", lives=False)
     instance.dies(code)
+
+
+def loading(world: World, count: int, keys: int, groups: int) -> Callable[[], object]:
+    """Sends so much more input at each call."""
+    return lambda: world.feeds["in"].send(world.groups(count, keys, groups))
+
+
+def bounce(
+    world: World,
+    one: Instance,
+    load: Callable[[], object],
+    end: Callable[[Instance], None] = Instance.stop,
+    **changes: Any,
+) -> None:
+    """End it and start it under load, until the group is complete."""
+    load()
+    end(one)
+    load()
+    one.start(**changes)
+    world.wait(lambda: one.state() == "RUNNING" or Not(one.state()), f"{one.name} runs with {changes}")
+    world.group_is(*world.instances)
+    load()
 
 
 def await_outputs(world: World, tail: TopicTail, count: int) -> None:
     """Wait until so many committed outputs are there."""
-
-    def enough() -> object:
-        found = tail.poll()
-        return found >= count or Not(f"{found} outputs")
-
-    world.wait(enough, f"{count} outputs in {world.topic('out')}")
+    world.wait(lambda: tail.has(count), f"{count} outputs in {world.topic('out')}")
 
 
-def counted(world: World) -> Instance:
-    """An application with state that has ended."""
-    world.input("in", 2, out=2).send(world.records(2_000, keys=200))
-    app = world.instance("count").start()
+def counted(world: World, records: int = 2_000, keys: int = 200, **settings: Any) -> Instance:
+    """An application with state of two tasks that has ended."""
+    world.input("in", 2, out=2).send(world.records(records, keys))
+    app = world.instance("count", **settings).start()
     world.finish(app)
     return app
+
+
+def went_on(world: World, app: Instance, *, crashed: bool) -> Standing:
+    """It processes what comes after all of that, and has lost nothing; how it stood at its end."""
+    world.feeds["in"].send(world.records(500, keys=50))
+    world.processed()
+    app.must_live()
+    after = standing(world, app)
+    end_and_judge(world, COUNT, crashed=crashed)
+    return after
 
 
 def meet_late_ends(world: World, app: Instance) -> None:
@@ -183,3 +217,17 @@ def meet_late_ends(world: World, app: Instance) -> None:
             offsets.end()
             app.start()
             await_outputs(world, outputs, len(feed.rows))
+
+
+def order_of(world: World, rows: Iterable[Row]) -> dict[Place, list[Origin]]:
+    """The origins in each partition of `out` when the inputs are processed in the order of `rows`: for topologies
+    whose output partition is the key's, as the input's is."""
+    topic = world.topic("out")
+    partitions = world.cluster.topics()[topic]
+    order: defaultdict[Place, list[Origin]] = defaultdict(list)
+    for row in rows:
+        origin = origin_of(row)
+        assert row.key is not None
+        assert origin is not None
+        order[Place(topic, partition_of(row.key, partitions))].append(origin)
+    return order

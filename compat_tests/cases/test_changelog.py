@@ -9,7 +9,6 @@ of any, end a changelog as well as others do: restoration passes them and comple
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping
 
 import pytest
@@ -174,7 +173,7 @@ def counted_from(world: World, start: Mapping[bytes, int], inputs: list[Row]) ->
 def test_a_changelog_that_ends_in_a_transaction_cut_off_by_kill_9_is_restored(world: World) -> None:
     app = counting(world)
     app.start(fault="commit.after-flush:kill:3")
-    feed_until_it_dies(world, world.feeds["in"], app)
+    feed_until_it_dies(world, app)
     shutil.rmtree(app.state_dir)
     app.start()
     end_and_judge(world, COUNT, crashed=True)
@@ -214,8 +213,7 @@ def test_restoration_waits_for_an_open_transaction_and_completes_after_its_end(w
     app.start()
     app.says("restores")
     assert world.cluster.open_transactions([world.topic("counts-changelog")])
-    waited = time.monotonic() + WAITS_S
-    world.wait(lambda: time.monotonic() > waited, "a restoration that doesn't wait is over")
+    world.let_pass(WAITS_S, "a restoration that doesn't wait is over")
     assert not app.restorations(), app.log_tail()
     if end == "aborted":
         stranger.abort_transaction(30)

@@ -22,7 +22,7 @@ from compat_tests.cases.calls import threaded
 from compat_tests.cases.flows import COPY, COUNT
 from compat_tests.cases.steps import TOLERANT, await_outputs, generation, meet_late_ends, proxy_of, standing
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import end_and_judge, judge, judge_disks
+from compat_tests.harness.judge import end_and_judge, judge_disks
 from compat_tests.harness.world import World
 from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
@@ -45,27 +45,11 @@ SETTINGS: Settings = {
 }
 
 
-def late(proxy: KafkaProxy) -> Fault:
-    return proxy.delay(LATE_S, Api.END_TXN, Side.ANSWER, times=1)
-
-
-def lost(proxy: KafkaProxy) -> Fault:
-    return proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
-
-
-def cut_before(proxy: KafkaProxy) -> Fault:
-    return proxy.lose(Api.END_TXN, Side.REQUEST, times=1)
-
-
-def cut_after(proxy: KafkaProxy) -> Fault:
-    return proxy.lose(Api.END_TXN, Side.ANSWER, times=1)
-
-
 ONCE: dict[str, Callable[[KafkaProxy], Fault]] = {
-    "cut after": cut_after,
-    "cut before": cut_before,
-    "late": late,
-    "lost": lost,
+    "cut after": lambda proxy: proxy.lose(Api.END_TXN, Side.ANSWER, times=1),
+    "cut before": lambda proxy: proxy.lose(Api.END_TXN, Side.REQUEST, times=1),
+    "late": lambda proxy: proxy.delay(LATE_S, Api.END_TXN, Side.ANSWER, times=1),
+    "lost": lambda proxy: proxy.hold(Api.END_TXN, Side.ANSWER, times=1),
 }
 TOPOLOGIES = ["count", pytest.param("later", marks=pytest.mark.full)]
 """Commits of `later` are of what only punctuation has done: their offsets don't move, so these can't tell how one
@@ -88,8 +72,7 @@ def finish(world: World, app: Instance, before: Standing) -> None:
         await_outputs(world, outputs, len(feed.rows))
     world.processed()
     after = standing(world, app)
-    app.stop()
-    judge(world, flow, crashed=True)
+    end_and_judge(world, flow, crashed=True)
     if flow is COPY:
         hold(judge_disks(world, WAITING))
     if world.has(TOLERANT):
@@ -144,8 +127,7 @@ def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_
     itself it also waits for its commits."""
     world = exact_world
     patient: Settings = {"producer_socket_timeout_ms": 60_000, "transaction_timeout_ms": 60_000}
-    world.create(out=2)
-    feed, proxy = world.input("in", 2), proxy_of(world)
+    feed, proxy = world.input("in", 2, out=2), proxy_of(world)
     app = world.instance("count", bootstrap_servers=proxy.bootstrap_servers, **{**SETTINGS, **patient}).start()
     world.group_is(app)
     feed.send(world.records(300, keys=100))

@@ -22,16 +22,17 @@ from compat_tests.cases.steps import (
     armed,
     await_outputs,
     await_timed_out,
+    commit_steps_of,
     crash,
     feed_until_it_dies,
     feed_until_it_stands,
     standing,
     uncommitted_tail,
+    went_on,
 )
 from compat_tests.harness.brokers import Broker
-from compat_tests.harness.feed import Feed
-from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge
+from compat_tests.harness.instance import Settings
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import identities
 from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
@@ -44,28 +45,22 @@ AWAY_S = 4.0
 once_or_more = pytest.mark.parametrize("times", [1, pytest.param(TIMES - 1, marks=pytest.mark.full)])
 
 
-def full_but(*short: str) -> list[object]:
-    """The steps; those of the short selection are named."""
-    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
-
-
 @once_or_more
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, times: int) -> None:
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     app = world.instance("count", group_instance_id="one")
     crashes, restored = list[Crash](), list[Counter[str]]()
     for _ in range(times):
         app.start(fault=f"{step}:kill:{world.rng.randint(1, 4)}")
-        feed_until_it_dies(world, feed, app)
+        feed_until_it_dies(world, app)
         restored.append(app.restored())
         crashes.append(crash(world))
     stores = identities(app.state_dir, world.application_id)
     app.start()
     world.processed()
     restored.append(app.restored())
-    app.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
     hold(kept(stores, identities(app.state_dir, world.application_id)))
     for before, after in zip(crashes, restored[1:], strict=True):
         tail = uncommitted_tail(world, before)
@@ -74,7 +69,7 @@ def test_a_crash_at_any_step_of_a_commit_is_survived(world: World, step: str, ti
 
 
 @once_or_more
-@pytest.mark.parametrize("step", full_but("commit.after-flush"))
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush"))
 def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencing_tolerance_only(
     exact_world: World, step: str, times: int
 ) -> None:
@@ -84,7 +79,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
     before: Standing | None = None
     with world.outputs() as outputs:
         for number in range(1, times + 1):
-            feed_until_it_stands(world, feed, app)
+            feed_until_it_stands(world, app)
             before = before or standing(world, app)
             await_timed_out(world, number if step in IN_TRANSACTION else 0)
             feed.send(world.records(50, keys=50))  # behind a commit there may be nothing left to do
@@ -92,7 +87,7 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
             app.resume()
             await_outputs(world, outputs, seen + 1)
             print(f"{world.stage}, {step}: outputs come again {time.monotonic() - began:.2f} s after the stall")
-    after = went_on(world, feed, app)
+    after = went_on(world, app, crashed=True)
     assert before is not None
     if world.has(TOLERANT) or step not in IN_TRANSACTION:
         hold(in_place(before, after))
@@ -101,29 +96,12 @@ def test_a_stall_beyond_the_transaction_timeout_costs_a_rebalance_without_fencin
         assert after.generation > before.generation
 
 
-def went_on(world: World, feed: Feed, app: Instance) -> Standing:
-    """It processes what comes after all of that, and has lost nothing; how it stood at its end."""
-    feed.send(world.records(500, keys=50))
-    world.processed()
-    app.must_live()
-    after = standing(world, app)
-    app.stop()
-    judge(world, COUNT, crashed=True)
-    return after
-
-
-def kill(broker: Broker) -> Callable[[], None]:
-    broker.kill()
-    return broker.start
-
-
-def pause(broker: Broker) -> Callable[[], None]:
-    broker.pause()
-    return broker.resume
-
-
-OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"killed": (kill, TIMES), "away": (pause, 1)}
-"""What happens to the broker, which is the coordinator of group and transactions: returns what ends it; how often."""
+Change = Callable[[Broker], None]
+OUTAGES: dict[str, tuple[Change, Change, int]] = {
+    "killed": (Broker.kill, Broker.start, TIMES),
+    "away": (Broker.pause, Broker.resume, 1),
+}
+"""What happens to the broker, which is the coordinator of group and transactions; what ends it; how often."""
 
 
 @pytest.mark.full
@@ -133,22 +111,21 @@ OUTAGES: dict[str, tuple[Callable[[Broker], Callable[[], None]], int]] = {"kille
 def test_a_broker_that_is_killed_or_away_at_any_step_of_a_commit_costs_nothing(
     world: World, outage: str, step: str
 ) -> None:
-    strike, times = OUTAGES[outage]
-    feed = world.input("in", 2, out=2)
+    strike, back, times = OUTAGES[outage]
+    world.input("in", 2, out=2)
     # For the time that a broker takes to be back.
     patience: Settings = {"session_timeout_ms": 60_000, "task_timeout_ms": 120_000}
     app = world.instance("count", **patience).start(fault=armed(step, "stop", times))
     before: Standing | None = None
     for _ in range(times):
-        feed_until_it_stands(world, feed, app)
+        feed_until_it_stands(world, app)
         before = before or standing(world, app)
-        back = strike(world.broker)
+        strike(world.broker)
         app.resume()
         if outage == "away":
-            over = time.monotonic() + AWAY_S
-            world.wait(lambda over=over: time.monotonic() > over, "calls to the broker have timed out")  # type: ignore[misc]
-        back()
-    after = went_on(world, feed, app)
+            world.let_pass(AWAY_S, "calls to the broker have timed out")
+        back(world.broker)
+    after = went_on(world, app, crashed=True)
     assert before is not None
     if world.has(TOLERANT) and world.exactly_once:
         hold(in_place(before, after))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import await_outputs, proxy_of
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import end_and_judge, judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from compat_tests.network.faults import Side
 from compat_tests.network.frames import Api
 
@@ -48,7 +46,7 @@ def running_count(world: World) -> Instance:
     return app
 
 
-def finish(world: World, app: Instance) -> None:
+def finish(world: World) -> None:
     world.feeds["in"].send(world.records(500, keys=100))
     end_and_judge(world, COUNT, crashed=True)
 
@@ -58,23 +56,23 @@ def test_a_member_that_the_coordinator_gave_up_comes_back_by_itself(world: World
     proxy = proxy_of(world)
     faults = [proxy.lose(api, Side.REQUEST) for api in (Api.HEARTBEAT, Api.JOIN_GROUP)]
     world.feeds["in"].send(world.records(500, keys=100))
-    world.wait(lambda: not world.cluster.members(world.application_id), "the group gave its member up")
+    world.wait(lambda: not world.members(), "the group gave its member up")
     for fault in faults:
         fault.end()
     world.group_is(app)
-    finish(world, app)
+    finish(world)
 
 
 @pytest.mark.parametrize("side", Side)
 def test_commits_that_the_coordinator_does_not_answer_are_made_again(world: World, side: Side) -> None:
-    app = running_count(world)
+    running_count(world)
     proxy = proxy_of(world)
     faults = [proxy.lose(api, side, times=3) for api in COMMITS[world.guarantee]]
     world.feeds["in"].send(world.records(500, keys=100))
     for fault in faults:
         fault.wait(3)
         fault.end()
-    finish(world, app)
+    finish(world)
 
 
 def test_a_broker_that_hangs_beyond_session_and_transaction_costs_nothing(world: World) -> None:
@@ -84,13 +82,12 @@ def test_a_broker_that_hangs_beyond_session_and_transaction_costs_nothing(world:
         feed.send(world.records(20_000, keys=100))
         await_outputs(world, outputs, 700)
         world.broker.pause()
-        over = time.monotonic() + BEYOND_S
         try:
-            world.wait(lambda: time.monotonic() > over, "session and transaction have timed out")
+            world.let_pass(BEYOND_S, "session and transaction have timed out")
         finally:
             world.broker.resume()
         world.group_is(app)
-    finish(world, app)
+    finish(world)
 
 
 def test_a_coordinator_whose_packets_vanish_during_a_rebalance_costs_no_thread_and_nobody_more_than_a_session(
@@ -102,21 +99,11 @@ def test_a_coordinator_whose_packets_vanish_during_a_rebalance_costs_no_thread_a
     faults = [proxy.vanish(api, client=MEMBERS) for api in OF_THE_GROUP]
     other = world.instance("count", "other", bootstrap_servers=proxy.bootstrap_servers).start()
     faults[0].wait()
-    over = time.monotonic() + VANISHES_S
-
-    def feeding() -> object:
-        feed.send(world.records(20, keys=100))
-        return time.monotonic() > over
-
-    world.wait(feeding, "ten sessions pass", timeout_s=VANISHES_S + 30)
+    world.let_pass(VANISHES_S, "ten sessions pass", lambda: feed.send(world.records(20, keys=100)))
     for fault in faults:
         fault.end()
     world.group_is(one, other, timeout_s=SETTLED_S)
-    feed.send(world.records(500, keys=100))
-    world.processed()
-    one.must_live()
-    stop_all([one, other])
-    judge(world, COUNT, crashed=True)
+    finish(world)
 
 
 def test_a_join_group_that_vanishes_holds_its_group_up_for_no_longer_than_a_session(world: World) -> None:
@@ -126,5 +113,4 @@ def test_a_join_group_that_vanishes_holds_its_group_up_for_no_longer_than_a_sess
     other = world.instance("count", "other", bootstrap_servers=proxy.bootstrap_servers).start()
     fault.wait()
     world.group_is(one, other, timeout_s=SETTLED_S)
-    world.feeds["in"].send(world.records(500, keys=100))
-    end_and_judge(world, COUNT, crashed=True)
+    finish(world)

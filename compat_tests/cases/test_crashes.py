@@ -44,7 +44,7 @@ def test_a_crash_during_a_rebalance_is_survived(world: World, step: str) -> None
     first.start(fault=f"{point}:kill:{nth}")
     world.group_is(first)
     second.start()
-    feed_until_it_dies(world, feed, first)
+    feed_until_it_dies(world, first)
     first.start()
     world.group_is(first, second)
     feed.send(world.records(500, keys=300))
@@ -57,7 +57,7 @@ def test_crashes_at_random_moments_of_a_live_group_are_survived(world: World) ->
     with world.outputs() as outputs:
         for _ in range(3):
             sent = len(feed.rows)
-            feed.send(world.records(3_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
+            feed.send(world.groups(3_000, 300, 300))
             await_outputs(world, outputs, sent + world.rng.randrange(2_000))
             victim = world.rng.choice(group)
             victim.kill()

@@ -10,7 +10,7 @@ import pytest
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY, await_outputs
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 
 RECORDS, EVENTS, KILLS = 100_000, 20, 10
@@ -39,15 +39,14 @@ def endure(world: World, **settings: Any) -> None:
     with world.outputs() as outputs:
         for event in events:
             sent, batch = len(feed.rows), RECORDS // EVENTS
-            feed.send(world.records(batch, keys=5_000, value=lambda _: f"g{world.rng.randrange(1_000)}"))
+            feed.send(world.groups(batch, 5_000, 1_000))
             await_outputs(world, outputs, sent + world.rng.randrange(batch * 9 // 10))
             disturb(world, group, event)
     for one in group:
         if not one.running:
             one.start()
-    world.finish(*group, repartitions=[BY_VALUE_REPARTITION])
     assert len(feed.rows) == RECORDS
-    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
 
 
 def disturb(world: World, group: list[Instance], event: str) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from compat_tests import EOS
 from compat_tests.apps.topologies import WAITING
 from compat_tests.cases.calls import threaded, waiting
 from compat_tests.cases.flows import CALLS, COPY, COUNT
-from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks, pause_between_transactions
+from compat_tests.cases.sleepers import BRIEF, oversleep, pause_between_transactions
 from compat_tests.cases.steps import (
     COMMIT_STEPS,
     PATIENT,
@@ -21,10 +19,10 @@ from compat_tests.cases.steps import (
     await_outputs,
     feed_until_it_stands,
     standing,
+    went_on,
 )
-from compat_tests.harness import brokers
 from compat_tests.harness.judge import end_and_judge, judge, judge_disks
-from compat_tests.harness.world import World, new_world, stop_all
+from compat_tests.harness.world import MakeWorld, World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_generations
 from compat_tests.oracles.in_place import in_place
@@ -53,13 +51,11 @@ def test_an_application_that_is_idle_for_longer_than_a_transaction_may_last_has_
         return not found or Not(str(found))
 
     world.wait(none_open, "the last commit's markers are written")
-    over = time.monotonic() + TRANSACTION_MS / 1000 + LOOKED_S
 
-    def idle() -> bool:
+    def idle() -> None:
         assert none_open() is True
-        return time.monotonic() > over
 
-    world.wait(idle, "Kafka has looked for transactions that are too old")
+    world.let_pass(TRANSACTION_MS / 1000 + LOOKED_S, "Kafka has looked for transactions that are too old", idle)
     feed.send(world.records(1_000, keys=100))
     end_and_judge(world, COUNT)
     hold(
@@ -78,21 +74,9 @@ FORGETFUL = {
 
 
 @pytest.fixture
-def forgetful_world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, tmp_path: Path
-) -> Iterator[World]:
+def forgetful_world(make_world: MakeWorld) -> World:
     """On a broker of its own, which forgets producers that are idle."""
-    choice = request.config.option.broker
-    if not broker.has_faults:
-        pytest.skip("a broker of yours forgets producers when it likes")
-    directory = tmp_path / "broker"
-    directory.mkdir()
-    with (
-        brokers.running(choice, directory, FORGETFUL) as own,
-        new_world(own, request.node.name, stage, "exactly_once_v2", request.config.option.seed, tmp_path) as world,
-    ):
-        request.node.world = world
-        yield world
+    return make_world(EOS, FORGETFUL)
 
 
 @pytest.mark.full
@@ -104,12 +88,7 @@ def test_an_application_that_is_idle_until_kafka_forgets_its_transactional_ids_g
     world.processed()
     before = standing(world, app)
     world.wait(world.expired, "Kafka forgets the transactional id")
-    feed.send(world.records(1_000, keys=100))
-    world.processed()
-    app.must_live()
-    after = standing(world, app)
-    app.stop()
-    judge(world, COUNT)
+    after = went_on(world, app, crashed=False)
     if world.has(TOLERANT):
         hold(in_place(before, after))
 
@@ -134,9 +113,7 @@ def test_a_process_that_sleeps_until_its_group_and_kafka_have_forgotten_it_spoil
         sleeper.resume()
         world.group_is(sleeper, other)
         feed.send(world.records(500, keys=100))
-        world.processed()
-    stop_all([sleeper, other])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_a_transaction_is_committed_before_it_is_too_old_however_rare_commits_are(exact_world: World) -> None:
@@ -180,10 +157,7 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 
     world.wait(ended, "one of the two ends")
     loser = one if not one.running else other
-    loser.dies(CONFIG_ERROR)
-    told = loser.log()
-    assert "another process uses the transactional id" in told
-    assert "state_dir" in told
+    loser.dies(CONFIG_ERROR, "another process uses the transactional id", "state_dir")
     for each in pair:
         if each.running:
             each.ask_to_stop()
@@ -200,22 +174,12 @@ def test_two_processes_with_one_transactional_id_are_told_so_and_spoil_nothing(e
 def test_a_process_that_stands_at_a_step_of_a_commit_until_its_group_gives_it_up_spoils_nothing(
     world: World, step: str
 ) -> None:
-    feed = world.input("in", 2, out=2)
+    world.input("in", 2, out=2)
     sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
     sleeper.start(fault=f"{step}:stop:4")
-    feed_until_it_stands(world, feed, sleeper)
+    feed_until_it_stands(world, sleeper)
     other.start()
-    with asleep(world, sleeper) as nap:
-        world.group_is(other)
-        feed.send(in_blocks(world.records(500, keys=50), b"while"))
-        world.inputs_processed()
-    feed.send(in_blocks(world.records(500, keys=50), b"then"))
-    world.group_is(sleeper, other)
-    feed.send(world.records(500, keys=50))
-    world.processed()
-    sleeper.must_live()
-    stop_all([sleeper, other])
-    judge(world, COUNT, crashed=True, asleep=[nap])
+    oversleep(world, sleeper, other, 500, 50)
 
 
 @pytest.mark.full
@@ -263,7 +227,6 @@ def test_a_process_that_was_given_up_does_not_commit_what_only_punctuation_has_d
         sleeper.resume()
         world.group_is(sleeper, other)
         await_outputs(world, outputs, len(feed.rows))
-    stop_all([sleeper, other])
-    judge(world, COPY, crashed=True, zombies=True)
+    end_and_judge(world, COPY, crashed=True, zombies=True)
     if world.exactly_once:
         hold(judge_disks(world, WAITING))

@@ -67,6 +67,14 @@ def send_until(world: World, condition: Callable[[], bool], what: str) -> None:
     world.wait(sent, what)
 
 
+def counting(world: World, disk: SmallDisk) -> Instance:
+    """An application with some input, which isn't started yet."""
+    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
+    app = world.instance("count", state_dir=str(disk.path / "state"))
+    app.state_dir = disk.path / "state"
+    return app
+
+
 def assert_says_full(app: Instance, disk: SmallDisk) -> None:
     """The last error names what happened and where."""
     errors = [line for line in app.log().splitlines() if " ERROR " in line]
@@ -76,9 +84,7 @@ def assert_says_full(app: Instance, disk: SmallDisk) -> None:
 
 
 def test_a_disk_that_fills_up_stops_the_application_and_with_room_it_goes_on(world: World, disk: SmallDisk) -> None:
-    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
-    app = world.instance("count", state_dir=str(disk.path / "state"))
-    app.state_dir = disk.path / "state"
+    app = counting(world, disk)
     app.start()
     world.processed()
     disk.leave(ROOM_FOR_A_WHILE)
@@ -96,9 +102,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_processed(
     plain_world: World, disk: SmallDisk
 ) -> None:
     world = plain_world
-    world.input("in", 2, out=2).send(world.records(1_000, keys=100))
-    app = world.instance("count", state_dir=str(disk.path / "state"))
-    app.state_dir = disk.path / "state"
+    app = counting(world, disk)
     disk.leave(0)
     app.start()
     app.dies(STATE_UNUSABLE)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.harness import brokers
 from compat_tests.harness.judge import end_and_judge
-from compat_tests.harness.world import World, new_world
-from milestones.testing import Not
+from compat_tests.harness.world import MakeWorld, World
 
 RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "5000"}
 """Kafka's defaults are 7 days and 10 minutes."""
@@ -20,20 +14,9 @@ SILENCE_S = 90.0
 
 
 @pytest.fixture
-def forgetful_world(
-    request: pytest.FixtureRequest, broker: brokers.Broker, stage: str, guarantee: str, tmp_path: Path
-) -> Iterator[World]:
+def forgetful_world(make_world: MakeWorld, guarantee: str) -> World:
     """On a broker of its own, which keeps offsets for a minute."""
-    if not broker.has_faults:
-        pytest.skip("a broker of yours keeps offsets for as long as it likes")
-    directory, option = tmp_path / "broker", request.config.option
-    directory.mkdir()
-    with (
-        brokers.running(option.broker, directory, RETENTION) as own,
-        new_world(own, request.node.name, stage, guarantee, option.seed, tmp_path) as world,
-    ):
-        request.node.world = world
-        yield world
+    return make_world(guarantee, RETENTION)
 
 
 @pytest.mark.full
@@ -47,14 +30,12 @@ def test_nothing_is_read_again_and_nothing_skipped_after_a_silence_and_a_restart
     app = world.instance(topology).start()
     feed.send(world.records(1_000, keys=100))
     world.processed()
-    committed, over = world.committed(), time.monotonic() + SILENCE_S
+    committed = world.committed()
 
-    def silence() -> object:
-        kept = world.committed()
-        assert kept == committed, "Kafka has forgotten what was committed"
-        return time.monotonic() > over or Not("nothing comes")
+    def silence() -> None:
+        assert world.committed() == committed, "Kafka has forgotten what was committed"
 
-    world.wait(silence, "Kafka looks for offsets that have expired", timeout_s=SILENCE_S + 30)
+    world.let_pass(SILENCE_S, "Kafka looks for offsets that have expired", silence)
     app.stop()
     app.start()
     feed.send(world.records(500, keys=100))

@@ -62,8 +62,7 @@ def test_new_partitions_while_it_was_stopped_are_read_by_an_application_without_
 @pytest.mark.broker_faults
 def test_answers_that_an_input_does_not_exist_stop_nothing(world: World) -> None:
     """A broker that has just started may not know a topic yet."""
-    world.create(out=2)
-    feed, proxy = world.input("in", 2), proxy_of(world)
+    feed, proxy = world.input("in", 2, out=2), proxy_of(world)
     world.instance(
         "count", bootstrap_servers=proxy.bootstrap_servers, consumer_topic_metadata_refresh_interval_ms=300,
         consumer_topic_metadata_propagation_max_ms=0,

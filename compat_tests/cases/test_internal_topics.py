@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from compat_tests.cases.test_input_topics import BAD_TOPIC, assert_says, running
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
 from compat_tests.harness.world import World, stop_all
-from compat_tests.network.faults import Side
+from compat_tests.network.faults import Fault, Side
 from compat_tests.network.frames import Api
+from compat_tests.network.proxy import KafkaProxy
 from milestones import Streams, StreamsBuilder, StreamsState, serdes
 from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.embedded import EmbeddedKafka
@@ -54,22 +55,22 @@ def finish(world: World, members: list[Instance]) -> None:
 
 
 @pytest.mark.broker_faults
-def test_a_request_for_internal_topics_that_fails_three_times_ends_no_thread(world: World) -> None:
+@pytest.mark.parametrize(
+    ("strike", "hits"),
+    [
+        (lambda proxy: proxy.lose(Api.CREATE_TOPICS, Side.REQUEST, times=3), 3),
+        (lambda proxy: proxy.delay(LATE_S, Api.CREATE_TOPICS, times=1), 1),
+    ],
+    ids=["three lost requests", "a very late answer"],
+)
+def test_internal_topics_that_are_made_with_trouble_end_no_thread_and_cost_no_member_its_place(
+    world: World, strike: Callable[[KafkaProxy], Fault], hits: int
+) -> None:
     members = group(world)
-    lost = proxy_of(world).lose(Api.CREATE_TOPICS, Side.REQUEST, times=3)
+    fault = strike(proxy_of(world))
     for member in members:
         member.start()
-    lost.wait(3, timeout_s=60)
-    finish(world, members)
-
-
-@pytest.mark.broker_faults
-def test_an_answer_about_internal_topics_that_comes_very_late_costs_no_member_its_place(world: World) -> None:
-    members = group(world)
-    late = proxy_of(world).delay(LATE_S, Api.CREATE_TOPICS, times=1)
-    for member in members:
-        member.start()
-    late.wait()
+    fault.wait(hits, timeout_s=60)
     finish(world, members)
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
 from compat_tests.cases.steps import TIDY
-from compat_tests.harness.feed import Feed
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
-from milestones.testing import Not
 
 CHANGES = 20
 NAMES = "abcd"
@@ -23,8 +21,8 @@ KINDS = ("join", "leave", "kill", "pause")
 class Group:
     """Up to four instances, at least two of which run while one is changed."""
 
-    def __init__(self, world: World, feed: Feed) -> None:
-        self._world, self._feed = world, feed
+    def __init__(self, world: World) -> None:
+        self._world = world
         settings = {"num_standby_replicas": 1, "acceptable_recovery_lag": 50, "num_stream_threads": 2, **TIDY}
         self.all = [world.instance("count-by-value", name, **settings) for name in NAMES]
         self._changes: dict[str, Callable[[Instance], object]] = {
@@ -39,8 +37,7 @@ class Group:
         return [one for one in self.all if one.running]
 
     def load(self) -> None:
-        rng = self._world.rng
-        self._feed.send(self._world.records(200, keys=300, value=lambda _: f"g{rng.randrange(500)}"))
+        self._world.feeds["in"].send(self._world.groups(200, 300, 500))
 
     def change(self) -> str:
         """Something happens to somebody; what."""
@@ -54,13 +51,7 @@ class Group:
     def _pause(self, one: Instance) -> None:
         """SIGSTOP, until its group goes on without it."""
         one.pause()
-
-        def given_up() -> object:
-            self.load()
-            members = self._world.cluster.members(self._world.application_id)
-            return (members and not any(name.startswith(one.name) for name in members)) or Not(str(sorted(members)))
-
-        self._world.wait(given_up, f"{one.name}, which stands still, is given up")
+        self._world.gives_up(one, self.load)
         one.resume()
 
     def go_on(self) -> None:
@@ -73,8 +64,8 @@ class Group:
 
 @pytest.mark.full
 def test_a_group_whose_instances_come_and_go_at_random_loses_nothing(world: World) -> None:
-    world.create(out=4)
-    group = Group(world, world.input("in", 6))
+    world.input("in", 6, out=4)
+    group = Group(world)
     group.load()
     for one in group.all[:3]:
         one.start()

@@ -1,4 +1,7 @@
-"""Inputs that Kafka deleted before they were processed: the loss is named, and the reset policy says how it goes on."""
+"""Inputs that Kafka deleted before they were processed: the loss is named, and the reset policy says how it goes on.
+
+With `latest`: where the application began is where it goes on, whatever happens to it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import pytest
 
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, Row
 
 BAD_TOPIC = 2
 LOST = 100
 """Records of each partition that are deleted unprocessed."""
+SECOND_COMMIT = "commit.before-flush:kill:2"
+"""The first one says where the only partition begins, the second one has the first records."""
 
 
 def overtaken(world: World) -> tuple[Instance, dict[Place, int]]:
@@ -53,26 +58,17 @@ def assert_named(app: Instance, committed: dict[Place, int], goes_on: dict[Place
 
 
 @pytest.mark.short_under("exactly_once_v2")
-def test_with_earliest_it_goes_on_at_the_first_record_that_is_left(world: World) -> None:
+@pytest.mark.parametrize("policy", ["earliest", pytest.param("latest", marks=pytest.mark.full)])
+def test_it_goes_on_at_the_first_record_that_is_left_or_with_what_comes_next(world: World, policy: str) -> None:
     app, first = overtaken(world)
     committed = world.committed()
-    app.start(auto_offset_reset="earliest")
-    world.finish(app)
-    assert_named(app, committed, first)
-    forget(world, committed, first)
-    judge(world, COUNT)
-
-
-@pytest.mark.full
-def test_with_latest_it_goes_on_with_what_comes_next(world: World) -> None:
-    app, _ = overtaken(world)
-    committed, ends = world.committed(), world.cluster.ends(list(world.committed()))
-    app.start(auto_offset_reset="latest")
+    goes_on = first if policy == "earliest" else world.cluster.ends(list(committed))
+    app.start(auto_offset_reset=policy)
     world.wait(lambda: len(loss_lines(app)) == len(committed), "each partition's loss is in the log")
     world.feeds["in"].send(world.records(1_000, keys=100))
     world.finish(app)
-    assert_named(app, committed, ends)
-    forget(world, committed, ends)
+    assert_named(app, committed, goes_on)
+    forget(world, committed, goes_on)
     judge(world, COUNT)
 
 
@@ -81,13 +77,23 @@ def test_with_none_it_stops_before_anything_is_skipped(world: World) -> None:
     app, first = overtaken(world)
     committed = world.committed()
     app.start(auto_offset_reset="none")
-    app.dies(BAD_TOPIC)
+    app.dies(BAD_TOPIC, "set auto_offset_reset")
     why = "has no offset to start from (offset {} is no longer in the log)"
     texts = [f"{place} {why.format(offset)}" for place, offset in committed.items()]
     assert any(text in app.log() for text in texts), app.log_tail()
-    assert "set auto_offset_reset" in app.log(), app.log_tail()
     assert world.committed() == committed
     app.start(auto_offset_reset="earliest")
-    world.finish(app)
     forget(world, committed, first)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
+
+
+@pytest.mark.short_under("at_least_once")
+def test_a_crash_in_the_first_commit_of_records_skips_none_of_what_came_since(world: World) -> None:
+    feed = world.input("in", 1, out=1)
+    app = world.instance("count", auto_offset_reset="latest").start(fault=SECOND_COMMIT)
+    world.processed()
+    feed.send(world.records(200, keys=50))
+    app.dies(-9)
+    feed.send(world.records(200, keys=50))
+    app.start()
+    end_and_judge(world, COUNT, crashed=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.cases.flows import COPY, FRAGILE_COUNT
-from compat_tests.harness.feed import FIRST_TIMESTAMP, Feed, Sent
+from compat_tests.harness.feed import FIRST_TIMESTAMP, Sent
 from compat_tests.harness.instance import Settings
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -29,8 +29,9 @@ def continuing(kind: str) -> Settings:
     return {f"{kind}_exception_handler": "log_and_continue"}
 
 
-def send(world: World, feed: Feed, poison: bytes) -> Row:
+def send(world: World, poison: bytes) -> Row:
     """Good records, a poisonous one, good records; where the poison lies."""
+    feed = world.input("in", 2, out=2, counts=2)
     feed.send(world.records(300, keys=20))
     (row,) = feed.send([Sent(b"k1", poison, FIRST_TIMESTAMP + 1_000)])
     feed.send(world.records(300, keys=20))
@@ -40,11 +41,9 @@ def send(world: World, feed: Feed, poison: bytes) -> Row:
 @pytest.mark.parametrize("kind", POISONS)
 def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]
-    world.create(out=2, counts=2)
-    row = send(world, world.input("in", 2), poison)
+    row = send(world, poison)
     app = world.instance(topology, **PATIENCE).start()
-    app.dies(FAILED)
-    assert f"record {row.place}@{row.offset}" in app.log(), app.log_tail()
+    app.dies(FAILED, f"record {row.place}@{row.offset}")
     assert world.committed().get(row.place, 0) <= row.offset
     app.start(**continuing(kind))
     end_and_judge(world, *flows, crashed=True, poisoned=frozenset({poison}))
@@ -53,8 +52,7 @@ def test_log_and_fail_stops_at_the_record_and_names_it(world: World, kind: str) 
 @pytest.mark.parametrize("kind", POISONS)
 def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]
-    world.create(out=2, counts=2)
-    row = send(world, world.input("in", 2), poison)
+    row = send(world, poison)
     app = world.instance(topology, **continuing(kind)).start()
     end_and_judge(world, *flows, poisoned=frozenset({poison}))
     assert f"record {row.place}@{row.offset}" in app.log(), app.log_tail()
@@ -64,10 +62,9 @@ def test_log_and_continue_skips_the_record_with_all_its_effects(world: World, ki
 @pytest.mark.parametrize("kind", ["deserialization", "processing"])
 def test_a_dead_letter_has_the_bytes_of_the_record_and_says_where_it_lay(world: World, kind: str) -> None:
     topology, poison, flows = POISONS[kind]
-    world.create(out=2, counts=2, dead=1)
-    row = send(world, world.input("in", 2), poison)
-    handler = {f"{kind}_exception_handler": "log_and_continue"}
-    world.instance(topology, errors_dead_letter_queue_topic_name=world.topic("dead"), **handler).start()
+    world.create(dead=1)
+    row = send(world, poison)
+    world.instance(topology, errors_dead_letter_queue_topic_name=world.topic("dead"), **continuing(kind)).start()
     end_and_judge(world, *flows, poisoned=frozenset({poison}))
     (letter,) = world.cluster.read(world.topic("dead"))
     assert (letter.key, letter.value) == (row.key, row.value)
@@ -82,8 +79,7 @@ def test_a_record_that_kafka_refuses_fails_the_application_and_nothing_is_lost(w
     feed.send(world.records(100, keys=20))
     (row,) = feed.send([Sent(b"k1", b"x" * 50_000, FIRST_TIMESTAMP + 1_000)])
     app = world.instance("copy", **PATIENCE).start()
-    app.dies(FAILED)
-    assert world.topic("out") in app.log(), app.log_tail()
+    app.dies(FAILED, world.topic("out"))
     assert world.committed().get(row.place, 0) <= row.offset
     world.cluster.set_topic(world.topic("out"), {"max.message.bytes": "200000"})
     app.start()

@@ -12,12 +12,12 @@ import pytest
 
 from compat_tests.apps.calls import TICK_MS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.calls import Call, committed_to_their_ends, failing, taking, threaded, waiting
+from compat_tests.cases.arrivals import Load, percentile
+from compat_tests.cases.calls import Call, failing, taking, threaded, waiting
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, CALLS, COPY, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.latencies import Load, percentile
-from compat_tests.cases.steps import await_outputs, generation
+from compat_tests.cases.steps import await_outputs, feed_until_it_says, generation, loading
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import end_and_judge, judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.rows import Place, Row
 from milestones.testing import Not, TopicTail
@@ -77,9 +77,7 @@ def test_a_call_longer_than_max_poll_interval_costs_a_member_its_place_without_p
             goes_on_beside(world, app, outputs, call, row)
         else:
             app.says(LOST)
-        world.processed()
-    app.stop()
-    judge(world, CALLS, crashed=not threaded(world))
+    end_and_judge(world, CALLS, crashed=not threaded(world))
 
 
 def goes_on_beside(world: World, app: Instance, outputs: TopicTail, call: Call, row: Row) -> None:
@@ -119,12 +117,6 @@ def return_to(app: Instance, calls: Collection[Call]) -> None:
         call.ends(app)
 
 
-def inputs_of(world: World, app: Instance) -> set[Place]:
-    """The input partitions that the group has given to it."""
-    members = world.cluster.members(world.application_id)
-    return {place for name, assigned in members.items() if name.startswith(app.name) for place in assigned}
-
-
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.full)], ids=["away", "and back"])
 def test_a_task_that_is_taken_away_while_its_call_runs_is_released_at_once_and_the_call_does_nothing(
@@ -138,9 +130,9 @@ def test_a_task_that_is_taken_away_while_its_call_runs_is_released_at_once_and_t
     began = time.monotonic()
     other = world.instance("calls", "other", **THREADS).start()
     world.group_is(one, other)
-    moved = inputs_of(world, other)
+    moved = world.inputs_of(other)
     feed.send(world.records(200, KEYS))
-    world.wait(lambda: committed_to_their_ends(world, moved), "the new owner has processed what the calls are about")
+    world.wait(lambda: world.inputs_committed(moved), "the new owner has processed what the calls are about")
     print(f"{len(moved)} tasks had moved and gone on after {time.monotonic() - began:.1f} s; their calls still ran")
     assert WAITED not in one.log(), one.log_tail()
     if back:
@@ -158,14 +150,9 @@ def test_a_task_that_is_rolled_back_while_its_call_runs_processes_the_record_aga
     app = running(world, fault="commit.after-flush:abort:12")
     calls = calls_in(world, app, [Place(world.feeds["in"].topic, 0)])
     rest = all_but(world, calls[0].place)
-
-    def rolled_back() -> object:
-        world.feeds["in"].send(world.records(20, KEYS))
-        return ROLLED_BACK in app.log() or Not("no commit was aborted")
-
-    world.wait(rolled_back, "a commit is aborted, and all tasks are rolled back")
+    feed_until_it_says(world, app, ROLLED_BACK)
     world.feeds["in"].send(world.records(200, KEYS))
-    world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
+    world.wait(lambda: world.inputs_committed(rest), "the other tasks go on")
     return_to(app, calls)
     end_and_judge(world, CALLS, crashed=True)
 
@@ -191,7 +178,7 @@ def test_an_instance_that_is_stopped_while_calls_run_has_handed_its_tasks_over_b
     one = running(world)
     other = world.instance("calls", "other", **THREADS).start()
     world.group_is(one, other)
-    calls = calls_in(world, one, inputs_of(world, one))
+    calls = calls_in(world, one, world.inputs_of(one))
     began = time.monotonic()
     one.ask_to_stop()
     world.group_is(other)
@@ -200,8 +187,7 @@ def test_an_instance_that_is_stopped_while_calls_run_has_handed_its_tasks_over_b
     print(f"all had moved and gone on after {time.monotonic() - began:.1f} s; the calls still ran")
     return_to(one, calls)
     one.dies(0)
-    other.stop()
-    judge(world, CALLS)
+    end_and_judge(world, CALLS)
 
 
 @pytest.mark.full
@@ -212,9 +198,8 @@ def test_a_stop_while_a_call_runs_ends_cleanly(world: World) -> None:
     call.begins(app)
     app.stop()
     app.start()
-    world.finish(app)
     # A transaction that is open in a call of the only thread gets too old; else nothing may have happened to anybody.
-    judge(world, CALLS, crashed=world.exactly_once and not threaded(world))
+    end_and_judge(world, CALLS, crashed=world.exactly_once and not threaded(world))
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -254,11 +239,10 @@ def test_behind_caches_too_other_tasks_are_committed_while_a_call_runs(world: Wo
     while not call.has_ended(app):
         world.feeds["in"].send(world.records(50, KEYS))
         began = time.monotonic()
-        world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks are committed")
+        world.wait(lambda: world.inputs_committed(rest), "the other tasks are committed")
         took.append(time.monotonic() - began)
-    world.finish(app)
     print(f"beside a call {len(took)} commits took {max(took):.2f} s at most")
-    judge(world, replace(CALLS, thinned=True))
+    end_and_judge(world, replace(CALLS, thinned=True))
     assert max(took) < PROMPT_S
 
 
@@ -303,13 +287,10 @@ def test_a_task_that_fails_holds_up_no_other_one_with_processing_threads(world: 
             assert world.committed()[row.place] == row.offset
             call.release()
         else:
-            app.dies(FAILED)
-            assert "no-answer-from-the-service" in app.log(), app.log_tail()
+            app.dies(FAILED, "no-answer-from-the-service")
             call.release()
             app.start()
-        world.processed()
-    app.stop()
-    judge(world, CALLS, crashed=not threaded(world))
+    end_and_judge(world, CALLS, crashed=not threaded(world))
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -326,7 +307,7 @@ def test_the_errors_of_two_tasks_are_kept_apart(world: World) -> None:
         assert any(f"{own.topic}-{own.partition}@{own.offset}" in line for line in told), app.log_tail()
         assert not any(f"{foreign.topic}-{foreign.partition}@" in line for line in told), app.log_tail()
     second.release()
-    world.wait(lambda: committed_to_their_ends(world, all_but(world, first.place)), "the second task goes on")
+    world.wait(lambda: world.inputs_committed(all_but(world, first.place)), "the second task goes on")
     assert world.committed()[first.place] == rows[0].offset
     first.release()
     end_and_judge(world, CALLS)
@@ -335,7 +316,7 @@ def test_the_errors_of_two_tasks_are_kept_apart(world: World) -> None:
 @pytest.mark.full
 def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world: World) -> None:
     feed = world.input("in", 6, out=PARTITIONS)
-    feed.send(world.records(5_000, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
+    feed.send(world.groups(5_000, KEYS, 200))
     world.instance("count-by-value", output_buffer_max_bytes=1, **THREADS).start()
     end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
@@ -345,13 +326,10 @@ def test_however_small_the_output_buffers_are_everything_is_sent_in_order(world:
 def test_stream_threads_come_and_go_under_load_down_to_none_and_the_output_stays_exact(
     world: World, static: str | None
 ) -> None:
-    feed = world.input("in", 6, out=PARTITIONS)
+    world.input("in", 6, out=PARTITIONS)
     settings: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 2, "group_instance_id": static}
     app = world.instance("count-by-value", **settings).start()
-
-    def load() -> None:
-        feed.send(world.records(300, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
-
+    load = loading(world, 300, KEYS, 200)
     load()
     world.group_is(app)
     for change in (Instance.add_thread, Instance.add_thread, Instance.remove_thread, Instance.remove_thread):

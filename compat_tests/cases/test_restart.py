@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.steps import await_outputs
+from compat_tests.cases.steps import await_outputs, loading
 from compat_tests.harness.judge import end_and_judge, judge
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
@@ -53,30 +53,10 @@ def test_a_restart_on_an_empty_disk_restores_the_state(world: World) -> None:
     end_and_judge(world, COUNT)
 
 
-@pytest.mark.short_under("exactly_once_v2")
-def test_a_static_member_that_returns_in_time_causes_no_rebalance(world: World) -> None:
-    feed = world.input("in", 4, out=4)
-    first = world.instance("count", "first", group_instance_id="first", session_timeout_ms=20_000).start()
-    second = world.instance("count", "second", group_instance_id="second", session_timeout_ms=20_000).start()
-    world.group_is(first, second)
-    before = len({one.number for one in world.history().generations})
-    for _ in range(2):
-        feed.send(world.records(500, keys=50))
-        first.stop()
-        first.start()
-        world.processed()
-    hold(at_most_generations(world.history().generations, before))
-    stop_all([first, second])
-    judge(world, COUNT)
-
-
 def test_instances_come_and_go_and_the_output_stays_exact(world: World) -> None:
     feed = world.input("in", 6, out=4)
     a, b, c = (world.instance("count-by-value", name, num_stream_threads=1) for name in "abc")
-
-    def more() -> None:
-        feed.send(world.records(1_500, keys=300, value=lambda _: f"g{world.rng.randrange(200)}"))
-
+    more = loading(world, 1_500, 300, 200)
     more()
     a.start()
     more()
@@ -95,8 +75,7 @@ def test_instances_come_and_go_and_the_output_stays_exact(world: World) -> None:
     more()
     world.processed([BY_VALUE_REPARTITION])
     hold(all_owned(world.history().generations, world.cluster.places([feed.topic])))
-    stop_all([a, b, c])
-    judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
+    end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])
 
 
 def test_two_instances_share_the_tasks_evenly(plain_world: World) -> None:
@@ -104,6 +83,6 @@ def test_two_instances_share_the_tasks_evenly(plain_world: World) -> None:
     world.input("in", 6, out=4).send(world.records(500, keys=300))
     one, two = world.instance("copy", "one").start(), world.instance("copy", "two").start()
     world.group_is(one, two)
-    shares = sorted(len(assigned) for assigned in world.cluster.members(world.application_id).values())
+    shares = sorted(len(assigned) for assigned in world.members().values())
     stop_all([one, two])
     assert shares == [3, 3]

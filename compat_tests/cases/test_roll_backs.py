@@ -15,6 +15,7 @@ from compat_tests.cases.steps import (
     COMMIT_STEPS,
     IN_TRANSACTION,
     armed,
+    commit_steps_of,
     feed_until_it_dies,
     feed_until_it_says,
     standing,
@@ -30,14 +31,8 @@ from compat_tests.oracles.in_place import in_place
 PARTITIONS, TIMES = 2, 3
 
 
-def steps(*short: str) -> list[object]:
-    """All steps; those of the short selection are named."""
-    return [step if step in short else pytest.param(step, marks=pytest.mark.full) for step in COMMIT_STEPS]
-
-
 def remembering(world: World) -> tuple[Feed, Instance]:
-    world.create(out=2, ticks=2)
-    return world.input("in", PARTITIONS), world.instance("remembering", num_stream_threads=1)
+    return world.input("in", PARTITIONS, out=2, ticks=2), world.instance("remembering", num_stream_threads=1)
 
 
 def settled(world: World, feed: Feed, app: Instance, *, crashed: bool) -> None:
@@ -48,13 +43,13 @@ def settled(world: World, feed: Feed, app: Instance, *, crashed: bool) -> None:
     hold(judge_store(world, BEGUN, begun) + judge_store(world, MOMENTS, None))
 
 
-@pytest.mark.parametrize("step", steps("commit.after-flush", "commit.after-offsets", "commit.after-commit"))
+@pytest.mark.parametrize("step", commit_steps_of("commit.after-flush", "commit.after-offsets", "commit.after-commit"))
 def test_user_code_that_remembers_is_exact_after_roll_backs_at_any_step_of_a_commit(world: World, step: str) -> None:
     feed, app = remembering(world)
     app.start(fault=armed(step, "abort", TIMES, first=1))
-    feed_until_it_says(world, feed, app, f"injected at {step}")
+    feed_until_it_says(world, app, f"injected at {step}")
     before = standing(world, app)
-    feed_until_it_says(world, feed, app, f"injected at {step}", TIMES)
+    feed_until_it_says(world, app, f"injected at {step}", TIMES)
     feed.send(world.records(100, keys=50))
     world.processed()
     if step in IN_TRANSACTION:
@@ -71,6 +66,6 @@ def test_user_code_that_remembers_is_exact_after_a_restart_too(
     feed, app = remembering(world)
     for number in range(TIMES):
         app.start(fault=f"{step}:{action}:{1 + 3 * number}")
-        feed_until_it_dies(world, feed, app, code)
+        feed_until_it_dies(world, app, code)
     app.start()
     settled(world, feed, app, crashed=True)

@@ -6,12 +6,13 @@ from collections import Counter
 
 import pytest
 
+from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.gaps import Gaps
+from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import end_and_judge, judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
 from milestones.testing import Not, TopicTail
@@ -80,8 +81,7 @@ def test_on_the_way_from_one_to_three_instances_tasks_move_to_where_their_state_
     assert len(warmed) >= 4, f"only {warmed} were warmed up"
     assert max(restored.values(), default=0) < STATE // PARTITIONS // 4
     assert longest < MOST_S
-    stop_all([one, two, three])
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
     hold(at_most_warming(past, most))
 
 
@@ -113,21 +113,13 @@ def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World)
 
 @pytest.mark.full
 def test_other_numbers_of_threads_by_a_rolling_restart(world: World) -> None:
-    feed = world.input("in", PARTITIONS, out=4)
+    world.input("in", PARTITIONS, out=4)
     group = [world.instance("count-by-value", name, num_standby_replicas=1) for name in ("one", "two", "three")]
-
-    def load() -> None:
-        feed.send(world.records(500, KEYS, value=lambda _: f"g{world.rng.randrange(200)}"))
-
+    load = loading(world, 500, KEYS, 200)
     for one in group:
         one.start(num_stream_threads=1)
     world.group_is(*group)
     for numbers in ((3, 1, 2), (1, 4, 1)):
         for one, threads in zip(group, numbers, strict=True):
-            load()
-            one.stop()
-            load()
-            one.start(num_stream_threads=threads)
-            load()
-            world.group_is(*group)
+            bounce(world, one, load, num_stream_threads=threads)
     end_and_judge(world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from compat_tests.cases.arrivals import Gaps
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.gaps import Gaps
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 
 MOST_S = 5.0
 """Well within the session time-out of 10 s: the gate of commits (a quarter of the transaction time-out), a commit, and
@@ -38,9 +38,8 @@ def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World
 
         world.group_is(*group)
         world.wait(lambda: load() or len(tail.rows) > 1_000, "outputs flow")
-        members = world.cluster.members(world.application_id)
-        its = {place for name, places in members.items() if name.startswith("silent") for place in places}
-        theirs = {place for places in members.values() for place in places} - its
+        its = world.inputs_of(silent)
+        theirs = set(world.cluster.places([feed.topic])) - its
         gaps.forget()
         silent.pause()
         if newcomer:
@@ -49,8 +48,7 @@ def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World
 
         def taken_over() -> object:
             load()
-            now = world.cluster.members(world.application_id)
-            owned = {place for name, places in now.items() if not name.startswith("silent") for place in places}
+            owned = {place for name, some in world.members().items() if not name.startswith("silent") for place in some}
             return its | theirs <= owned
 
         world.wait(taken_over, "the others have the silent member's tasks")
@@ -60,6 +58,4 @@ def test_others_go_on_while_a_silent_member_keeps_its_group_waiting(world: World
         assert gaps.of(theirs) < MOST_S
         silent.kill()
         world.group_is(*left)
-        world.processed()
-    stop_all(left)
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
+from compat_tests.cases.steps import bounce, loading
 from compat_tests.harness.followers import METRICS
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.flags import STAGES, parse_milestones, stage_name
-from milestones.testing import Not
 
 FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
 
@@ -21,12 +22,7 @@ FLAGS = [stage.flag for stage in STAGES if stage.flag is not None]
 def stall(world: World, one: Instance) -> None:
     """Longer than its session and its transaction, then a clean stop."""
     one.pause()
-
-    def given_up() -> object:
-        members = world.cluster.members(world.application_id)
-        return (bool(members) and not any(name.startswith(one.name) for name in members)) or Not(str(set(members)))
-
-    world.wait(given_up, f"{one.name} is given up")
+    world.gives_up(one)
     one.resume()
     one.stop()
 
@@ -60,32 +56,19 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
         pytest.skip("it is there")
     if other is the_baseline and start == the_one_before(world.stage):
         pytest.skip("it is the one before")
-    feed = world.input("in", 6, out=4)
+    world.input("in", 6, out=4)
     settings: dict[str, Any] = {
         "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
     }  # fmt: skip
     group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
-
-    def load() -> None:
-        feed.send(world.records(500, keys=300, value=lambda _: f"g{world.rng.randrange(200)}"))
-
-    def bounce(one: Instance, stage: str) -> None:
-        load()
-        ENDS[end](world, one)
-        load()
-        one.start(milestones=stage)
-        world.wait(lambda: one.state() == "RUNNING" or Not(one.state()), f"{one.name} runs as {stage}")
-        world.group_is(*group)
-        load()
-
+    load = loading(world, 500, 300, 200)
     load()
     for one in group:
         one.start(milestones=start)
     world.group_is(*group)
     for stage in (world.stage, start):
         for one in group:
-            bounce(one, stage)
-    world.finish(*group, repartitions=[BY_VALUE_REPARTITION])
-    judge(
+            bounce(world, one, load, partial(ENDS[end], world), milestones=stage)
+    end_and_judge(
         world, COUNT_BY_VALUE, repartitions=[BY_VALUE_REPARTITION], crashed=end != "stops", zombies=end == "stalls"
     )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT, COUNT_BY_VALUE
-from compat_tests.cases.sleepers import BRIEF, asleep, in_blocks
+from compat_tests.cases.sleepers import BRIEF, in_blocks, oversleep
 from compat_tests.cases.steps import await_outputs
-from compat_tests.harness.judge import end_and_judge, judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 
 MISSED_HEARTBEATS_S = 3.0
 """Several heartbeats of the suite's applications, far less than the session of the case that stands still so long."""
@@ -18,23 +16,12 @@ MISSED_HEARTBEATS_S = 3.0
 
 def test_a_process_stopped_beyond_session_and_transaction_timeout_is_fenced(world: World) -> None:
     feed = world.input("in", 4, out=3)
-    sleeper, other = world.instance("count", "sleeper", **BRIEF), world.instance("count", "other")
-    sleeper.start()
-    other.start()
+    sleeper, other = world.instance("count", "sleeper", **BRIEF).start(), world.instance("count", "other").start()
     world.group_is(sleeper, other)
     with world.outputs() as outputs:
         feed.send(in_blocks(world.records(10_000, keys=500)))
         await_outputs(world, outputs, 1_000)
-        with asleep(world, sleeper) as nap:
-            feed.send(in_blocks(world.records(1_000, keys=500), b"while"))
-            world.group_is(other)
-            world.inputs_processed()
-        feed.send(in_blocks(world.records(1_000, keys=500), b"then"))
-        world.group_is(sleeper, other)
-        feed.send(world.records(1_000, keys=500))
-        world.processed()
-    stop_all([sleeper, other])
-    judge(world, COUNT, crashed=True, asleep=[nap])
+        oversleep(world, sleeper, other, 1_000, 500)
 
 
 @pytest.mark.full
@@ -45,8 +32,7 @@ def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: Worl
     feed.send(world.records(1_000, keys=100))
     app.pause()
     feed.send(world.records(1_000, keys=100))
-    missed = time.monotonic() + MISSED_HEARTBEATS_S
-    world.wait(lambda: time.monotonic() > missed, "heartbeats were missed")
+    world.let_pass(MISSED_HEARTBEATS_S, "heartbeats were missed")
     app.resume()
     end_and_judge(world, COUNT)
     assert len({generation.number for generation in world.history().generations}) == 1
@@ -56,13 +42,11 @@ def test_a_process_stopped_for_less_than_its_session_keeps_its_tasks(world: Worl
 @pytest.mark.broker_faults
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(world: World) -> None:
     feed = world.input("in", 3, out=3)
-    app = world.instance("count-by-value", num_stream_threads=2).start()
+    world.instance("count-by-value", num_stream_threads=2).start()
     with world.outputs() as outputs:
-        feed.send(world.records(5_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
+        feed.send(world.groups(5_000, 300, 300))
         await_outputs(world, outputs, 500)
         world.broker.kill()
         world.broker.start()
-        feed.send(world.records(1_000, keys=300, value=lambda _: f"g{world.rng.randrange(300)}"))
-        world.processed([BY_VALUE_REPARTITION])
-    app.stop()
-    judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])
+        feed.send(world.groups(1_000, 300, 300))
+    end_and_judge(world, COUNT_BY_VALUE, crashed=True, repartitions=[BY_VALUE_REPARTITION])

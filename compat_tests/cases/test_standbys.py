@@ -11,7 +11,7 @@ from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import await_outputs, feed_until_it_dies
 from compat_tests.harness.followers import METRICS, caught_up
 from compat_tests.harness.instance import Instance
-from compat_tests.harness.judge import judge, judge_disks
+from compat_tests.harness.judge import end_and_judge, judge, judge_disks
 from compat_tests.harness.stores import opened_at
 from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import hold
@@ -36,12 +36,9 @@ def pair(world: World) -> tuple[Instance, Instance]:
 
 def copies(generation: Generation) -> dict[str, list[str]]:
     """By task: who has it, the owner first, by client id."""
-    found: dict[str, list[str]] = {task: [] for task in TASKS}
-    for role in ("active", "standby"):
-        for member in generation.members:
-            for task in getattr(member, role):
-                found[task].append(member.client_id)
-    return found
+    members = generation.members
+    having = [(one.client_id, one.active) for one in members] + [(one.client_id, one.standby) for one in members]
+    return {task: [client for client, tasks in having if task in tasks] for task in TASKS}
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -52,7 +49,7 @@ def test_a_standby_holds_what_was_committed_and_nothing_else(world: World, step:
     one, other = pair(world)
     one.stop()
     one.start(fault=f"{step}:kill:6")
-    feed_until_it_dies(world, world.feeds["in"], one)
+    feed_until_it_dies(world, one)
     other.kill()
     hold(judge_disks(world, "counts"))
     one.start()
@@ -60,8 +57,7 @@ def test_a_standby_holds_what_was_committed_and_nothing_else(world: World, step:
     world.group_is(one, other)
     world.processed()
     caught_up(world, TASKS, one, other)
-    stop_all([one, other])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_restore(world: World) -> None:
@@ -77,8 +73,7 @@ def test_the_standby_of_a_killed_instance_takes_over_with_next_to_nothing_to_res
     restored = other.restored() - before
     print(f"restored at the take-over from a killed instance: {dict(restored)}")
     assert restored.total() == 0
-    other.stop()
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 def test_the_standby_of_an_instance_that_leaves_takes_over_without_restoring(world: World) -> None:
@@ -161,5 +156,4 @@ def test_standbys_are_in_another_rack_and_never_with_their_active(world: World) 
     world.wait(spread, "each task has a standby in the other zone")
     world.processed()
     caught_up(world, TASKS, *group)
-    stop_all(group)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

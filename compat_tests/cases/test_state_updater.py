@@ -9,10 +9,10 @@ import pytest
 
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import COUNT
-from compat_tests.cases.steps import generation
+from compat_tests.cases.steps import counted, generation
 from compat_tests.harness.followers import METRICS, lags, remaining
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.stores import store_directories
 from compat_tests.harness.world import World, stop_all
 from milestones.testing import Not, TopicTail
@@ -44,14 +44,6 @@ SMALL_FETCHES: Settings = {
 """What was prefetched for one task comes before another one's records; in these cases all is small."""
 
 
-def counted(world: World, records: int = 20_000) -> Instance:
-    """An application that has ended, with half of these records in each of two partitions of its changelog."""
-    world.input("in", 2, out=2).send(world.records(records, keys=500))
-    app = world.instance("count", num_stream_threads=1).start()
-    world.finish(app)
-    return app
-
-
 def lose(world: World, app: Instance, *tasks: str) -> None:
     """Its disk is empty where the state of these tasks was."""
     for store in store_directories(app.state_dir, world.application_id):
@@ -64,7 +56,7 @@ def lose(world: World, app: Instance, *tasks: str) -> None:
 def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_without_a_state_updater_only(
     world: World,
 ) -> None:
-    app = counted(world, LONG)
+    app = counted(world, LONG, 500, num_stream_threads=1)
     lose(world, app, "0_0")
     with world.outputs() as outputs:
         app.start(fault=SLOW, max_poll_interval_ms=LIMIT_MS, **SMALL_FETCHES)
@@ -75,9 +67,7 @@ def test_a_restoration_longer_than_max_poll_interval_costs_a_member_its_place_wi
             print(f"the other task's outputs paused for {widest:.2f} s at most")
             assert widest < GAP_S
             assert LOST not in app.log()
-        world.processed()
-    app.stop()
-    judge(world, COUNT, crashed=not world.has(UPDATER))
+    end_and_judge(world, COUNT, crashed=not world.has(UPDATER))
 
 
 def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
@@ -109,7 +99,7 @@ def widest_gap(world: World, app: Instance, outputs: TopicTail) -> float:
 def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_once(world: World) -> None:
     if not world.has(UPDATER):
         pytest.skip("the stream thread restores: it answers nobody meanwhile, and is evicted")
-    one = counted(world)
+    one = counted(world, 20_000, 500, num_stream_threads=1)
     lose(world, one, "0_0", "0_1")
     fault = f"restore.batch:sleep={BLOCKED_MS}:1"
     one.start(fault=fault, watch=True, max_poll_interval_ms=LIMIT_MS)
@@ -124,8 +114,7 @@ def test_a_task_that_is_taken_away_while_a_write_of_it_blocks_is_released_at_onc
     world.processed()
     assert LOST not in one.log()
     assert WAITED not in one.log(), one.log_tail()
-    stop_all([one, other])
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 RECORDS, BATCHES = 300_000, 60
@@ -171,5 +160,4 @@ def test_a_standby_comes_nearer_while_an_active_task_of_the_same_thread_restores
     for name, behind in seen.items():
         assert behind, f"{name} had no standby while it restored"
         assert behind[-1] < behind[0], f"{name}: its standby starved: lags {behind}"
-    stop_all(pair)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.cases.flows import COUNT
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from milestones.testing import Not
 
 RESTARTS = {"short": 6, "full": 30, "soak": 30}
@@ -23,20 +23,15 @@ def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
     ]
 
     def one_each() -> object:
-        members = world.cluster.members(world.application_id)
-        shares = sorted(len(assigned) for assigned in members.values())
+        shares = sorted(map(len, world.members().values()))
         return shares == [1] * 6 or Not(str(shares))
-
-    def running() -> object:
-        states = {one.name: one.state() for one in group}
-        return set(states.values()) == {"RUNNING"} or Not(str(states))
 
     def load() -> None:
         feed.send(world.records(300, keys=100))
 
     load()
     world.wait(one_each, "each of the six threads has one partition")
-    world.wait(running, "all instances are RUNNING")
+    world.all_run()
     before = world.history().generations[-1]
     restarts = RESTARTS[request.config.option.selection]
     for number in range(restarts):
@@ -46,10 +41,9 @@ def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
         load()
         one.start()
         load()
-        world.wait(running, f"all instances are RUNNING after restart {number + 1}")
+        world.all_run()
     world.processed()
     after = world.history().generations[-1]
     print(f"{restarts} restarts: generation {before.number} before, {after.number} after")
     assert (after.number, len(after.members)) == (before.number, 6)
-    stop_all(group)
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 
 from compat_tests.cases.flows import (
@@ -17,15 +15,14 @@ from compat_tests.cases.flows import (
     WORDS,
     WORDS_REPARTITION,
 )
-from compat_tests.harness.judge import end_and_judge, judge
+from compat_tests.cases.steps import order_of
+from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.group import all_owned
 from compat_tests.oracles.outputs import in_order, table
-from compat_tests.oracles.placement import partition_of
-from compat_tests.oracles.rows import Origin, Place, Row, origin_of
 
 
 @pytest.mark.parametrize(("topology", "flow"), [("copy", COPY), ("count", COUNT)], ids=["copy", "count"])
@@ -57,9 +54,9 @@ def test_a_count_behind_a_repartition_counts_each_input_once(world: World) -> No
 
 
 def test_several_outputs_of_one_input_stay_together_and_in_order(world: World) -> None:
-    world.create(out=2)
     text = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "end"]
-    world.input("in", 2).send(world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6))))
+    records = world.records(800, keys=20, value=lambda _: " ".join(world.rng.choices(text, k=6)))
+    world.input("in", 2, out=2).send(records)
     world.instance("words").start()
     end_and_judge(world, WORDS, repartitions=[WORDS_REPARTITION])
 
@@ -74,10 +71,9 @@ def test_two_sub_topologies_of_one_application_are_both_exact(world: World) -> N
 
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_task_with_two_input_topics_takes_their_records_by_time(world: World) -> None:
-    world.create(out=2)
     records = world.records(2_000, keys=30)
     first = set(world.rng.sample(range(len(records)), k=700))
-    world.input("in", 2).send(record for number, record in enumerate(records) if number in first)
+    world.input("in", 2, out=2).send(record for number, record in enumerate(records) if number in first)
     world.input("other", 2).send(record for number, record in enumerate(records) if number not in first)
     world.instance("several").start()
     end_and_judge(world, SEVERAL)
@@ -91,8 +87,7 @@ def test_an_empty_input_gives_nothing_and_a_late_first_record_is_processed(world
     feed = world.input("in", 2, out=2)
     app = world.instance("count").start()
     world.group_is(app)
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
     app.start()
     world.group_is(app)
     feed.send(world.records(1, keys=1))
@@ -106,17 +101,3 @@ def test_every_partition_of_many_has_an_owner_and_a_result(world: World) -> None
     world.instance("count", num_stream_threads=2).start()
     end_and_judge(world, COUNT)
     hold(all_owned(world.history().generations, world.cluster.places([feed.topic])))
-
-
-def order_of(world: World, rows: list[Row]) -> dict[Place, list[Origin]]:
-    """The origins in each partition of `out` when the inputs are processed in the order of `rows`: for topologies
-    whose output partition is the key's, as the input's is."""
-    topic = world.topic("out")
-    partitions = world.cluster.topics()[topic]
-    order: defaultdict[Place, list[Origin]] = defaultdict(list)
-    for row in rows:
-        origin = origin_of(row)
-        assert row.key is not None
-        assert origin is not None
-        order[Place(topic, partition_of(row.key, partitions))].append(origin)
-    return order

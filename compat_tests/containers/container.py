@@ -56,6 +56,7 @@ from milestones.common.kafka.embedded.properties import (
 IMAGE_VARIABLE = "MILESTONES_KAFKA_IMAGE"
 _HOME = PurePosixPath("/kafka")
 _STOP_TIMEOUT_S = 30
+START_S = 120.0
 _PING_TIMEOUT_S = 5
 _FREEZES = 5
 _LOG_OPTIONS = {"max-size": "20m", "max-file": "3"}
@@ -129,29 +130,19 @@ def _first_present(client: Any) -> str | None:
 
 
 class KafkaContainer(SingleNode):
-    """The broker in a container of its own. `image`: None: see `choose_image`. Others: see `SingleNode`."""
+    """The broker in a container of its own, as `SingleNode` says."""
 
     def __init__(
         self,
-        image: str | None = None,
-        port: int | None = None,
         properties: Mapping[str, str] | None = None,
-        *,
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, int] | None = None,
-        jvm_options: Sequence[str] = (),
-        start_timeout_s: float = 120,
     ) -> None:
-        super().__init__(port, properties, listeners, advertised, jvm_options, start_timeout_s)
-        self._wanted_image = image
+        super().__init__(None, properties, listeners, advertised, (), START_S)
+        self._image = ""
         self._testcontainer: DockerContainer | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._started = 0.0
-
-    @property
-    def image(self) -> str:
-        """The image that runs, or would."""
-        return self._wanted_image or choose_image()
 
     @property
     def name(self) -> str:
@@ -246,15 +237,15 @@ class KafkaContainer(SingleNode):
         return str(self._container.status)
 
     def _create(self) -> None:
-        image, name = self.image, f"milestones-kafka-{uuid.uuid4().hex[:12]}"
+        self._image, name = choose_image(), f"milestones-kafka-{uuid.uuid4().hex[:12]}"
         self._watch(name)
-        self._testcontainer = self._described(image, name)
-        with _docker_errors(f"start a container of {image}"):
+        self._testcontainer = self._described(name)
+        with _docker_errors(f"start a container of {self._image}"):
             self._testcontainer.start()
 
-    def _described(self, image: str, name: str) -> DockerContainer:
+    def _described(self, name: str) -> DockerContainer:
         with _docker_errors("reach the Docker engine"):
-            container = DockerContainer(image)
+            container = DockerContainer(self._image)
         container.with_name(name).with_kwargs(
             entrypoint=["sh", str(_HOME / "start.sh")],
             user="root",  # the official image's own user can't write where the settings are
@@ -291,7 +282,7 @@ class KafkaContainer(SingleNode):
     def _died(self, what: str) -> BrokerDiedError:
         tail = self.log_tail() or "(nothing)"
         return BrokerDiedError(
-            f"the broker on {self.bootstrap_servers} in the container {self.name} of {self.image} could not be used: "
+            f"the broker on {self.bootstrap_servers} in the container {self.name} of {self._image} could not be used: "
             f"{what}. Its log ends with\n{tail}"
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import pytest
 
@@ -19,70 +19,39 @@ from compat_tests.network.proxy import KafkaProxy
 from milestones.common.kafka.embedded import EmbeddedKafka
 
 PROXIED = "PROXIED"
+Own: TypeAlias = EmbeddedKafka | KafkaContainer
+"""In a child process, or in a container."""
 
 
-class Broker(Protocol):
-    """A Kafka, and what can be done to it."""
+class Broker:
+    """A Kafka, and what can be done to it: to one of yours, nothing. `proxy`: in front of one of the session's own:
+    clients that use its `bootstrap_servers` go through it."""
 
-    @property
-    def bootstrap_servers(self) -> str: ...
-    @property
-    def title(self) -> str: ...
+    def __init__(self, bootstrap_servers: str, kafka: Own | None = None, proxy: KafkaProxy | None = None) -> None:
+        self.bootstrap_servers, self._kafka, self.proxy = bootstrap_servers, kafka, proxy
+
     @property
     def has_faults(self) -> bool:
         """Whether the calls below do anything, and there is a proxy."""
-        ...
+        return self._kafka is not None
 
     @property
-    def proxy(self) -> KafkaProxy | None:
-        """In front of the broker: clients that use its `bootstrap_servers` go through it."""
-        ...
-
-    def kill(self) -> None: ...
-    def start(self) -> None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-
-
-class OwnBroker:
-    """A broker of the session's own, in a container or a child process, with a proxy in front of a second listener."""
-
-    has_faults = True
-
-    def __init__(self, kafka: EmbeddedKafka | KafkaContainer, proxy: KafkaProxy, title: str) -> None:
-        self._kafka, self.proxy, self.title = kafka, proxy, title
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return self._kafka.bootstrap_servers
+    def _own(self) -> Own:
+        if self._kafka is None:
+            raise NotImplementedError("an external broker has no fault controls")
+        return self._kafka
 
     def kill(self) -> None:
-        self._kafka.kill()
+        self._own.kill()
 
     def start(self) -> None:
-        self._kafka.start()
+        self._own.start()
 
     def pause(self) -> None:
-        self._kafka.pause()
+        self._own.pause()
 
     def resume(self) -> None:
-        self._kafka.unpause()
-
-
-class ExternalBroker:
-    """Somebody else's: nothing is done to it."""
-
-    has_faults = False
-    proxy = None
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self.title = f"broker at {bootstrap_servers}"
-
-    def kill(self) -> None:
-        raise NotImplementedError("an external broker has no fault controls")
-
-    start = pause = resume = kill
+        self._own.unpause()
 
 
 def resolve(choice: str) -> tuple[str, str]:
@@ -106,16 +75,15 @@ def running(choice: str, directory: Path, properties: Mapping[str, str] | None =
     """A broker as `--broker` asked for, until the end of the block. `properties`: settings of Kafka's, which one of
     yours doesn't take."""
     if not is_own(choice):
-        yield ExternalBroker(choice)
+        yield Broker(choice)
         return
     with KafkaProxy() as proxy:
         listeners, advertised = {PROXIED: "PLAINTEXT"}, {PROXIED: proxy.port}
-        kafka: EmbeddedKafka | KafkaContainer
+        kafka: Own
         if choice == "testcontainers":
             kafka = KafkaContainer(properties=properties, listeners=listeners, advertised=advertised)
         else:
             kafka = EmbeddedKafka(directory, properties=properties, listeners=listeners, advertised=advertised)
         with kafka:
             proxy.connect_to(kafka.address(PROXIED))
-            title = f"container {kafka.name}" if isinstance(kafka, KafkaContainer) else f"process {kafka.pid}"
-            yield OwnBroker(kafka, proxy, title)
+            yield Broker(kafka.bootstrap_servers, kafka, proxy)

@@ -94,14 +94,10 @@ class Cluster(KafkaProbe):
         place = self.group_place(group)
         return 0 if place is None else self.ends([place])[place]
 
-    def group_rows(self, group: str, since: int = 0, timeout_s: float = 60.0) -> list[Row]:
+    def group_rows(self, group: str, since: int = 0) -> list[Row]:
         """What the broker wrote down about a group (see `oracles.group.history`), `since` this end."""
         place = self.group_place(group)
-        if place is None:
-            return []
-        with TopicTail(self, [place], from_offsets={place: since}) as tail:
-            tail.to_the_end(timeout_s)
-            return tail.rows
+        return self._rows({} if place is None else {place: since})
 
     def transaction_ends(self) -> dict[Place, int]:
         """Where the transaction coordinators' log ends now; nothing before the first transaction."""
@@ -109,12 +105,14 @@ class Cluster(KafkaProbe):
             return {}
         return self.ends(self.places([TRANSACTIONS_TOPIC]))
 
-    def transaction_rows(self, since: Mapping[Place, int], timeout_s: float = 60.0) -> list[Row]:
+    def transaction_rows(self, since: Mapping[Place, int]) -> list[Row]:
         """What the transaction coordinators wrote down (see `oracles.transactions`), `since` these ends."""
-        places = list(self.transaction_ends())
-        if not places:
-            return []
-        with TopicTail(self, places, from_offsets={place: since.get(place, 0) for place in places}) as tail:
-            tail.to_the_end(timeout_s)
-            return sorted(tail.rows, key=lambda row: (row.partition, row.offset))
+        return self._rows({place: since.get(place, 0) for place in self.transaction_ends()})
 
+    def _rows(self, starts: Mapping[Place, int]) -> list[Row]:
+        """What lies in these partitions from these offsets on."""
+        if not starts:
+            return []
+        with TopicTail(self, starts, from_offsets=starts) as tail:
+            tail.to_the_end()
+            return sorted(tail.rows, key=lambda row: (row.partition, row.offset))

@@ -36,15 +36,10 @@ class Feed:
         self.topic, self.rows = topic, list[Row]()
         self._ends, self._delivered_to = [0] * partitions, [0] * partitions
         self._failures: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": cluster.bootstrap_servers,
-                **UNWATCHED,
-                "linger.ms": 5,
-                "on_delivery": self._delivered,
-                "log_level": 0,
-            }
-        )
+        self._producer = Producer({
+            "bootstrap.servers": cluster.bootstrap_servers, **UNWATCHED, "linger.ms": 5, "on_delivery": self._delivered,
+            "log_level": 0,
+        })  # fmt: skip
 
     def close(self) -> None:
         """Nothing may be sent any more; `rows` stay. The producer ends with its last reference."""
@@ -87,12 +82,7 @@ class Feed:
         while True:
             try:
                 self._producer.produce(
-                    row.topic,
-                    row.value,
-                    row.key,
-                    row.partition,
-                    timestamp=row.timestamp,
-                    headers=list(row.headers),
+                    row.topic, row.value, row.key, row.partition, timestamp=row.timestamp, headers=list(row.headers)
                 )
                 return
             except BufferError:

@@ -142,10 +142,10 @@ class Instance:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} didn't end within {timeout_s:.0f} s\n{self.log_tail()}") from None
 
-    def stop(self, timeout_s: float = EXIT_S) -> None:
+    def stop(self) -> None:
         """SIGTERM, and a clean end: exit code 0."""
         self.ask_to_stop()
-        code = self.wait(timeout_s)
+        code = self.wait()
         assert code == 0, f"{self.name} was asked to stop and ended with exit code {code}\n{self.log_tail()}"
 
     def ask_to_stop(self) -> None:
@@ -166,11 +166,14 @@ class Instance:
         if not self.running:
             raise DiedError(f"{self.name} ended with exit code {self.exit_code}\n{self.log_tail()}")
 
-    def dies(self, expected: int, timeout_s: float = EXIT_S) -> None:
-        """Wait until the process ends by itself, with this exit code."""
+    def dies(self, expected: int, *texts: str, timeout_s: float = EXIT_S) -> None:
+        """Wait until the process ends by itself, with this exit code; its log has these texts then."""
         self.may_end = True
         code = self.wait(timeout_s)
         assert code == expected, f"{self.name}: exit code {code}, expected {expected}\n{self.log_tail()}"
+        log = self.log()
+        for text in texts:
+            assert text in log, f"{self.name} doesn't say {text!r}\n{self.log_tail()}"
 
     def says(self, text: str, timeout_s: float = EXIT_S) -> None:
         """Wait until the log of the current process has `text`."""

@@ -1,17 +1,21 @@
 """The matrix: cases by stage and guarantee, with times, the seed and links to the logs of failures.
 
-*Guarantees*: written in one go at the end of a run, an interrupted one too; a case that wasn't run to its end is never
-shown as passed; logs of failures lie beside the matrix, so that the folder can be kept, and are there once one is told.
+*Guarantees*: written in one go at the end of a run, an interrupted one too, before workers and brokers are taken down,
+and again when they are; a case that wasn't run to its end is never shown as passed; logs of failures lie beside the
+matrix, so that the folder can be kept, and are there once one is told. Nothing but reports, ids and files is used:
+it makes no difference whether this process ran a case or a worker did.
 *Assumes*: a case's id is `path::test[parameters]`, stage and guarantee among the parameters.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import time
 import zlib
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +93,15 @@ class Case:
         elif self.outcome == matrix.UNFINISHED and result.when == "call":
             self.outcome = matrix.PASSED
 
+    def keep(self, folder: Path) -> None:
+        """The text and the logs of its failure so far."""
+        self.logs = [log for log in self.logs if log.exists()]
+        kept = folder / self.folder
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / "failure.txt").write_text(f"repeat it with\n    {self.command}\n\n{self.text}", "utf-8")
+        for log in self.logs:
+            shutil.copy(log, kept)
+
     def shown(self) -> matrix.Cell:
         failed = self.outcome == matrix.FAILED
         kept = ("failure.txt", *(log.name for log in self.logs)) if failed else ()
@@ -115,10 +128,6 @@ class Results:
         if result.failed:
             case.logs = logs
 
-    def keep(self, id: str, folder: Path) -> None:
-        """The text and the logs of a failure so far."""
-        _keep(self.cases[id], folder)
-
     def write(self, folder: Path, planned: Iterable[str] = ()) -> None:
         """`matrix.md`, `matrix.html`, a folder per failure, and the files that cases have written. `planned`: the ids
         of all cases that were to run; those that didn't are shown as such."""
@@ -126,7 +135,7 @@ class Results:
         folder.mkdir(parents=True)
         for case in self.cases.values():
             if case.outcome == matrix.FAILED:
-                _keep(case, folder)
+                case.keep(folder)
         files = [file for file in self.files if file.exists()]
         for file in files:
             shutil.copy(file, folder)
@@ -159,10 +168,57 @@ def _error(result: pytest.TestReport) -> str:
     return str(result.longrepr)
 
 
-def _keep(case: Case, folder: Path) -> None:
-    case.logs = [log for log in case.logs if log.exists()]
-    kept = folder / case.folder
-    kept.mkdir(parents=True, exist_ok=True)
-    (kept / "failure.txt").write_text(f"repeat it with\n    {case.command}\n\n{case.text}", "utf-8")
-    for log in case.logs:
-        shutil.copy(log, kept)
+LOGS = "instances' logs"
+"""The property of a failure's report that has the paths of its instances' logs."""
+
+
+class Recorder:
+    """The pytest plugin that fills the matrix and writes it, in the process that leads. `folder`: of the matrix;
+    `staged`: what cases want to have in it."""
+
+    def __init__(self, results: Results, option: Namespace, folder: Path, staged: Path) -> None:
+        self._results, self._option, self._folder, self._staged = results, option, folder, staged
+        self._planned: list[str] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._plan([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        self._plan(ids)
+
+    def _plan(self, ids: Sequence[str]) -> None:
+        """All workers have the same."""
+        self._planned = [id for id in ids if in_the_matrix(id)]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A worker that died has a report too, without properties."""
+        if in_the_matrix(report.nodeid):
+            logs = [Path(log) for name, logs in report.user_properties if name == LOGS for log in logs]  # type: ignore[attr-defined]
+            self._results.add(report.nodeid, report, command(self._option, report.nodeid), logs)
+            if report.failed:
+                self._results.cases[report.nodeid].keep(self._folder)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self) -> Generator[None]:
+        self._write()
+        yield
+        if self._results.workers:
+            self._write()
+
+    def _write(self) -> None:
+        if self._results.cases:
+            self._results.files = sorted(self._staged.iterdir())
+            self._results.write(self._folder, self._planned)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._results.written is not None:
+            terminalreporter.write_line(f"matrix of cases by stage: {self._results.written}")
+
+
+def command(option: Namespace, id: str) -> str:
+    """What repeats a case."""
+    parts = ["pytest", id, "--seed", str(option.seed), "--broker", option.broker, "--selection", option.selection]
+    for name in ("stages", "older", "guarantee"):
+        parts += [f"--{name}", getattr(option, name)] if getattr(option, name) else []
+    return shlex.join(parts)

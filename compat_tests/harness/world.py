@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -72,6 +73,16 @@ class World:
     def exactly_once(self) -> bool:
         return self.guarantee == "exactly_once_v2"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What every application of the case is started with, on whatever it runs."""
+        return {
+            "application_id": self.application_id,
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "processing_guarantee": self.guarantee,
+            **SETTINGS,
+        }
+
     def has(self, flag: str) -> bool:
         """Whether the stage has this flag."""
         return flag in parse_milestones(self.stage)
@@ -110,18 +121,15 @@ class World:
             for number in range(count)
         ]
 
+    def groups(self, count: int, keys: int, groups: int) -> list[Sent]:
+        """The same with values of so many groups."""
+        return self.records(count, keys, lambda _: f"g{self.rng.randrange(groups)}")
+
     # ---- instances
 
     def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
         """An instance that isn't started yet."""
-        settings = {
-            "application_id": self.application_id,
-            "bootstrap_servers": self.cluster.bootstrap_servers,
-            "milestones": self.stage,
-            "processing_guarantee": self.guarantee,
-            **SETTINGS,
-            **config,
-        }
+        settings = {**self.settings, "milestones": self.stage, **config}
         made = Instance(name, topology, settings, self.directory)
         self.instances.append(made)
         return made
@@ -138,11 +146,12 @@ class World:
         """Wait until all inputs are processed and committed, then all repartition topics (suffixes, upstream first),
         and until every instance is RUNNING: one that only restores would have nothing left to process either."""
         self.work_done(repartitions, timeout_s)
-        self.wait(self._all_running, "all instances are RUNNING", timeout_s)
+        self.all_run(timeout_s)
 
     def finish(self, *instances: Instance, repartitions: Sequence[str] = ()) -> None:
         """Wait until all is `processed`, then end these instances at once."""
         self.processed(repartitions)
+        self.must_live()
         stop_all(instances)
 
     def work_done(self, repartitions: Sequence[str] = (), timeout_s: float = PROGRESS_S) -> None:
@@ -151,29 +160,32 @@ class World:
         for topic in map(self.topic, repartitions):
             self.wait(partial(self._topic_behind, topic), f"{topic} is processed", timeout_s)
 
-    def _all_running(self) -> object:
-        states = {one.name: one.state() for one in self.instances if one.running}
-        return set(states.values()) == {"RUNNING"} or Not(str(states))
+    def all_run(self, timeout_s: float = PROGRESS_S) -> None:
+        """Wait until every instance is RUNNING."""
+
+        def running() -> object:
+            states = {one.name: one.state() for one in self.instances if one.running}
+            return set(states.values()) == {"RUNNING"} or Not(str(states))
+
+        self.wait(running, "all instances are RUNNING", timeout_s)
 
     def inputs_processed(self, timeout_s: float = PROGRESS_S) -> None:
         """Wait until all inputs are processed and committed, whatever state the instances are in."""
-        self.wait(self._inputs_at_their_ends, "all inputs are processed", timeout_s)
+        self.wait(self.inputs_committed, "all inputs are processed", timeout_s)
 
-    def _inputs_at_their_ends(self) -> object:
-        """Inputs have no control records: the committed offset is the end itself."""
-        committed, ends = self.committed(), self.cluster.ends(self._input_places())
-        behind = {str(place): committed.get(place) for place, end in ends.items() if committed.get(place, 0) < end}
+    def inputs_committed(self, places: Iterable[Place] | None = None, *, but: int = 0) -> object:
+        """A condition: the inputs in these partitions (None: in all) are processed and committed, but for so many of
+        each. Inputs have no control records: the committed offset is the end itself."""
+        committed, ends = self.committed(), self.cluster.ends([*(self._input_places() if places is None else places)])
+        behind = {str(at): committed.get(at) for at, end in ends.items() if committed.get(at, 0) < end - but}
         return Not(f"committed {behind} of {sum(ends.values())} records") if behind else True
 
     def _input_places(self) -> list[Place]:
-        return [place for feed in self.feeds.values() for place in self._places(feed.topic)]
-
-    def _places(self, topic: str) -> list[Place]:
-        return self.cluster.places([topic])
+        return self.cluster.places(feed.topic for feed in self.feeds.values())
 
     def _topic_behind(self, topic: str) -> object:
         """True when no record lies behind the committed offsets of this topic; control records may."""
-        places = self._places(topic)
+        places = self.cluster.places([topic])
         committed, ends = self.committed(), self.cluster.ends(places)
         behind = {place: committed.get(place, 0) for place in places if committed.get(place, 0) < ends[place]}
         if not behind:
@@ -202,12 +214,42 @@ class World:
                 instance.write_stacks()
             raise DeadlineError(f"{error}\n{situation(self.cluster, self.application_id, self.tails)}") from error
 
+    def let_pass(self, seconds: float, what: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait for so long."""
+        over = time.monotonic() + seconds
+
+        def passed() -> bool:
+            meanwhile()
+            return time.monotonic() > over
+
+        self.wait(passed, what, seconds + PROGRESS_S)
+
+    def members(self) -> dict[str, frozenset[Place]]:
+        """The members of the group, as `Cluster.members` says."""
+        return self.cluster.members(self.application_id)
+
+    def inputs_of(self, instance: Instance) -> set[Place]:
+        """The input partitions that the group has given to it."""
+        return {at for name, assigned in self.members().items() if name.startswith(instance.name) for at in assigned}
+
+    def gives_up(self, one: Instance, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait until the group goes on without an instance that stands still."""
+        alone = not any(other.running for other in self.instances if other is not one)
+
+        def given_up() -> object:
+            meanwhile()
+            members = self.members()
+            gone = not any(name.startswith(one.name) for name in members)
+            return (gone and (alone or bool(members))) or Not(str(sorted(members)))
+
+        self.wait(given_up, f"{one.name}, which stands still, is given up")
+
     def group_is(self, *instances: Instance, timeout_s: float = PROGRESS_S) -> None:
         """Wait until these instances, and only they, have all partitions of the inputs, each something."""
         places = set(self._input_places())
 
         def settled() -> object:
-            members = self.cluster.members(self.application_id)
+            members = self.members()
             owned = [place for assigned in members.values() for place in assigned]
             names = {name for name in members if any(name.startswith(one.name) for one in instances)}
             right = len(members) == len(names) and all(any(n.startswith(i.name) for n in names) for i in instances)
@@ -248,7 +290,7 @@ class World:
         self.cluster.close()
 
 
-def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
+def stop_all(instances: Iterable[Instance]) -> None:
     """SIGTERM to all at once, then a clean end of each: nobody takes over what another one gave up."""
     running = [one for one in instances if one.running]
     for one in running:
@@ -256,29 +298,31 @@ def stop_all(instances: Iterable[Instance], timeout_s: float = 60.0) -> None:
     for one in running:
         one.ask_to_stop()
     for one in running:
-        one.dies(0, timeout_s)
+        one.dies(0)
+
+
+MakeWorld = Callable[..., World]
+"""(guarantee, settings of Kafka's for a broker of its own) -> the world of a case"""
 
 
 @contextmanager
 def new_world(
-    broker: Broker, name: str, stage: str, guarantee: str, seed: int, directory: Path
+    broker: Broker,
+    name: str,
+    stage: str,
+    guarantee: str,
+    seed: int,
+    directory: Path,
+    kind: Callable[..., World] = World,
 ) -> Iterator[World]:
     """A world for the test `name`; the same seed and name give the same random numbers."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.partition("[")[0].removeprefix("test_").lower())[:40].strip("-")
     cluster = Cluster(broker.bootstrap_servers)
     application_id = f"{readable}-{uuid.uuid4().hex[:8]}"
-    world = World(
-        broker=broker,
-        cluster=cluster,
-        stage=stage,
-        guarantee=guarantee,
-        seed=seed,
-        directory=directory,
-        application_id=application_id,
-        rng=random.Random(f"{seed}:{name}"),
-        group_before=cluster.group_end(application_id),
-        transactions_before=cluster.transaction_ends(),
-    )
+    world = kind(
+        broker, cluster, stage, guarantee, seed, directory, application_id, random.Random(f"{seed}:{name}"),
+        group_before=cluster.group_end(application_id), transactions_before=cluster.transaction_ends(),
+    )  # fmt: skip
     with closing(world):
         try:
             yield world

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -36,6 +36,7 @@ class Frames:
         return side is self.side and self.api in (None, request.api) and fnmatchcase(request.client_id, self.client)
 
 
+@dataclass(eq=False)
 class Fault:
     """One fault of a proxy, from its making until `end`.
 
@@ -44,29 +45,16 @@ class Fault:
     first bytes arrive as the second, which are as long. `times`: only the first so many frames are met, None: all.
     """
 
-    def __init__(
-        self,
-        frames: Frames,
-        delay_s: float,
-        gate: asyncio.Event | None,
-        loses: bool,
-        times: int | None,
-        end: Callable[[Fault], None],
-        *,
-        vanishes: bool = False,
-        swaps: tuple[bytes, bytes] = (b"", b""),
-    ) -> None:
-        self.frames, self.delay_s, self.gate, self.loses, self._times, self._end = (
-            frames,
-            delay_s,
-            gate,
-            loses,
-            times,
-            end,
-        )
-        self.vanishes, self.swaps = vanishes, swaps
-        self._hits = 0
-        self._changed = threading.Condition()
+    frames: Frames
+    times: int | None
+    over: Callable[[Fault], None]
+    delay_s: float = 0
+    gate: asyncio.Event | None = None
+    loses: bool = False
+    vanishes: bool = False
+    swaps: tuple[bytes, bytes] = (b"", b"")
+    _hits: int = field(default=0, init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
     @property
     def hits(self) -> int:
@@ -82,14 +70,14 @@ class Fault:
 
     def end(self) -> None:
         """Let all frames pass from now on; those held go on their way, however late. May be called twice."""
-        self._end(self)
+        self.over(self)
 
     def meets(self, side: Side, request: Request) -> bool:
         """Whether it is for this frame; counts. Called by the proxy's thread."""
         if not self.frames.include(side, request):
             return False
         with self._changed:
-            if self._times is not None and self._hits >= self._times:
+            if self.times is not None and self._hits >= self.times:
                 return False
             self._hits += 1
             self._changed.notify_all()

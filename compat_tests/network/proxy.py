@@ -24,7 +24,6 @@ import contextlib
 import socket
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -73,13 +72,9 @@ class KafkaProxy:
         self._call(lambda: setattr(self, "_upstream", upstream))
 
     def delay(
-        self,
-        seconds: float,
-        api: int | None = None,
-        side: Side = Side.ANSWER,
-        client: str = "*",
+        self, seconds: float, api: int | None = None, side: Side = Side.ANSWER, client: str = "*",
         times: int | None = None,
-    ) -> Fault:
+    ) -> Fault:  # fmt: skip
         """Frames arrive so much later; what is behind them isn't delayed on top."""
         return self._add(Frames(side, api, client), times, delay_s=seconds)
 
@@ -87,7 +82,7 @@ class KafkaProxy:
         self, api: int | None = None, side: Side = Side.ANSWER, client: str = "*", times: int | None = None
     ) -> Fault:
         """Frames, and what is behind them on their connections, wait until the fault is ended."""
-        return self._add(Frames(side, api, client), times, held=True)
+        return self._add(Frames(side, api, client), times, gate=asyncio.Event())
 
     def lose(
         self, api: int | None = None, side: Side = Side.ANSWER, client: str = "*", times: int | None = None
@@ -108,12 +103,6 @@ class KafkaProxy:
         swaps = b"\x00\x00" + name, b"\x00\x03" + name
         return self._add(Frames(Side.ANSWER, Api.METADATA, client), times, swaps=swaps)
 
-    def cut(self, client: str = "*") -> Fault:
-        """Break the connections of these clients, and those that they open, until the fault is ended."""
-        fault = self._add(Frames(Side.REQUEST, None, client), None, loses=True)
-        self.disconnect(client)
-        return fault
-
     def disconnect(self, client: str = "*") -> int:
         """Break the connections of these clients once; how many there were. Requests on their way still arrive."""
 
@@ -129,10 +118,6 @@ class KafkaProxy:
         """End all faults: what is held goes on its way."""
         self._call(lambda: self._drop(*self._faults))
 
-    def connections(self) -> Counter[str]:
-        """How many connections there are, by client id (empty before a connection's first request)."""
-        return self._call(lambda: Counter(one.client_id for one in self._connections))
-
     def close(self) -> None:
         """Break all connections and stop listening. May be called twice."""
         if self._thread.is_alive():
@@ -141,18 +126,8 @@ class KafkaProxy:
 
     # ---- the test's thread
 
-    def _add(
-        self,
-        frames: Frames,
-        times: int | None,
-        delay_s: float = 0,
-        held: bool = False,
-        loses: bool = False,
-        vanishes: bool = False,
-        swaps: tuple[bytes, bytes] = (b"", b""),
-    ) -> Fault:
-        gate = asyncio.Event() if held else None
-        fault = Fault(frames, delay_s, gate, loses, times, self._end, vanishes=vanishes, swaps=swaps)
+    def _add(self, frames: Frames, times: int | None, **what: Any) -> Fault:
+        fault = Fault(frames, times, self._end, **what)
         self._call(lambda: self._faults.append(fault))
         return fault
 

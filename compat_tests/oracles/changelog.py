@@ -57,7 +57,7 @@ def fold(rows: Iterable[Row], below: int | None = None) -> dict[bytes, Entry]:
 
 
 def store_equals_changelog(
-    dump: StoreDump, rows: Sequence[Row], end: int, aborted: Iterable[Row] = (), *, timestamped: bool = True
+    dump: StoreDump, rows: Sequence[Row], end: int, aborted: Iterable[Row] = ()
 ) -> Findings:
     """`end`: the changelog's read-uncommitted end offset. `aborted`: what lies in it and isn't among the committed
     `rows`; it only serves to name what a store has and shouldn't."""
@@ -66,8 +66,8 @@ def store_equals_changelog(
     if dump.offset > end:
         return [Finding("ahead", f"{dump} is at offset {dump.offset}, its changelog ends at {end}")]
     table = fold(rows, dump.offset)
-    right = {key: _stored(entry, timestamped) for key, entry in table.items()}
-    uncommitted = {(row.key, _stored(Entry(row.timestamp, row.value), timestamped)) for row in aborted if row.value}
+    right = {key: _stored(entry) for key, entry in table.items()}
+    uncommitted = {(row.key, _stored(Entry(row.timestamp, row.value))) for row in aborted if row.value}
     return _compare(f"{dump} at offset {dump.offset}", right, dump.entries, uncommitted)
 
 
@@ -89,8 +89,8 @@ def somebody_has_it_all(place: Place, dumps: Iterable[StoreDump], rows: Sequence
 
 def changelog_equals_table(rows: Iterable[Row], table: Mapping[bytes, Entry]) -> Findings:
     """All partitions of a changelog together, against the reference interpreter's table."""
-    folded = {key: _stored(entry, True) for key, entry in fold(rows).items()}
-    return _compare("the changelog", {key: _stored(entry, True) for key, entry in table.items()}, folded)
+    folded = {key: _stored(entry) for key, entry in fold(rows).items()}
+    return _compare("the changelog", {key: _stored(entry) for key, entry in table.items()}, folded)
 
 
 def counts_at_least(rows: Iterable[Row], least: Mapping[bytes, int]) -> Findings:
@@ -103,8 +103,8 @@ def counts_at_least(rows: Iterable[Row], least: Mapping[bytes, int]) -> Findings
     ]
 
 
-def _stored(entry: Entry, timestamped: bool) -> bytes:
-    return struct.pack(">q", entry.timestamp) + entry.value if timestamped else entry.value
+def _stored(entry: Entry) -> bytes:
+    return struct.pack(">q", entry.timestamp) + entry.value
 
 
 def _compare(

@@ -67,7 +67,7 @@ class History:
 
 
 class Reader:
-    """Kafka's primitive types, big-endian, as they were before flexible versions."""
+    """Kafka's primitive types, big-endian; texts and blobs as they were before flexible versions."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -79,13 +79,23 @@ class Reader:
 
     def text(self) -> str:
         length = self.number(">h")
-        return self._take(length).decode() if length >= 0 else ""
+        return self.take(length).decode() if length >= 0 else ""
 
     def blob(self) -> bytes:
         length = self.number(">i")
-        return self._take(length) if length >= 0 else b""
+        return self.take(length) if length >= 0 else b""
 
-    def _take(self, length: int) -> bytes:
+    def varint(self) -> int:
+        """An unsigned number of 7 bits per byte, of flexible versions."""
+        number = shift = 0
+        while True:
+            byte = self.number(">B")
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def take(self, length: int) -> bytes:
         data = self._data[self._at : self._at + length]
         self._at += length
         return data
@@ -132,13 +142,13 @@ def _member(reader: Reader, version: int) -> Member:
     reader.text()
     reader.number(">i")
     reader.number(">i")
-    subscription, assignment = reader.blob(), reader.blob()
-    said, given = _said(subscription), _given(assignment)
+    said, owned = _subscription(reader.blob())
+    given, assigned = _assignment(reader.blob())
     return Member(
         id,
         client_id,
-        owned=owned_partitions(subscription),
-        assigned=assigned_partitions(assignment),
+        owned=owned,
+        assigned=assigned,
         process=said.get("process", ""),
         reason=said.get("reason", ""),
         tags=said.get("tags", {}),
@@ -148,23 +158,25 @@ def _member(reader: Reader, version: int) -> Member:
     )
 
 
-def _said(subscription: bytes) -> dict[str, Any]:
-    """The user data of a `ConsumerProtocolSubscription`; nothing of another program's."""
-    reader = Reader(subscription)
-    if not subscription or reader.number(">h") < 0:
-        return {}
+def _subscription(data: bytes) -> tuple[dict[str, Any], frozenset[Place]]:
+    """Of a `ConsumerProtocolSubscription` the user data, nothing of another program's, and what the member still owned
+    (version 1 and up have it)."""
+    reader = Reader(data)
+    version = reader.number(">h") if data else -1
+    if version < 0:
+        return {}, frozenset()
     for _ in range(reader.number(">i")):
         reader.text()
-    return _json(reader.blob())
+    return _json(reader.blob()), _places(reader) if version >= 1 else frozenset()
 
 
-def _given(assignment: bytes) -> dict[str, Any]:
-    """The user data of a `ConsumerProtocolAssignment`."""
-    reader = Reader(assignment)
-    if not assignment or reader.number(">h") < 0:
-        return {}
-    _places(reader)
-    return _json(reader.blob())
+def _assignment(data: bytes) -> tuple[dict[str, Any], frozenset[Place]]:
+    """Of a `ConsumerProtocolAssignment` the user data and the partitions."""
+    reader = Reader(data)
+    if not data or reader.number(">h") < 0:
+        return {}, frozenset()
+    places = _places(reader)
+    return _json(reader.blob()), places
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -178,23 +190,6 @@ def _json(data: bytes) -> dict[str, Any]:
 def _tasks(given: Mapping[str, Any], role: str) -> frozenset[str]:
     """`{"0": [1, 2]}` are the tasks 0_1 and 0_2."""
     return frozenset(f"{sub}_{number}" for sub, numbers in given.get(role, {}).items() for number in numbers)
-
-
-def assigned_partitions(data: bytes) -> frozenset[Place]:
-    """Of a `ConsumerProtocolAssignment`."""
-    reader = Reader(data)
-    return _places(reader) if data and reader.number(">h") >= 0 else frozenset()
-
-
-def owned_partitions(data: bytes) -> frozenset[Place]:
-    """Of a `ConsumerProtocolSubscription` (version 1 and up have them)."""
-    reader = Reader(data)
-    if not data or reader.number(">h") < 1:
-        return frozenset()
-    for _ in range(reader.number(">i")):
-        reader.text()
-    reader.blob()
-    return _places(reader)
 
 
 def _places(reader: Reader) -> frozenset[Place]:

@@ -35,10 +35,10 @@ COUNT_BYTES = 8
 def exact(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row], partitions: int) -> Findings:
     """Exactly once: every output once, in a legal order, with the right value. `partitions`: of the output topic."""
     wanted = expected(flow, inputs)
-    known, findings = _known(wanted, outputs)
+    known, findings = attributed(wanted, outputs)
     findings += _multiplicity(wanted, known, duplicates_allowed=False)
-    findings += _keys_and_places(wanted, known, partitions)
-    findings += _order(wanted, known, _must_rise)
+    findings += keys_and_places(wanted, known, partitions)
+    findings += _order(wanted, known, lambda highest, comes: comes > highest)
     if not findings:
         findings += _values(flow, wanted, known)
     return findings
@@ -54,11 +54,11 @@ def at_least_once(
     among it, so nothing is said about the values of flows with state.
     """
     wanted = expected(flow, inputs)
-    known, findings = _known(wanted, outputs)
+    known, findings = attributed(wanted, outputs)
     findings += _multiplicity(wanted, known, duplicates_allowed=True)
-    findings += _keys_and_places(wanted, known, partitions)
+    findings += keys_and_places(wanted, known, partitions)
     if not flow.kept_back:
-        findings += _order(wanted, known, _must_not_skip)
+        findings += _order(wanted, known, lambda highest, comes: comes <= highest + 1)
     if not findings and flow.step is None:
         findings += _values(flow, wanted, known)
     elif not findings and not zombies and flow.counts:
@@ -94,11 +94,12 @@ def table(flow: Flow, inputs: Iterable[Row], outputs: Sequence[Row]) -> Mapping[
     return interpreter.table()
 
 
-_Known = list[tuple[Origin, Row]]
+Known = list[tuple[Origin, Row]]
 
 
-def _known(wanted: Mapping[Origin, Expected], outputs: Iterable[Row]) -> tuple[_Known, Findings]:
-    known: _Known = []
+def attributed(wanted: Mapping[Origin, Expected], outputs: Iterable[Row]) -> tuple[Known, Findings]:
+    """The outputs that come from inputs, with their origins."""
+    known: Known = []
     findings = []
     for row in outputs:
         origin = origin_of(row)
@@ -111,7 +112,7 @@ def _known(wanted: Mapping[Origin, Expected], outputs: Iterable[Row]) -> tuple[_
     return known, findings
 
 
-def _multiplicity(wanted: Mapping[Origin, Expected], known: _Known, *, duplicates_allowed: bool) -> Findings:
+def _multiplicity(wanted: Mapping[Origin, Expected], known: Known, *, duplicates_allowed: bool) -> Findings:
     counts = Counter(origin for origin, _ in known)
     findings = [Finding("lost", f"the output of {origin} is missing") for origin in wanted if origin not in counts]
     if not duplicates_allowed:
@@ -124,7 +125,7 @@ def _multiplicity(wanted: Mapping[Origin, Expected], known: _Known, *, duplicate
     return findings
 
 
-def _keys_and_places(wanted: Mapping[Origin, Expected], known: _Known, partitions: int) -> Iterator[Finding]:
+def keys_and_places(wanted: Mapping[Origin, Expected], known: Known, partitions: int) -> Iterator[Finding]:
     for origin, row in known:
         key = wanted[origin].key
         if row.key != key:
@@ -133,21 +134,11 @@ def _keys_and_places(wanted: Mapping[Origin, Expected], known: _Known, partition
             yield Finding("misplaced", f"{row} belongs into partition {right} of {partitions}")
 
 
-_Rule = Callable[[int, int], bool]
-"""(the highest index so far, the index that comes) -> legal"""
-
-
-def _must_rise(highest: int, comes: int) -> bool:
-    return comes > highest
-
-
-def _must_not_skip(highest: int, comes: int) -> bool:
-    return comes <= highest + 1
-
-
-def _order(wanted: Mapping[Origin, Expected], known: _Known, legal: _Rule) -> Iterator[Finding]:
-    """Within each key and upstream partition. The rows of one key are in one output partition, in offset order; rows
-    without a key may be anywhere, so nothing is said about their order."""
+def _order(
+    wanted: Mapping[Origin, Expected], known: Known, legal: Callable[[int, int], bool]
+) -> Iterator[Finding]:
+    """Within each key and upstream partition. `legal`: by the highest index so far, and the one that comes. The rows of
+    one key are in one output partition, in offset order; rows without a key may be anywhere: nothing is said."""
     right: defaultdict[tuple[bytes | None, Place], list[tuple[int, int]]] = defaultdict(list)
     for origin in sorted(wanted):
         right[wanted[origin].key, origin.place].append((origin.offset, origin.ordinal))
@@ -164,7 +155,7 @@ def _order(wanted: Mapping[Origin, Expected], known: _Known, legal: _Rule) -> It
         highest[lane] = max(before, comes)
 
 
-def _values(flow: Flow, wanted: Mapping[Origin, Expected], known: _Known) -> Iterator[Finding]:
+def _values(flow: Flow, wanted: Mapping[Origin, Expected], known: Known) -> Iterator[Finding]:
     interpreter = Interpreter(flow)
     for origin, row in sorted(known, key=lambda item: (item[1].partition, item[1].offset)):
         value, timestamp = interpreter.process(wanted[origin])
@@ -180,7 +171,7 @@ def least(flow: Flow, wanted: Mapping[Origin, Expected]) -> dict[bytes, int]:
     return {key: int.from_bytes(entry.value) for key, entry in table.items() if len(entry.value) == COUNT_BYTES}
 
 
-def _not_too_low(flow: Flow, wanted: Mapping[Origin, Expected], known: _Known) -> Iterator[Finding]:
+def _not_too_low(flow: Flow, wanted: Mapping[Origin, Expected], known: Known) -> Iterator[Finding]:
     last = {row.key: row for _, row in sorted(known, key=lambda item: (item[1].partition, item[1].offset))}
     for key, count in least(flow, wanted).items():
         if int.from_bytes(last[key].value or b"") < count:

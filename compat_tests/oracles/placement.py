@@ -15,13 +15,8 @@ _MASK = 0xFFFFFFFF
 
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java, made positive as Kafka does for the partition of a group's offsets."""
-    h = 0
-    for unit in _units(text):
-        h = (31 * h + unit) & _MASK
+    h, data = 0, text.encode("utf-16-be")
+    for at in range(0, len(data), 2):
+        h = (31 * h + int.from_bytes(data[at : at + 2], "big")) & _MASK
     signed = h - (1 << 32) if h & 0x80000000 else h
     return 0 if signed == -(1 << 31) else abs(signed)
-
-
-def _units(text: str) -> list[int]:
-    data = text.encode("utf-16-be")
-    return [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]

@@ -2,15 +2,12 @@
 
 Which changes are left is chance, so what is judged is what is there: each output comes from an input, once, in order;
 and what a key ends with. Values are judged where a key's inputs come from one partition, and so in a known order; a
-count's last value always.
+count's last value always. What no input accounts for, and wrong keys and partitions, are found as in `outputs`.
 
 | kind | what was found |
 |---|---|
-| unknown | an output that no input accounts for |
 | lost | a key without an output, or whose last change isn't there |
 | duplicate | an output that is there more than once |
-| misplaced | an output in another partition than its key's |
-| wrong-key | an output with another key than its input gives |
 | order | outputs of one key and upstream partition that are not in their inputs' order |
 | wrong-value | another value or timestamp than the reference interpreter's |
 | too-low | a last count below the number of inputs |
@@ -26,10 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.flows import Entry, Expected, Flow, Interpreter, expected, table_in_order
-from compat_tests.oracles.placement import partition_of
-from compat_tests.oracles.rows import Origin, Place, Row, origin_of
-
-Results = dict[Origin, tuple[bytes | None, int]]
+from compat_tests.oracles.outputs import attributed, keys_and_places
+from compat_tests.oracles.rows import Origin, Place, Row
 
 
 def thinned(
@@ -44,13 +39,11 @@ def thinned(
     """`exact`: nothing was repeated. Else only what a key ends with is judged, and of values only counts, which may be
     too high. `zombies`: as in `outputs.at_least_once`; what a key ends with may be old then."""
     wanted = expected(flow, inputs)
-    known = [(origin_of(row), row) for row in outputs]
-    findings = [Finding("unknown", f"{row} comes from {origin}") for origin, row in known if origin not in wanted]
+    known, findings = attributed(wanted, outputs)
     by_key: defaultdict[bytes | None, list[tuple[Origin, Row]]] = defaultdict(list)
     for origin, row in sorted(known, key=lambda item: (item[1].partition, item[1].offset)):
-        if origin is not None and origin in wanted:
-            by_key[row.key].append((origin, row))
-    findings += _places(wanted, by_key, partitions)
+        by_key[row.key].append((origin, row))
+    findings += keys_and_places(wanted, known, partitions)
     if exact:
         findings += _once_in_order(by_key)
     return findings if findings or zombies else [*_ends(flow, wanted, by_key, exact)]
@@ -64,31 +57,11 @@ def table(flow: Flow, inputs: Iterable[Row]) -> Mapping[bytes, Entry] | None:
     return table_in_order(flow, wanted)
 
 
-def _interpreted(flow: Flow, wanted: Mapping[Origin, Expected]) -> Results:
-    interpreter = Interpreter(flow)
-    return {origin: interpreter.process(wanted[origin]) for origin in sorted(wanted)}
-
-
 def _lanes(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, set[Place]]:
     lanes: defaultdict[bytes | None, set[Place]] = defaultdict(set)
     for origin, record in wanted.items():
         lanes[record.key].add(origin.place)
     return lanes
-
-
-def _last(wanted: Mapping[Origin, Expected]) -> dict[bytes | None, Origin]:
-    return {wanted[origin].key: origin for origin in sorted(wanted)}
-
-
-def _places(
-    wanted: Mapping[Origin, Expected], by_key: Mapping[bytes | None, list[tuple[Origin, Row]]], partitions: int
-) -> Iterator[Finding]:
-    for key, some in by_key.items():
-        for origin, row in some:
-            if wanted[origin].key != key:
-                yield Finding("wrong-key", f"{row} comes from {origin} and should have the key {wanted[origin].key!r}")
-            elif key is not None and row.partition != (right := partition_of(key, partitions)):
-                yield Finding("misplaced", f"{row} belongs into partition {right} of {partitions}")
 
 
 def _once_in_order(by_key: Mapping[bytes | None, list[tuple[Origin, Row]]]) -> Iterator[Finding]:
@@ -110,9 +83,10 @@ def _ends(
     exact: bool,
 ) -> Iterator[Finding]:
     """What each key ends with. A key that was deleted before anybody saw it may have no output."""
-    results, lanes = _interpreted(flow, wanted), _lanes(wanted)
+    interpreter, lanes = Interpreter(flow), _lanes(wanted)
+    results = {origin: interpreter.process(wanted[origin]) for origin in sorted(wanted)}
     last_of = {(record.key, origin.place): origin for origin, record in sorted(wanted.items())}
-    for key, end in _last(wanted).items():
+    for key, end in {wanted[origin].key: origin for origin in sorted(wanted)}.items():
         (value, timestamp), sure = results[end], len(lanes[key]) == 1
         deleted = any(wanted[last_of[key, place]].payload is None for place in lanes[key])
         if key not in by_key:

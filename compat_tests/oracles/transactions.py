@@ -12,18 +12,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compat_tests.oracles.findings import Finding, Findings
+from compat_tests.oracles.group import Reader
 from compat_tests.oracles.rows import Row
 
 ONGOING, COMMITTING, ABORTING = 1, 2, 3
 """Of a transaction's states those that say something new; the others are before it or behind it."""
-_KEY = struct.Struct(">hh")
-_HEAD = struct.Struct(">hqhib")
-_TIMES = struct.Struct(">qq")
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,8 @@ def transactions(prefix: str, rows: Iterable[Row]) -> list[Transaction]:
 
 
 def _ended(known: Transaction, state: _State) -> Transaction:
-    return Transaction(
-        known.id,
-        known.producer,
-        known.epoch,
-        known.timeout_ms,
-        known.began_ms,
+    return replace(
+        known,
         ended_ms=state.updated_ms,
         committed=state.status == COMMITTING,
         fenced=(known.producer, known.epoch) != (state.producer, state.epoch),
@@ -100,49 +93,26 @@ def _states(prefix: str, rows: Iterable[Row]) -> Iterator[tuple[str, _State]]:
 
 
 def _id(row: Row) -> str:
-    version, length = _KEY.unpack_from(row.key or b"\xff\xff\0\0")
-    return (row.key or b"")[_KEY.size : _KEY.size + length].decode() if version == 0 else ""
+    reader = Reader(row.key or b"\xff\xff")
+    return reader.text() if reader.number(">h") == 0 else ""
 
 
 def _state(value: bytes) -> _State:
-    version, producer, epoch, timeout_ms, status = _HEAD.unpack_from(value)
+    reader = Reader(value)
+    version = reader.number(">h")
     if version not in (0, 1):
         raise ValueError(f"TransactionLogValue has version {version}; this reader knows 0 and 1")
-    skip = _skip_partitions if version == 0 else _skip_compact_partitions
-    updated_ms, began_ms = _TIMES.unpack_from(value, skip(value, _HEAD.size))
-    return _State(producer, epoch, timeout_ms, status, updated_ms, began_ms)
-
-
-def _skip_partitions(value: bytes, at: int) -> int:
-    """Behind the array of topics with their partitions, in the fixed encoding of version 0."""
-    (topics,) = struct.unpack_from(">i", value, at)
-    at += 4
-    for _ in range(topics):
-        at += 2 + struct.unpack_from(">h", value, at)[0]
-        at += 4 + 4 * int(struct.unpack_from(">i", value, at)[0])
-    return at
-
-
-def _skip_compact_partitions(value: bytes, at: int) -> int:
-    """The same in the flexible encoding of version 1: lengths are one more than they mean, 0 is null."""
-    topics, at = _varint(value, at)
-    for _ in range(max(0, topics - 1)):
-        name, at = _varint(value, at)
-        partitions, at = _varint(value, at + name - 1)
-        tags, at = _varint(value, at + 4 * (partitions - 1))
-        assert tags == 0, "tagged fields of partitions are unknown"
-    return at
-
-
-def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of 7 bits per byte, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = value[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
+    producer, epoch, timeout_ms, status = (reader.number(kind) for kind in (">q", ">h", ">i", ">b"))
+    if version == 0:
+        for _ in range(reader.number(">i")):
+            reader.text()
+            reader.take(4 * reader.number(">i"))
+    else:  # flexible: lengths are one more than they mean, 0 is null
+        for _ in range(reader.varint() - 1):
+            reader.take(reader.varint() - 1)
+            reader.take(4 * (reader.varint() - 1))
+            assert reader.varint() == 0, "tagged fields of partitions are unknown"
+    return _State(producer, epoch, timeout_ms, status, updated_ms=reader.number(">q"), began_ms=reader.number(">q"))
 
 
 def none_left_open(transactions: Iterable[Transaction]) -> Findings:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from compat_tests.harness.world import World, new_world
 from compat_tests.oracles.findings import PromiseBrokenError, kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.zombies import Asleep
+from compat_tests.planted.mutated import NOTHING
 
 
 def judged(
@@ -32,21 +35,20 @@ def judged(
     return set()
 
 
-class BrokenWorld:
-    """A world of one mutation. Its instances run on the mutated runtime."""
+@dataclass
+class BrokenWorld(World):
+    """A world of one mutation. Its instances run on the mutated runtime; those of `World.instance` don't."""
 
-    def __init__(self, world: World, mutation: str) -> None:
-        self.world, self.mutation = world, mutation
+    mutation: str = NOTHING
 
     def instance(self, topology: str, name: str = "one", **config: Any) -> Instance:
-        """An instance on the mutated runtime, not started yet."""
-        instance = self.world.instance(topology, name, num_stream_threads=1, **config)
-        instance.entry = ("compat_tests.planted.mutated", self.mutation)
-        return instance
+        made = super().instance(topology, name, num_stream_threads=1, **config)
+        made.entry = ("compat_tests.planted.mutated", self.mutation)
+        return made
 
 
-Break = Callable[..., BrokenWorld]
-"""(mutation, guarantee) -> the world"""
+Break = Callable[..., World]
+"""(mutation, guarantee, the flag of the stages that have what it breaks) -> the world, with an input"""
 
 
 @pytest.fixture
@@ -55,10 +57,14 @@ def broken(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> It
     stage = stages(request.config)[-1]
     with ExitStack() as worlds:
 
-        def make(mutation: str, guarantee: str = ALO) -> BrokenWorld:
-            seed = request.config.option.seed
-            made = new_world(broker, f"test_{mutation}", stage, guarantee, seed, tmp_path)
-            request.node.world = worlds.enter_context(made)
-            return BrokenWorld(request.node.world, mutation)
+        def make(mutation: str, guarantee: str = ALO, needs: str | None = None) -> World:
+            seed, kind = request.config.option.seed, partial(BrokenWorld, mutation=mutation)
+            made = new_world(broker, f"test_{mutation}", stage, guarantee, seed, tmp_path, kind)
+            world: World = worlds.enter_context(made)
+            request.node.world = world
+            if needs and not world.has(needs):
+                pytest.skip(f"what is broken belongs to {needs}")
+            world.input("in", 2, out=2)
+            return world
 
         yield make

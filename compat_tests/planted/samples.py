@@ -14,15 +14,6 @@ from compat_tests.oracles.rows import ORDINAL, Row, origin_header
 PARTITIONS = 2
 KEYS = [f"k{number}".encode() for number in range(5)]
 
-COPY = Flow(("in",), "out", lambda row: [(row.key, row.value)])
-COUNT = Flow(
-    ("in",),
-    "out",
-    lambda row: [(row.key, row.value)],
-    encode=struct.Struct(">q").pack,
-    step=lambda count, _: (count or 0) + 1,
-    store="counts",
-)
 PAIRS = Flow(("in",), "out", lambda row: [(row.key, row.value), (row.key, b"again")])
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from compat_tests.cases.flows import COUNT
 from compat_tests.oracles.changelog import (
+    StoreDump,
     changelog_equals_table,
     counts_at_least,
     fold,
@@ -16,7 +20,7 @@ from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.flows import expected
 from compat_tests.oracles.outputs import least, table
 from compat_tests.oracles.rows import Place
-from compat_tests.planted.samples import COUNT, changelog, counts, dump, inputs
+from compat_tests.planted.samples import changelog, counts, dump, inputs
 
 LOG = changelog()
 END = len(LOG) + 1  # a control record at the tail
@@ -27,16 +31,6 @@ def test_a_store_that_holds_its_changelog_passes_at_any_offset() -> None:
         assert store_equals_changelog(dump(LOG, below), LOG, END) == []
     assert store_equals_changelog(replace(dump(LOG), offset=END), LOG, END) == []
     assert store_is_complete(dump(LOG), LOG) == []
-
-
-def test_a_stale_value_is_found() -> None:
-    stale = replace(dump(LOG, 6), offset=len(LOG))
-    assert kinds(store_equals_changelog(stale, LOG, END)) >= {"stale"}
-
-
-def test_an_uncommitted_write_in_a_store_is_found() -> None:
-    early = replace(dump(LOG, len(LOG) - 1), offset=4)
-    assert kinds(store_equals_changelog(early, LOG, END)) & {"stale", "extra"}
 
 
 def test_an_aborted_write_in_a_store_active_or_standby_is_named_as_such() -> None:
@@ -60,29 +54,25 @@ def test_a_task_whose_store_no_disk_has_whole_is_found() -> None:
     assert kinds(somebody_has_it_all(place, [], LOG)) == {"nowhere"}
 
 
-def test_a_lost_deletion_is_found() -> None:
-    kept = replace(dump(LOG, len(LOG) - 1), offset=len(LOG))
-    assert kinds(store_equals_changelog(kept, LOG, END)) == {"extra"}
+RIGHT = dump(LOG)
+LOST_KEY = dict(list(RIGHT.entries.items())[1:])
+OLD = {key: b"\0" * 8 + value[8:] for key, value in RIGHT.entries.items()}
 
 
-def test_a_lost_key_is_found() -> None:
-    right = dump(LOG)
-    lost = replace(right, entries=dict(list(right.entries.items())[1:]))
-    assert kinds(store_equals_changelog(lost, LOG, END)) == {"missing"}
-
-
-def test_a_wrong_timestamp_in_a_store_is_found() -> None:
-    right = dump(LOG)
-    wrong = replace(right, entries={key: b"\0" * 8 + value[8:] for key, value in right.entries.items()})
-    assert kinds(store_equals_changelog(wrong, LOG, END)) == {"stale"}
-
-
-def test_a_store_ahead_of_its_changelog_is_found() -> None:
-    assert kinds(store_equals_changelog(replace(dump(LOG), offset=END + 1), LOG, END)) == {"ahead"}
-
-
-def test_entries_without_an_offset_are_found() -> None:
-    assert kinds(store_equals_changelog(replace(dump(LOG), offset=None), LOG, END)) == {"no-offset"}
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(replace(dump(LOG, 6), offset=len(LOG)), {"stale", "extra"}, id="stale values"),
+        pytest.param(replace(dump(LOG, len(LOG) - 1), offset=4), {"stale"}, id="an uncommitted write"),
+        pytest.param(replace(dump(LOG, len(LOG) - 1), offset=len(LOG)), {"extra"}, id="a lost deletion"),
+        pytest.param(replace(RIGHT, entries=LOST_KEY), {"missing"}, id="a lost key"),
+        pytest.param(replace(RIGHT, entries=OLD), {"stale"}, id="wrong timestamps"),
+        pytest.param(replace(RIGHT, offset=END + 1), {"ahead"}, id="more than its changelog"),
+        pytest.param(replace(RIGHT, offset=None), {"no-offset"}, id="entries without an offset"),
+    ],
+)
+def test_each_fault_of_a_store_is_found(found: StoreDump, expected: set[str]) -> None:
+    assert kinds(store_equals_changelog(found, LOG, END)) == expected
 
 
 def test_a_store_that_was_closed_before_its_last_commit_was_applied_is_found() -> None:

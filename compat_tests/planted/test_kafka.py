@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from compat_tests.oracles.findings import Finding, PromiseBrokenError, hold, kinds
+from compat_tests.harness.judge import judge_history
+from compat_tests.oracles.findings import Finding, Findings, PromiseBrokenError, hold, kinds
 from compat_tests.oracles.group import (
     Generation,
+    History,
     Member,
     all_owned,
     at_most_generations,
@@ -36,22 +42,13 @@ def test_offsets_at_the_end_pass_with_and_without_control_records() -> None:
     assert at_the_end({}, {Place("empty", 0): 0}, []) == []
 
 
-def test_an_offset_short_of_the_end_is_found() -> None:
-    short = {**ENDS, P0: ENDS[P0] - 1}
-    assert kinds(at_the_end(short, ENDS, ROWS)) == {"unprocessed"}
-    assert kinds(exactly_the_end(short, ENDS)) == {"unprocessed"}
-
-
-def test_an_offset_beyond_the_end_is_found() -> None:
-    beyond = {**ENDS, P0: ENDS[P0] + 1}
-    assert kinds(at_the_end(beyond, ENDS, ROWS)) == {"beyond-end"}
-    assert kinds(exactly_the_end(beyond, ENDS)) == {"beyond-end"}
-
-
-def test_a_partition_without_a_committed_offset_is_found() -> None:
-    without = {P0: ENDS[P0], P1: None}
-    assert kinds(at_the_end(without, ENDS, ROWS)) == {"not-committed"}
-    assert kinds(exactly_the_end(without, ENDS)) == {"not-committed"}
+@pytest.mark.parametrize(
+    ("offset", "kind"), [(ENDS[P0] - 1, "unprocessed"), (ENDS[P0] + 1, "beyond-end"), (None, "not-committed")]
+)
+def test_an_offset_that_is_not_the_end_is_found(offset: int | None, kind: str) -> None:
+    committed = {**ENDS, P0: offset}
+    assert kinds(at_the_end(committed, ENDS, ROWS)) == {kind}
+    assert kinds(exactly_the_end(committed, ENDS)) == {kind}
 
 
 def test_a_commit_that_goes_back_is_found() -> None:
@@ -73,18 +70,41 @@ def test_a_move_in_two_steps_passes() -> None:
     assert all_owned(steps, ENDS) == []
 
 
-def test_two_owners_of_a_partition_are_found() -> None:
-    assert kinds(one_owner([Generation(1, (member("a", {P0}), member("b", {P0})))])) == {"two-owners"}
+@pytest.mark.parametrize(
+    ("generations", "check", "kind"),
+    [
+        ([Generation(1, (member("a", {P0}), member("b", {P0})))], one_owner, "two-owners"),
+        ([Generation(2, (member("a", {P0}, {P0, P1}), member("b", {P1})))], one_owner, "too-early"),
+        ([Generation(1, (member("a", {P0}),))], partial(all_owned, places=ENDS), "unassigned"),
+        ([], partial(all_owned, places=ENDS), "unassigned"),
+    ],
+    ids=["two owners", "a move in one step", "a partition that nobody has", "no generation"],
+)
+def test_a_wrong_assignment_is_found(
+    generations: list[Generation], check: Callable[[list[Generation]], Findings], kind: str
+) -> None:
+    assert kinds(check(generations)) == {kind}
 
 
-def test_a_move_in_one_step_is_found() -> None:
-    at_once = Generation(2, (member("a", {P0}, {P0, P1}), member("b", {P1})))
-    assert kinds(one_owner([at_once])) == {"too-early"}
+ALONE = Generation(1, (Member("a", "a", frozenset({P0}), frozenset()),))
 
 
-def test_a_partition_that_nobody_has_is_found() -> None:
-    assert kinds(all_owned([Generation(1, (member("a", {P0}),))], ENDS)) == {"unassigned"}
-    assert kinds(all_owned([], ENDS)) == {"unassigned"}
+def world_of(history: History) -> Any:
+    feeds = {"in": SimpleNamespace(rows=inputs())}
+    return SimpleNamespace(application_id="app", feeds=feeds, history=lambda: history)
+
+
+def test_a_group_with_generations_and_commits_passes() -> None:
+    assert judge_history(world_of(History([ALONE], [(P0, 3)]))) == []
+
+
+def test_a_group_of_which_the_broker_knows_nothing_is_found() -> None:
+    assert kinds(judge_history(world_of(History([], [(P0, 3)])))) == {"no-history"}
+    assert kinds(judge_history(world_of(History([ALONE], [])))) == {"no-history"}
+
+
+def test_what_the_history_says_is_judged() -> None:
+    assert kinds(judge_history(world_of(History([ALONE], [(P0, 3), (P0, 2)])))) == {"went-back"}
 
 
 def test_a_rebalance_that_nothing_accounts_for_is_found() -> None:

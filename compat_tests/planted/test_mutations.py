@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from compat_tests import ALO, EOS
+from compat_tests.apps.memories import MOMENTS
 from compat_tests.apps.waits import WAITED
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COPY, COUNT_BY_VALUE, SLOTS
-from compat_tests.cases.steps import await_outputs, feed_until_it_dies
+from compat_tests.cases.steps import armed, await_outputs, feed_until_it_dies, feed_until_it_says, order_of
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge_disks
 from compat_tests.harness.stores import opened_at
@@ -23,24 +24,11 @@ from compat_tests.harness.world import World, stop_all
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.group import all_owned, at_most_generations, at_most_warming, copies_apart, one_owner
 from compat_tests.oracles.outputs import in_order
-from compat_tests.oracles.rows import Origin, Place, origin_of
-from compat_tests.planted.conftest import Break, BrokenWorld, judged
+from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
-from milestones.testing import Not
+from milestones.testing import DeadlineError, Not
 
 RECORDS, KEYS = 300, 20
-
-
-def committed_but_one(world: World) -> None:
-    """Wait until all inputs are committed, be it one record too far or too early."""
-
-    def reached() -> object:
-        committed = world.committed()
-        ends = world.cluster.ends(world.cluster.places([world.feeds["in"].topic]))
-        behind = {str(at): committed.get(at) for at, end in ends.items() if committed.get(at, 0) < end - 1}
-        return Not(f"committed {behind}") if behind else True
-
-    world.wait(reached, "inputs are committed, but for one record")
 
 
 def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
@@ -51,18 +39,16 @@ def live(world: World, app: Instance, *, uncommitted: bool = False) -> None:
         if uncommitted:
             await_outputs(world, outputs, len(world.feeds["in"].rows))
         else:
-            committed_but_one(world)
+            world.wait(lambda: world.inputs_committed(but=1), "inputs are committed, but for one record")
     app.stop()
 
 
 def lives(
-    broken: BrokenWorld, count: int = 2, *, wipe: bool = False, crashed: bool = False, uncommitted: bool = False
+    world: World, count: int = 2, *, wipe: bool = False, crashed: bool = False, uncommitted: bool = False
 ) -> set[str]:
     """An application that counts, is stopped and started again; what is found then. `wipe`: on an empty disk;
     `uncommitted`: its commits say nothing about its progress."""
-    world = broken.world
-    world.input("in", 2, out=2)
-    app = broken.instance("count")
+    app = world.instance("count")
     for number in range(count):
         if number and wipe:
             shutil.rmtree(app.state_dir)
@@ -84,63 +70,61 @@ def test_an_output_that_is_never_sent_is_found(broken: Break) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("mutation", "guarantee_of_it", "kind"),
+    ("mutation", "guarantee_of_it", "count", "kind"),
     [
-        ("an-output-is-skipped", ALO, "lost"),
-        ("an-output-is-sent-twice", EOS, "duplicate"),
-        ("an-output-has-another-key", ALO, "wrong-key"),
-        ("an-output-has-another-value", ALO, "wrong-value"),
-        ("an-output-has-another-timestamp", ALO, "wrong-timestamp"),
-        ("an-output-has-no-headers", ALO, "unknown"),
-        ("outputs-go-to-the-wrong-partition", ALO, "misplaced"),
-        ("two-outputs-of-a-key-are-swapped", ALO, "order"),
-        ("the-changelog-lacks-a-key", ALO, "missing"),
-        ("the-changelog-lacks-the-last-write-of-each-batch", ALO, "stale"),
-        ("the-changelog-has-a-foreign-key", ALO, "extra"),
-        ("commits-go-back-and-forth", ALO, "went-back"),
-        ("a-roll-back-does-not-abort", EOS, "duplicate"),
-        ("stores-do-not-say-up-to-where", ALO, "no-offset"),
-        ("stores-say-more-than-they-have", ALO, "ahead"),
-        ("stores-say-less-than-they-have", ALO, "behind"),
-        ("stores-are-gone-after-the-end", ALO, "nowhere"),
-        ("a-thread-is-left", ALO, "thread"),
-        ("a-task-stays-locked", ALO, "file"),
-        ("a-consumer-stays-open", ALO, "connection"),
-        ("a-closed-task-is-still-held", ALO, "memory"),
+        ("an-output-is-skipped", ALO, 1, "lost"),
+        ("an-output-is-sent-twice", EOS, 1, "duplicate"),
+        ("an-output-has-another-key", ALO, 1, "wrong-key"),
+        ("an-output-has-another-value", ALO, 1, "wrong-value"),
+        ("an-output-has-another-timestamp", ALO, 1, "wrong-timestamp"),
+        ("an-output-has-no-headers", ALO, 1, "unknown"),
+        ("outputs-go-to-the-wrong-partition", ALO, 1, "misplaced"),
+        ("two-outputs-of-a-key-are-swapped", ALO, 1, "order"),
+        ("the-changelog-lacks-a-key", ALO, 1, "missing"),
+        ("the-changelog-lacks-the-last-write-of-each-batch", ALO, 1, "stale"),
+        ("the-changelog-has-a-foreign-key", ALO, 1, "extra"),
+        ("commits-go-back-and-forth", ALO, 1, "went-back"),
+        ("a-roll-back-does-not-abort", EOS, 1, "duplicate"),
+        ("stores-say-more-than-they-have", ALO, 1, "ahead"),
+        ("stores-say-less-than-they-have", ALO, 1, "behind"),
+        ("stores-are-gone-after-the-end", ALO, 1, "nowhere"),
+        ("a-thread-is-left", ALO, 1, "thread"),
+        ("a-task-stays-locked", ALO, 1, "file"),
+        ("a-consumer-stays-open", ALO, 1, "connection"),
+        ("a-closed-task-is-still-held", ALO, 1, "memory"),
+        ("commits-are-one-too-far", ALO, 2, "beyond-end"),
+        ("commits-are-one-too-far", EOS, 2, "lost"),
+        ("commits-are-one-too-early", ALO, 2, "unprocessed"),
+        ("commits-are-one-too-early", EOS, 2, "duplicate"),
+        ("what-is-committed-is-not-applied", EOS, 2, "wrong-value"),
+        ("a-store-loses-a-key-at-its-close", EOS, 2, "wrong-value"),
     ],
 )
-def test_a_broken_runtime_is_found_after_one_life(
-    broken: Break, mutation: str, guarantee_of_it: str, kind: str
+def test_a_broken_runtime_is_found_after_one_life_or_two(
+    broken: Break, mutation: str, guarantee_of_it: str, count: int, kind: str
 ) -> None:
-    assert kind in lives(broken(mutation, guarantee_of_it), 1)
+    assert kind in lives(broken(mutation, guarantee_of_it), count)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("mutation", "guarantee_of_it", "kind"),
-    [
-        ("commits-are-one-too-far", ALO, "beyond-end"),
-        ("commits-are-one-too-far", EOS, "lost"),
-        ("commits-are-one-too-early", ALO, "unprocessed"),
-        ("commits-are-one-too-early", EOS, "duplicate"),
-        ("what-is-committed-is-not-applied", EOS, "wrong-value"),
-        ("a-store-loses-a-key-at-its-close", EOS, "wrong-value"),
-    ],
-)
-def test_a_broken_runtime_is_found_after_two_lives(
-    broken: Break, mutation: str, guarantee_of_it: str, kind: str
-) -> None:
-    assert kind in lives(broken(mutation, guarantee_of_it))
+def test_a_store_that_does_not_say_up_to_where_is_found_after_a_crash(broken: Break) -> None:
+    """A task that is closed empties such a store."""
+    world = broken("stores-do-not-say-up-to-where")
+    app = world.instance("count").start()
+    for _ in range(2):  # a commit is written to the stores before the next one is made
+        world.feeds["in"].send(world.records(RECORDS, KEYS))
+        world.processed()
+    app.kill()
+    assert "no-offset" in judged(world, crashed=True)
 
 
 @pytest.mark.full
 def test_scans_that_end_somewhere_are_found(broken: Break) -> None:
-    mutated = broken("scans-end-somewhere", EOS)
-    mutated.world.input("in", 2, out=2)
-    app = mutated.instance("slots")
+    world = broken("scans-end-somewhere", EOS)
+    app = world.instance("slots")
     for _ in range(2):  # what the second one scans was committed by the first
-        live(mutated.world, app)
-    assert "wrong-value" in judged(mutated.world, SLOTS)
+        live(world, app)
+    assert "wrong-value" in judged(world, SLOTS)
 
 
 def test_outputs_whose_inputs_are_not_committed_are_found(broken: Break) -> None:
@@ -156,24 +140,18 @@ def test_a_restoration_that_stops_short_is_found(broken: Break, crashed: bool, k
 
 @pytest.mark.full
 def test_a_swap_that_is_legal_for_each_key_is_found_where_the_whole_order_is_promised(broken: Break) -> None:
-    mutated = broken("two-outputs-of-a-partition-are-swapped")
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    live(world, mutated.instance("copy"))
+    world = broken("two-outputs-of-a-partition-are-swapped")
+    feed = world.feeds["in"]
+    live(world, world.instance("copy"))
     assert judged(world, COPY) == set()
-    order: dict[Place, list[Origin]] = {}
-    for row in feed.rows:
-        if (origin := origin_of(row)) is not None:
-            order.setdefault(Place(world.topic("out"), row.partition), []).append(origin)
-    assert kinds(in_order(world.cluster.read(world.topic("out")), order)) == {"order"}
+    assert kinds(in_order(world.cluster.read(world.topic("out")), order_of(world, feed.rows))) == {"order"}
 
 
 @pytest.mark.full
 def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> None:
-    mutated = broken("a-repartition-topic-is-never-committed")
-    mutated.world.input("in", 2, out=2)
-    live(mutated.world, mutated.instance("count-by-value"), uncommitted=True)
-    found = judged(mutated.world, COUNT_BY_VALUE, repartition=BY_VALUE_REPARTITION)
+    world = broken("a-repartition-topic-is-never-committed")
+    live(world, world.instance("count-by-value"), uncommitted=True)
+    found = judged(world, COUNT_BY_VALUE, repartition=BY_VALUE_REPARTITION)
     assert "not-committed" in found
 
 
@@ -185,21 +163,18 @@ def test_a_repartition_topic_that_is_never_committed_is_found(broken: Break) -> 
     ],
 )
 def test_an_uncommitted_write_on_a_crashed_disk_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
-    mutated = broken(mutation, EOS)
-    feed = mutated.world.input("in", 2, out=2)
-    app = mutated.instance("count")
-    live(mutated.world, app)  # a store whose first commit is the one that is cut off says no offset at all
-    feed_until_it_dies(mutated.world, feed, app.start(fault="commit.after-flush:kill:3"))
-    assert kinds(judge_disks(mutated.world, "counts")) == expected
+    world = broken(mutation, EOS)
+    app = world.instance("count")
+    live(world, app)  # a store whose first commit is the one that is cut off says no offset at all
+    feed_until_it_dies(world, app.start(fault="commit.after-flush:kill:3"))
+    assert kinds(judge_disks(world, "counts")) == expected
 
 
 @pytest.mark.full
 def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
-    mutated = broken("restoration-reads-what-was-aborted", EOS)
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    app = mutated.instance("count").start(fault="commit.after-flush:kill:3")
-    feed_until_it_dies(world, feed, app)
+    world = broken("restoration-reads-what-was-aborted", EOS)
+    app = world.instance("count").start(fault="commit.after-flush:kill:3")
+    feed_until_it_dies(world, app)
     shutil.rmtree(app.state_dir)
     live(world, app)
     assert "wrong-value" in judged(world)
@@ -210,14 +185,12 @@ def test_a_restoration_of_what_was_aborted_is_found(broken: Break) -> None:
     ("mutation", "expected"), [("restoration-reads-what-was-aborted", {"uncommitted"}), (NOTHING, set())]
 )
 def test_a_standby_that_reads_what_was_aborted_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
-    mutated = broken(mutation, EOS)
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    active, standby = (mutated.instance("count", name, num_standby_replicas=1) for name in ("active", "standby"))
+    world = broken(mutation, EOS)
+    active, standby = (world.instance("count", name, num_standby_replicas=1) for name in ("active", "standby"))
     active.start(fault="commit.after-flush:kill:30")
     standby.start()
     world.group_is(active, standby)
-    feed_until_it_dies(world, feed, active)
+    feed_until_it_dies(world, active)
     standby.kill()
     assert kinds(judge_disks(world, "counts")) == expected
 
@@ -227,10 +200,9 @@ def test_a_standby_that_reads_what_was_aborted_is_found(broken: Break, mutation:
 def test_a_store_that_is_closed_when_its_task_is_recycled_is_found(
     broken: Break, mutation: str, reopened: bool
 ) -> None:
-    mutated = broken(mutation)
-    world = mutated.world
-    world.input("in", 2, out=2).send(world.records(RECORDS, KEYS))
-    one, other = (mutated.instance("count", name, num_standby_replicas=1).start() for name in ("one", "other"))
+    world = broken(mutation)
+    world.feeds["in"].send(world.records(RECORDS, KEYS))
+    one, other = (world.instance("count", name, num_standby_replicas=1).start() for name in ("one", "other"))
     world.group_is(one, other)
     world.processed()
     before = datetime.now()
@@ -240,10 +212,9 @@ def test_a_store_that_is_closed_when_its_task_is_recycled_is_found(
     assert any(at > before for at in opened_at(one.state_dir, world.application_id).values()) == reopened
 
 
-def rebalanced(mutated: BrokenWorld, *, members: int = 1, generations: int = 1) -> World:
+def rebalanced(world: World, *, members: int = 1, generations: int = 1) -> World:
     """Instances that join one after the other, until there was a generation of all and so many of any."""
-    world = mutated.world
-    world.input("in", 2, out=2).send(world.records(RECORDS, KEYS))
+    world.feeds["in"].send(world.records(RECORDS, KEYS))
 
     def has_been(count: int) -> object:
         past = world.history().generations
@@ -251,7 +222,7 @@ def rebalanced(mutated: BrokenWorld, *, members: int = 1, generations: int = 1) 
         return (seen[0] >= generations and seen[1] >= count) or Not(f"{seen[0]} generations, {seen[1]} members")
 
     for number in range(1, members + 1):
-        mutated.instance("count", f"i{number}").start()
+        world.instance("count", f"i{number}").start()
         world.wait(lambda count=number: has_been(count), f"a generation of {number}")  # type: ignore[misc]
     return world
 
@@ -293,8 +264,7 @@ def test_a_task_that_is_given_to_nobody_is_found(broken: Break) -> None:
 
 @pytest.mark.full
 def test_an_owner_that_does_not_let_go_is_found(broken: Break) -> None:
-    mutated = broken("a-revoked-task-goes-on")
-    world = rebalanced(mutated, members=2)
+    world = rebalanced(broken("a-revoked-task-goes-on"), members=2)
     world.group_is(*world.instances)  # else all may be processed before there is a second owner
     world.processed()
     with world.cluster.tail(world.topic("out")) as outputs:
@@ -306,26 +276,66 @@ def test_an_owner_that_does_not_let_go_is_found(broken: Break) -> None:
 
 @pytest.mark.full
 def test_a_wrong_exit_code_is_found(broken: Break) -> None:
-    mutated = broken("the-exit-code-is-wrong")
-    mutated.world.input("in", 2, out=2)
+    world = broken("the-exit-code-is-wrong")
     with pytest.raises(AssertionError, match="ended with exit code 1"):
-        live(mutated.world, mutated.instance("count"))
-    without_input = mutated.instance("several", "two").start()
+        live(world, world.instance("count"))
+    without_input = world.instance("several", "two").start()
     with pytest.raises(AssertionError, match="exit code 0, expected 2"):
         without_input.dies(2)
 
 
 @pytest.mark.full
 def test_a_stream_thread_that_waits_for_its_state_updater_is_found(broken: Break) -> None:
-    mutated = broken("what-restores-is-waited-for")
-    world = mutated.world
-    if not world.has("state_updater"):
-        pytest.skip("it has none")
-    world.input("in", 2, out=2).send(world.records(RECORDS, KEYS))
-    app = mutated.instance("count").start()
+    world = broken("what-restores-is-waited-for", needs="state_updater")
+    world.feeds["in"].send(world.records(RECORDS, KEYS))
+    app = world.instance("count").start()
     world.finish(app)
     shutil.rmtree(app.state_dir)
     app.start(fault="restore.batch:sleep=30000:1", watch=True)
     app.says(" restores {")
-    mutated.instance("count", "other").start()
+    world.instance("count", "other").start()
     app.says(WAITED)
+
+
+# ---- roll-backs: what user code remembers, and what is in changelogs
+
+STEP, TIMES = "commit.after-flush", 3
+
+GONE = "what init has written is gone"
+"""What the user code says when it finds that by itself, and goes on no more: a roll-back of a task's first commit."""
+
+
+def rolled_back(world: World) -> bool:
+    """User code that remembers meets roll-backs, goes on, and ends. False: it has found that something is gone."""
+    world.create(ticks=2)
+    feed = world.feeds["in"]
+    app = world.instance("remembering").start(fault=armed(STEP, "abort", TIMES, first=2))
+    feed_until_it_says(world, app, f"injected at {STEP}", TIMES)
+    feed.send(world.records(100, keys=50))
+    try:
+        world.finish(app)
+    except DeadlineError:
+        if GONE not in app.log():
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("mutation", "found"),
+    [("a-program-is-kept-over-a-roll-back", True), pytest.param(NOTHING, False, marks=pytest.mark.full)],
+)
+def test_a_program_that_outlives_a_roll_back_is_found(broken: Break, mutation: str, found: bool) -> None:
+    world = broken(mutation, EOS)
+    went_on = rolled_back(world)
+    assert (not went_on or "lost" in judged(world)) == found
+
+
+@pytest.mark.parametrize(
+    ("mutation", "found"),
+    [("a-roll-back-leaves-its-changelog-records", True), pytest.param(NOTHING, False, marks=pytest.mark.full)],
+)
+def test_a_changelog_that_keeps_what_its_store_took_back_is_found(broken: Break, mutation: str, found: bool) -> None:
+    world = broken(mutation, ALO)
+    assert rolled_back(world)
+    assert ("missing" in kinds(judge_disks(world, MOMENTS))) == found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import Producer
 
@@ -33,7 +31,7 @@ from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.flows import Flow
 from compat_tests.oracles.in_place import in_place, kept, no_more_than
 from compat_tests.oracles.transactions import none_older, none_timed_out
-from compat_tests.planted.conftest import Break, BrokenWorld, judged
+from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
 
 pytestmark = pytest.mark.full
@@ -44,22 +42,14 @@ LONG_MS = 60_000
 """`transaction_timeout_ms`: Kafka must not end a transaction before it was judged."""
 
 
-def tolerant(mutated: BrokenWorld) -> World:
-    """The world, of a stage with the part that the mutation breaks."""
-    if not mutated.world.has(TOLERANT):
-        pytest.skip(f"the part that is broken belongs to {TOLERANT}")
-    return mutated.world
-
-
 @pytest.mark.parametrize(
     ("mutation", "topology", "flow"),
     [("a-zombie-commits", "count", COUNT), ("punctuations-commit-without-offsets", "later", COPY)],
 )
 def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: str, flow: Flow) -> None:
-    mutated = broken(mutation, EOS)
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    zombie, other = mutated.instance(topology, "zombie").start(), world.instance(topology, "other").start()
+    world = broken(mutation, EOS)
+    feed = world.feeds["in"]
+    zombie, other = world.instance(topology, "zombie").start(), World.instance(world, topology, "other").start()
     world.group_is(zombie, other)
     feed.send(world.records(600, keys=100))
     world.inputs_processed()
@@ -77,10 +67,9 @@ def test_a_zombie_that_commits_is_found(broken: Break, mutation: str, topology: 
 
 
 def test_a_zombie_that_goes_on_without_a_transaction_is_found(broken: Break) -> None:
-    mutated = broken("a-zombie-goes-on", ALO)
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    zombie, other = mutated.instance("count", "zombie", **BRIEF).start(), world.instance("count", "other").start()
+    world = broken("a-zombie-goes-on", ALO)
+    feed = world.feeds["in"]
+    zombie, other = world.instance("count", "zombie", **BRIEF).start(), World.instance(world, "count", "other").start()
     world.group_is(zombie, other)
     feed.send(in_blocks(world.records(600, keys=100)))
     world.inputs_processed()
@@ -108,12 +97,11 @@ def test_a_zombie_that_goes_on_without_a_transaction_is_found(broken: Break) -> 
 def test_a_guess_about_the_end_of_a_commit_is_found(
     broken: Break, mutation: str, side: Side, kind: str | None
 ) -> None:
-    mutated = broken(mutation, EOS)
-    world = tolerant(mutated)
+    world = broken(mutation, EOS, TOLERANT)
     proxy = proxy_of(world)
-    feed = world.input("in", 2, out=2)
+    feed = world.feeds["in"]
     settings: Settings = {"session_timeout_ms": 60_000, "producer_socket_timeout_ms": 2_000}
-    app = mutated.instance("count", bootstrap_servers=proxy.bootstrap_servers, **settings).start()
+    app = world.instance("count", bootstrap_servers=proxy.bootstrap_servers, **settings).start()
     feed.send(world.records(300, keys=50))
     world.processed()
     ends, begins = proxy.lose(Api.END_TXN, side), proxy.delay(0, Api.INIT_PRODUCER_ID)
@@ -128,10 +116,8 @@ def test_a_guess_about_the_end_of_a_commit_is_found(
 
 @pytest.mark.broker_faults
 def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
-    mutated = broken("a-producer-goes-on-after-a-lost-connection", EOS)
-    world = tolerant(mutated)
-    world.input("in", 2, out=2)
-    app = mutated.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
+    world = broken("a-producer-goes-on-after-a-lost-connection", EOS, TOLERANT)
+    app = world.instance("count", bootstrap_servers=proxy_of(world).bootstrap_servers, group_instance_id="one")
     meet_late_ends(world, app.start())
     world.finish(app)
     assert "duplicate" in judged(world, crashed=True)
@@ -146,11 +132,9 @@ def test_an_end_that_ends_the_wrong_transaction_is_found(broken: Break) -> None:
     ],
 )
 def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
-    mutated = broken(mutation, EOS)
-    world = tolerant(mutated)
-    feed = world.input("in", 2, out=2)
-    app = mutated.instance("count", **PATIENT).start(fault="commit.after-flush:stop:4")
-    feed_until_it_stands(world, feed, app)
+    world = broken(mutation, EOS, TOLERANT)
+    app = world.instance("count", **PATIENT).start(fault="commit.after-flush:stop:4")
+    feed_until_it_stands(world, app)
     before = standing(world, app)
     await_timed_out(world, 1)
     app.resume()
@@ -166,11 +150,9 @@ def test_a_recovery_that_does_not_stay_in_place_is_found(broken: Break, mutation
     [("stores-are-wiped-after-a-crash", {"restored-more", "wiped"}), (NOTHING, set())],
 )
 def test_a_crash_that_costs_more_than_it_must_is_found(broken: Break, mutation: str, expected: set[str]) -> None:
-    mutated = broken(mutation, EOS)
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    app = mutated.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
-    feed_until_it_dies(world, feed, app)
+    world = broken(mutation, EOS)
+    app = world.instance("count", group_instance_id="one").start(fault="commit.after-commit:kill:4")
+    feed_until_it_dies(world, app)
     at, stores = crash(world), identities(app.state_dir, world.application_id)
     app.start()
     world.processed()
@@ -202,17 +184,15 @@ def end_what_is_open(world: World) -> None:
             Producer(successor).init_transactions(30)
 
 
-def lived(mutated: BrokenWorld, *, idle: bool, **settings: int) -> World:
+def lived(world: World, *, idle: bool, **settings: int) -> World:
     """One life, with much idleness at its end or none."""
-    world = mutated.world
-    feed = world.input("in", 2, out=2)
-    app = mutated.instance("count", **{**PATIENT, **settings}).start()
+    feed = world.feeds["in"]
+    app = world.instance("count", **{**PATIENT, **settings}).start()
     feed.send(world.records(300, keys=50))
     with world.outputs() as outputs:
         await_outputs(world, outputs, 1)
     if idle:
-        over = time.monotonic() + 1
-        world.wait(lambda: time.monotonic() > over, "nothing is to do")
+        world.let_pass(1, "nothing is to do")
         await_timed_out(world, 1)
     app.stop()
     return world

@@ -10,13 +10,13 @@ import pytest
 
 from compat_tests import EOS
 from compat_tests.apps.waits import WAITED
-from compat_tests.cases.calls import Call, committed_to_their_ends, failing, threaded, waiting
+from compat_tests.cases.calls import Call, failing, waiting
 from compat_tests.cases.flows import CALLS, COUNT
+from compat_tests.cases.steps import feed_until_it_says
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.world import World
 from compat_tests.planted.conftest import Break, judged
 from compat_tests.planted.mutated import NOTHING
-from milestones.testing import Not
 
 PARTITIONS, KEYS = 2, 20
 ROLLED_BACK = "tasks go on from their last commit"
@@ -31,12 +31,8 @@ def started(
     broken: Break, mutation: str, topology: str = "calls", fault: str | None = None, **config: Any
 ) -> tuple[World, Instance]:
     """An instance with processing threads, and some input."""
-    mutated = broken(mutation, EOS)
-    world = mutated.world
-    if not threaded(world):
-        pytest.skip("it has no processing threads")
-    world.input("in", PARTITIONS, out=PARTITIONS)
-    app = mutated.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
+    world = broken(mutation, EOS, "processing_threads")
+    app = world.instance(topology, group_instance_id="one", num_processing_threads=PARTITIONS, **config)
     app.start(fault, watch=True)
     load(world)
     return world, app
@@ -57,7 +53,7 @@ def beside(world: World, calls: Sequence[Call]) -> None:
     """Input for all tasks, processed and committed by those that aren't in these calls."""
     load(world)
     rest = set(world.cluster.places([world.feeds["in"].topic])) - {call.place for call in calls}
-    world.wait(lambda: committed_to_their_ends(world, rest), "the other tasks go on")
+    world.wait(lambda: world.inputs_committed(rest), "the other tasks go on")
 
 
 def in_a_call(world: World, app: Instance) -> Call:
@@ -86,12 +82,7 @@ def test_a_boundary_that_takes_half_a_record_is_found(broken: Break, mutation: s
 def test_a_result_of_an_old_epoch_that_counts_is_found(broken: Break, mutation: str, kind: str) -> None:
     world, app = running(broken, mutation, fault="commit.after-flush:abort:12")
     call = in_a_call(world, app)
-
-    def rolled_back() -> object:
-        load(world)
-        return ROLLED_BACK in app.log() or Not("no commit was aborted")
-
-    world.wait(rolled_back, "a commit is aborted")
+    feed_until_it_says(world, app, ROLLED_BACK)
     call.release()
     call.ends(app)
     world.finish(app)

@@ -8,9 +8,9 @@ import hypothesis
 import pytest
 
 from compat_tests.oracles.rows import Row
-from compat_tests.random_topologies import interpretation, strategies
+from compat_tests.random_topologies import interpretation
 from compat_tests.random_topologies.plans import Path, Plan
-from compat_tests.random_topologies.test_in_the_driver import check, is_thinned
+from compat_tests.random_topologies.test_in_the_driver import PLANS, check, is_thinned
 from milestones.common.state import rocksdict_engine
 
 NO_CACHE: dict[str, Any] = {"statestore_cache_max_bytes": 0}
@@ -27,7 +27,7 @@ def test_a_wrong_operator_is_found_in_the_smallest_topology(monkeypatch: pytest.
         return False
 
     settings = hypothesis.settings(max_examples=500, database=None, derandomize=True, deadline=None)
-    found = hypothesis.find(strategies.plans(), differs, settings=settings)
+    found = hypothesis.find(PLANS, differs, settings=settings)
     assert [(*path.steps, *path.more) for path in found.paths] == [("tag",)]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compat_tests.cases.flows import COUNT
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.rows import Row
 from compat_tests.oracles.thinned import table, thinned
 from compat_tests.planted import samples
-from compat_tests.planted.samples import COUNT, KEYS, PARTITIONS
+from compat_tests.planted.samples import KEYS, PARTITIONS
 
 FLOW = replace(COUNT, thinned=True)
 INPUTS = samples.inputs()

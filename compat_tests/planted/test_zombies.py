@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+from compat_tests.cases.flows import COUNT
 from compat_tests.oracles.changelog import StoreDump
 from compat_tests.oracles.findings import kinds
 from compat_tests.oracles.rows import Place, Row
 from compat_tests.oracles.zombies import Asleep, fallen, fallen_too_far, judge_outputs, without
-from compat_tests.planted.samples import COUNT, KEYS, PARTITIONS, counts, inputs, placed
+from compat_tests.planted.samples import KEYS, PARTITIONS, counts, inputs, placed
 
 IN = inputs()
 KEY = KEYS[0]

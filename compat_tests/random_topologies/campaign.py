@@ -1,7 +1,9 @@
 """Random cases one after the other, each by its own seed; a failure is shrunk and said in full.
 
-*Guarantees*: logs and state of failures stay in the directory, those of the others don't.
-*Assumes*: one broker for all of them.
+*Guarantees*: logs and state of failures stay in the directory, those of the others don't. What shrinking comes to has
+failed in the same way, after no more runs than allowed.
+*Assumes*: one broker for all of them. A case that passes once may yet fail another time: what is dropped because of
+that is lost.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compat_tests.harness.brokers import Broker
-from compat_tests.random_topologies.cases import Case, Fault
+from compat_tests.oracles.findings import PromiseBrokenError, kinds
+from compat_tests.random_topologies.cases import Case, Fault, simpler
 from compat_tests.random_topologies.running import run
-from compat_tests.random_topologies.shrinking import Failure, attempt, shrunk
 
 TRIES = 12
 """Runs that shrinking may take: some minutes."""
@@ -24,6 +26,47 @@ TRIES = 12
 
 class RandomCaseFailedError(AssertionError):
     """A random case whose outcome isn't as promised."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case, and what it failed with."""
+
+    case: Case
+    error: Exception
+
+
+def attempt(run: Callable[[Case], None], case: Case) -> Failure | None:
+    """Run it; None when all is as promised."""
+    try:
+        run(case)
+    except Exception as error:
+        return Failure(case, error)
+    return None
+
+
+def shrunk(failure: Failure, run: Callable[[Case], None], tries: int) -> Failure:
+    """The smallest case found with so many runs."""
+    left = tries
+    while left > 0:
+        for candidate in simpler(failure.case):
+            left -= 1
+            smaller = attempt(run, candidate)
+            if smaller is not None and alike(smaller.error, failure.error):
+                failure = smaller
+                break
+            if left <= 0:
+                return failure
+        else:
+            return failure
+    return failure
+
+
+def alike(one: Exception, other: Exception) -> bool:
+    """Whether two failures may well be the same."""
+    if isinstance(one, PromiseBrokenError) and isinstance(other, PromiseBrokenError):
+        return bool(kinds(one.findings) & kinds(other.findings))
+    return type(one) is type(other)
 
 
 @dataclass
@@ -53,10 +96,10 @@ class Campaign:
         began = time.monotonic()
         self.done += 1
         failure = attempt(self._runner("first"), case)
-        kinds = " ".join(f"{fault.kind} {fault.point}".strip() for fault in case.faults) or "no fault"
+        faults = " ".join(f"{fault.kind} {fault.point}".strip() for fault in case.faults) or "no fault"
         outcome = "failed" if failure else "passed, without its fault," if self.missed else "passed"
         took = f"{time.monotonic() - began:.0f} s"
-        self.say(f"{self.done}: seed {case.seed} {case.guarantee} {outcome} in {took} ({kinds})")
+        self.say(f"{self.done}: seed {case.seed} {case.guarantee} {outcome} in {took} ({faults})")
         if failure is not None:
             failure = shrunk(failure, self._runner("smaller"), self.tries)
             self.failures.append(failure)

@@ -191,7 +191,7 @@ def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
 
 
 def random_plan(rng: random.Random) -> Plan:
-    """A small plan of the same kind as hypothesis draws: this one is decided by `rng` for good."""
+    """A small plan, decided by `rng` for good."""
     sources = rng.choice([1, 1, 2])
     partitions = [rng.randint(1, 5) for _ in range(sources)]
     paths = [_path(rng, sources) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
@@ -201,14 +201,14 @@ def random_plan(rng: random.Random) -> Plan:
 
 
 def _path(rng: random.Random, sources: int) -> Path:
-    steps = [rng.choice(STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
+    steps = [rng.choice(STEPS) for _ in range(rng.choice([0, 1, 1, 2, 3, 4]))]
     again = rng.choice([0, 0, rng.randint(1, 5)])
     return Path(
         steps=tuple(steps),
         end=rng.choice([*ENDS, *STATEFUL, "count", "join-texts"]),
         sources=tuple(rng.sample(range(sources), rng.randint(1, sources))),
         again=again,
-        more=tuple(rng.choice(VALUE_STEPS) for _ in range(rng.choice([0, 0, 1]))) if again else (),
+        more=tuple(rng.choice(VALUE_STEPS) for _ in range(rng.choice([0, 0, 1, 2]))) if again else (),
         in_memory=rng.random() < 0.4,
         partitions=rng.randint(1, 5),
     )

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from compat_tests.oracles import slots
+from compat_tests.cases.flows import SLOTS, as_long, plus_one
 from compat_tests.oracles.flows import Entry, Flow
 from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.plans import FAN_OUT, Path, Plan
@@ -20,26 +19,17 @@ Pair = tuple[bytes | None, bytes | None]
 Numbered = tuple[bytes | None, bytes | None, int]
 
 
-def _letters(key: bytes | None, value: bytes | None) -> list[Pair]:
-    return [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))]
-
-
 STEPS: Mapping[str, Callable[[bytes | None, bytes | None], list[Pair]]] = {
     "drop-keyless": lambda key, value: [] if key is None else [(key, value)],
     "erase-empty": lambda key, value: [(key, value or None)],
     "keep-short": lambda key, value: [(key, value)] if len(value or b"") < 3 else [],
-    "letters": _letters,
+    "letters": lambda key, value: [(key, (value or b"")[at : at + 1]) for at in range(len(value or b""))],
     "tag": lambda key, value: [(key, (value or b"") + b"!")],
     "by-value": lambda key, value: [(value, value)],
     "swap": lambda key, value: [(value, key)],
 }
 SEVERAL = ("letters",)
 """Steps that make several outputs of one record, and number them."""
-
-SLOTS = Flow((), "", lambda _: (), slots.encode, slots.step, later=lambda _, now: now, counts=False, rows=slots.rows)
-"""What `apps/slots.py` does with payloads of a value and a timestamp."""
-
-as_long = struct.Struct(">q").pack
 
 
 def flows(plan: Plan, cached: bool = False) -> list[Flow]:
@@ -56,7 +46,7 @@ def _flow(path: Path, number: int) -> Flow:
         case "copy":
             return Flow(names, output, expand)
         case "count":
-            return Flow(names, output, expand, as_long, lambda count, _: (count or 0) + 1, store)
+            return Flow(names, output, expand, as_long, plus_one, store)
         case "join-texts":
             text = Flow(names, output, expand, step=lambda text, value: (text or b"")[-9:] + value, store=store)
         case "latest":
@@ -90,7 +80,7 @@ def _expansion(path: Path) -> Callable[[Row], Iterable[Numbered]]:
 
 
 def _marked(key: bytes, value: bytes, timestamp: int) -> Iterable[tuple[bytes, Entry]]:
-    """What `apps/marks.py` leaves of a row."""
+    """What `Marks` leaves of a row."""
     return [(key, Entry(timestamp, value + b"'"))]
 
 

@@ -12,11 +12,19 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from zlib import crc32
 
-from compat_tests.apps.marks import Marks
-from compat_tests.apps.slots import Slots, slots_store
+from compat_tests.apps.slots import OfAStore, Slots, slots_store
 from compat_tests.oracles.rows import ORDINAL
 from compat_tests.random_topologies.plans import CALLED, FAN_OUT, Path, Plan
-from milestones import FixedKeyProcessor, FixedKeyRecord, KStream, KTable, StreamsBuilder, serdes
+from milestones import (
+    FixedKeyProcessor,
+    FixedKeyRecord,
+    KStream,
+    KTable,
+    Record,
+    StreamsBuilder,
+    ValueAndTimestamp,
+    serdes,
+)
 
 TEXT, LONG = serdes.STRING, serdes.LONG
 
@@ -32,6 +40,15 @@ class Letters(FixedKeyProcessor):
             self.context.forward(record._replace(value=letter, headers=headers))
 
 
+class Marks(OfAStore):
+    """Passes each update of a table on, and writes back into its store: rows have a mark there then. A row doesn't
+    depend on what it was before."""
+
+    def process(self, record: Record) -> None:
+        self._store.put(record.key, ValueAndTimestamp(f"{record.value}'", record.timestamp))
+        self.context.forward(record)
+
+
 def calling(longest_ms: int) -> Callable[[str | None, str | None], str | None]:
     """A mapper that leaves values as they are and waits now and then; for how long, key and value decide."""
 
@@ -44,16 +61,12 @@ def calling(longest_ms: int) -> Callable[[str | None, str | None], str | None]:
     return call
 
 
-def tag(value: str | None) -> str:
-    return f"{value or ''}!"
-
-
 STEPS: Mapping[str, Callable[[KStream], KStream]] = {
     "drop-keyless": lambda stream: stream.filter_not(lambda key, _: key is None),
     "erase-empty": lambda stream: stream.map_values(lambda value: value or None),
     "keep-short": lambda stream: stream.filter(lambda _, value: len(value or "") < 3),
     "letters": lambda stream: stream.process_values(Letters),
-    "tag": lambda stream: stream.map_values(tag),
+    "tag": lambda stream: stream.map_values(lambda value: f"{value or ''}!"),
     "by-value": lambda stream: stream.select_key(lambda _, value: value),
     "swap": lambda stream: stream.map(lambda key, value: (value, key)),
 }

@@ -19,7 +19,6 @@ from compat_tests.harness.world import World, new_world, stop_all
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.findings import hold
 from compat_tests.oracles.group import at_most_warming
-from compat_tests.oracles.rows import Row
 from compat_tests.random_topologies.cases import BEYOND_TRANSACTION_MS, COMMITS, Case, Fault
 from compat_tests.random_topologies.interpretation import flows
 from milestones.testing import Not
@@ -190,13 +189,7 @@ class Course:
 
     def _stall(self, victim: Instance, fault: Fault) -> None:
         victim.pause()
-
-        def given_up() -> bool:
-            others = any(one.running and one is not victim for one in self._group)
-            members = self._world.cluster.members(self._world.application_id)
-            return (bool(members) or not others) and not any(name.startswith(victim.name) for name in members)
-
-        self._world.wait(given_up, f"{victim.name}, which is stopped, is given up by its group")
+        self._world.gives_up(victim)
         victim.resume()
 
     def _point(self, victim: Instance, fault: Fault) -> None:
@@ -217,8 +210,7 @@ class Course:
 
     def _stand(self, victim: Instance, fault: Fault) -> None:
         if self._stands_at(victim, fault):
-            over = time.monotonic() + BEYOND_TRANSACTION_MS / 1000
-            self._world.wait(lambda: time.monotonic() > over, "Kafka ends what is open")
+            self._world.let_pass(BEYOND_TRANSACTION_MS / 1000, "Kafka ends what is open")
             victim.resume()
 
     def _outage(self, victim: Instance, fault: Fault) -> None:
@@ -302,8 +294,3 @@ class Inputs:
         value = None if rng.random() < 0.05 else "".join(rng.choices(LETTERS, k=rng.randrange(5))).encode()
         time = FIRST_TIMESTAMP + 1_000 + self._count[name] - late
         return Sent(key, value, time, rng.randrange(partitions) if key is None else None)
-
-
-def outputs(world: World, case: Case) -> dict[str, list[Row]]:
-    """The committed outputs, by output."""
-    return {flow.output: world.cluster.read(world.topic(flow.output)) for flow in flows(case.plan)}

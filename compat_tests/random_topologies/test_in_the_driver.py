@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from compat_tests.oracles.changelog import changelog_equals_table
 from compat_tests.oracles.flows import Expected, Flow, Interpreter, expected, table_in_order
 from compat_tests.oracles.rows import Origin, Row
+from compat_tests.random_topologies.cases import random_plan
 from compat_tests.random_topologies.interpretation import flows
 from compat_tests.random_topologies.plans import Plan
 from compat_tests.random_topologies.program import topology
-from compat_tests.random_topologies.strategies import inputs, plans
 from milestones import serdes
 from milestones.testing import TopologyTestDriver
 
@@ -30,6 +30,21 @@ CONFIGS: dict[str, st.SearchStrategy[Any]] = {
 
 Output = tuple[bytes | None, bytes | None, int]
 """Key, value, timestamp."""
+
+PLANS = st.randoms(use_true_random=False).map(random_plan)
+"""What `random_plan` makes of numbers that hypothesis draws: so it shrinks them, to fewer paths with fewer steps."""
+
+
+def inputs(plan: Plan) -> st.SearchStrategy[list[Row]]:
+    """Up to thirty records of a few keys for the plan's sources, some keyless, some without a value, some late."""
+    text = st.none() | st.text("ab", max_size=4).map(str.encode)
+    record = st.tuples(st.sampled_from(plan.used), text, text, st.integers(1, 50))
+    return st.lists(record, max_size=30).map(
+        lambda records: [
+            Row(f"in{source}", 0, offset, key, value, timestamp)
+            for offset, (source, key, value, timestamp) in enumerate(records)
+        ]
+    )
 
 
 def wanted(flow: Flow, rows: list[Row]) -> list[Output]:
@@ -89,7 +104,7 @@ def is_thinned(outputs: list[Output], complete: list[Output]) -> bool:
 @st.composite
 def trials(draw: st.DrawFn) -> tuple[Plan, list[Row], dict[str, Any]]:
     """A plan, inputs for it, and a config."""
-    plan = draw(plans())
+    plan = draw(PLANS)
     return plan, draw(inputs(plan)), draw(st.fixed_dictionaries(CONFIGS))
 
 

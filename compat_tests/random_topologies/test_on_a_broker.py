@@ -5,7 +5,6 @@ A failure shows the smallest case found, in text, and the command that repeats i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,33 +12,26 @@ import pytest
 
 from compat_tests.harness.brokers import Broker
 from compat_tests.random_topologies.campaign import Campaign
-from compat_tests.random_topologies.cases import Case, random_case
+from compat_tests.random_topologies.cases import random_case
 from compat_tests.random_topologies.stages import INTERPRETER, compare
 
 FULL = 6
 
 
-def hold(request: pytest.FixtureRequest, broker: Broker, stage: str, directory: Path, cases: Iterable[Case]) -> None:
-    campaign = Campaign(broker, request.config.option.broker, stage, directory)
-    campaign.run(cases)
-    campaign.hold()
-
-
 @pytest.mark.timeout(1_200)
-def test_a_small_random_case_is_as_promised(
-    request: pytest.FixtureRequest, broker: Broker, stage: str, guarantee: str, tmp_path: Path
-) -> None:
-    hold(request, broker, stage, tmp_path, [random_case(request.config.option.seed, guarantee, quick=True)])
+def test_a_small_random_case_is_as_promised(campaign: Campaign, request: pytest.FixtureRequest, guarantee: str) -> None:
+    campaign.run([random_case(request.config.option.seed, guarantee, quick=True)])
+    campaign.hold()
 
 
 @pytest.mark.full
 @pytest.mark.timeout(2_400)
 def test_random_cases_with_all_faults_are_as_promised(
-    request: pytest.FixtureRequest, broker: Broker, stage: str, guarantee: str, tmp_path: Path
+    campaign: Campaign, request: pytest.FixtureRequest, guarantee: str
 ) -> None:
     seeds = range(request.config.option.seed, request.config.option.seed + FULL)
-    cases = [random_case(seed, guarantee, broker_faults=broker.has_faults) for seed in seeds]
-    hold(request, broker, stage, tmp_path, cases)
+    campaign.run(random_case(seed, guarantee, broker_faults=campaign.broker.has_faults) for seed in seeds)
+    campaign.hold()
 
 
 @pytest.mark.full

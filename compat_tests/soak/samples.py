@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 import psutil
 
@@ -90,18 +90,6 @@ def write(samples: Sequence[Sample], file: Path) -> None:
 def read(file: Path) -> list[Sample]:
     """What `write` wrote."""
     with file.open(newline="", encoding="utf-8") as lines:
-        return [_parsed(row) for row in csv.DictReader(lines)]
-
-
-def _parsed(row: Mapping[str, str]) -> Sample:
-    return Sample(
-        elapsed_s=float(row["elapsed_s"]),
-        instance=row["instance"],
-        starts=int(row["starts"]),
-        rss_mb=float(row["rss_mb"]),
-        handles=int(row["handles"]),
-        threads=int(row["threads"]),
-        records=int(row["records"]),
-        kills=int(row["kills"]),
-        cuts=int(row["cuts"]),
-    )
+        _, *rows = csv.reader(lines)
+    kinds = get_type_hints(Sample).values()
+    return [Sample(*(kind(text) for kind, text in zip(kinds, row, strict=True))) for row in rows]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from compat_tests.cases.flows import BY_VALUE_REPARTITION, COUNT_BY_VALUE
-from compat_tests.harness.brokers import Broker
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
@@ -51,35 +50,27 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return tell
 
 
+@pytest.fixture
+def told(campaign: Campaign, say: Callable[[str], None]) -> Campaign:
+    """One that tells at once how far it is."""
+    campaign.say = say
+    return campaign
+
+
 def test_ever_new_random_cases_are_as_promised(
-    request: pytest.FixtureRequest,
-    broker: Broker,
-    stage: str,
-    guarantee: str,
-    tmp_path: Path,
-    until: float,
-    say: Callable[[str], None],
+    told: Campaign, request: pytest.FixtureRequest, guarantee: str, until: float
 ) -> None:
-    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    first = request.config.option.seed
-    cases = (random_case(first + n, guarantee, broker_faults=broker.has_faults) for n in range(MOST_CASES))
-    campaign.run(cases, until, MOST_FAILURES)
-    campaign.hold()
+    first, faults = request.config.option.seed, told.broker.has_faults
+    told.run((random_case(first + n, guarantee, broker_faults=faults) for n in range(MOST_CASES)), until, MOST_FAILURES)
+    told.hold()
 
 
 def test_each_fault_at_each_step_of_a_commit_is_survived_by_twenty_random_topologies(
-    request: pytest.FixtureRequest,
-    broker: Broker,
-    stage: str,
-    guarantee: str,
-    tmp_path: Path,
-    until: float,
-    say: Callable[[str], None],
+    told: Campaign, request: pytest.FixtureRequest, guarantee: str, until: float
 ) -> None:
-    campaign = Campaign(broker, request.config.option.broker, stage, tmp_path, say=say)
-    cases = cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=broker.has_faults)
-    campaign.run(cases, until, MOST_FAILURES)
-    campaign.hold()
+    cases = cases_of_commits(request.config.option.seed, guarantee, TIMES, broker_faults=told.broker.has_faults)
+    told.run(cases, until, MOST_FAILURES)
+    told.hold()
 
 
 def test_a_live_group_with_a_kill_every_twenty_seconds_stays_exact_and_flat(
@@ -116,7 +107,7 @@ def under_fire(
     next_kill, next_cut, next_sample = began + KILL_S, began + CUT_S, began
     cuts: list[Fault] = []
     while (now := time.monotonic()) < until:
-        feed.send(world.records(BATCH, keys=2_000, value=lambda _: f"g{world.rng.randrange(500)}"))
+        feed.send(world.groups(BATCH, 2_000, 500))
         world.must_live()
         if now >= next_kill:
             victim = group[1 + kills % (len(group) - 1)]
@@ -134,8 +125,4 @@ def under_fire(
             met = sum(cut.hits for cut in cuts)
             looked = [sample(now - began, one.name, one.starts, one.pid, len(feed.rows), kills, met) for one in group]
             samples += [one for one in looked if one is not None]
-        await_moment(world, now + BATCH_S)
-
-
-def await_moment(world: World, moment: float) -> None:
-    world.wait(lambda: time.monotonic() >= moment, "the next batch is due")
+        world.let_pass(now + BATCH_S - time.monotonic(), "the next batch is due")

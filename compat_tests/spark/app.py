@@ -1,7 +1,8 @@
 """Runs a topology on a Spark of its own, as a process: `python -m compat_tests.spark.app MODE MASTER TOPOLOGY --config
-FILE`. `spark.KEY=VALUE` after the master are Spark's settings.
+FILE`. `spark.KEY=VALUE` after the master are Spark's settings. The mode `backfill:URL` backfills the topology, with the
+archive of that URL if there is one.
 
-*Guarantees*: the exit codes are the runtime's own; SIGTERM ends the run; SIGUSR1 writes all threads' stacks and the
+*Guarantees*: the exit codes are the runtime's own; SIGTERM ends a run; SIGUSR1 writes all threads' stacks and the
 run's progress into the log.
 *Assumes*: nothing.
 """
@@ -14,24 +15,27 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from compat_tests.apps import STATE, STATUS
+from compat_tests.apps import STATE, STATUS, begin_log
 from compat_tests.apps.topologies import named
 from milestones import MilestonesError, StreamsConfig
 from milestones.pipeline import run_on_spark, spark_session
+from milestones.pipeline.backfill import backfill
 
 log = logging.getLogger("compat_tests")
+
+BACKFILL = "backfill:"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The process's exit code."""
     config = StreamsConfig.from_toml(arguments.config)
     settings = dict(text.split("=", 1) for text in arguments.settings)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    fills, stop = arguments.mode.startswith(BACKFILL), threading.Event()
+    if not fills:
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def work_off(spark: SparkSession) -> None:
         made = named(arguments.topology)(config.application_id)
@@ -48,14 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         log.info("%s%s", STATE, begun.state.value)
         log.info("%s%s", STATUS, begun.progress)
 
-    return on_a_session(config.application_id, arguments.master, settings, work_off)
+    def fill(spark: SparkSession) -> None:
+        made, history = named(arguments.topology)(config.application_id), arguments.mode.removeprefix(BACKFILL) or None
+        log.info("%s%s", STATUS, backfill(made, spark, history=history, config=config))
 
-
-def on_a_session(name: str, master: str, settings: Mapping[str, str], work: Callable[[SparkSession], None]) -> int:
-    """The process's exit code, once `work` is done."""
     try:
-        with spark_session(name, master=master, settings=settings) as spark:
-            work(spark)
+        with spark_session(config.application_id, master=arguments.master, settings=settings) as spark:
+            (fill if fills else work_off)(spark)
             return 0
     except MilestonesError as error:
         log.error("%s: %s", type(error).__name__, error)
@@ -71,12 +74,7 @@ def main() -> int:
     parser.add_argument("--census", help="nothing is counted here")
     arguments = parser.parse_args()
     arguments.topology = arguments.settings.pop()
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(threadName)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    begin_log()
     return run(arguments)
 
 

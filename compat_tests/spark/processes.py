@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from compat_tests.harness.instance import ROOT, Instance
-from compat_tests.harness.world import SETTINGS, World
+from compat_tests.harness.world import World
 from compat_tests.oracles.findings import Findings
 from compat_tests.spark.running import GATHERED, WRITTEN
 from milestones.common.kafka.embedded.ports import free_port
@@ -53,14 +53,7 @@ class SparkProcess(Instance):
     ) -> None:
         small = ("spark.executor.memory=512m", "spark.driver.memory=512m")
         self.entry = ("compat_tests.spark.app", mode, master, *small, *settings)
-        complete: Mapping[str, Any] = {
-            "application_id": world.application_id,
-            "bootstrap_servers": world.cluster.bootstrap_servers,
-            "processing_guarantee": world.guarantee,
-            **SETTINGS,
-            "state_dir": str(world.directory / WRITTEN),
-            **config,
-        }
+        complete = {**world.settings, "state_dir": str(world.directory / WRITTEN), **config}
         super().__init__("spark", topology, complete, world.directory)
         self.state_dir = world.directory / GATHERED
         self._seen: dict[int, psutil.Process] = {}

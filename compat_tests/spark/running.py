@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from compat_tests.harness.brokers import Broker
 from compat_tests.harness.feed import Sent
 from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import judge
-from compat_tests.harness.world import SETTINGS, World, new_world
+from compat_tests.harness.world import World, new_world
 from compat_tests.oracles.findings import Finding, Findings
 from compat_tests.oracles.rows import Origin, Row, origin_of
 from compat_tests.spark.shapes import Alike, Shape
 from milestones.pipeline import SparkRun, run_on_spark
+from milestones.testing import Not
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +76,7 @@ def live(world: World, shape: Shape, inputs: Inputs) -> None:
     """The world's stage, in a process of its own."""
     feed(world, inputs)
     app = world.instance(shape.topology).start()
-    world.processed(shape.repartitions)
-    app.stop()
+    world.finish(app, repartitions=shape.repartitions)
 
 
 def in_batch(spark: SparkSession) -> Execute:
@@ -113,14 +112,7 @@ def in_micro_batches(spark: SparkSession) -> Execute:
 
 def on_spark(world: World, topology: str, spark: SparkSession, **more: Any) -> SparkRun:
     """A run in this world; its state directories will be judged like those of instances."""
-    settings: dict[str, Any] = {
-        "application_id": world.application_id,
-        "bootstrap_servers": world.cluster.bootstrap_servers,
-        "processing_guarantee": world.guarantee,
-        "state_dir": str(world.directory / WRITTEN),
-        **SETTINGS,
-        **more,
-    }
+    settings = {**world.settings, "state_dir": str(world.directory / WRITTEN), **more}
     run = run_on_spark(named(topology)(world.application_id), spark, **settings)
     world.instances.append(SparkState(world, topology, run))
     return run
@@ -146,6 +138,17 @@ def gather(world: World) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.symlink_to(task)
+
+
+def amid(world: World, inputs: int, timeout_s: float) -> None:
+    """Wait until some of so many inputs are committed, not all."""
+
+    def some() -> object:
+        done = sum(world.committed().values())
+        return done > inputs // 20 or Not(f"{done} of {inputs}")
+
+    world.wait(some, "some of the inputs are committed", timeout_s)
+    assert sum(world.committed().values()) < inputs, "the case came too late: it has to strike in the middle"
 
 
 def feed(world: World, inputs: Inputs) -> None:
@@ -202,8 +205,3 @@ def _values(results: Iterable[Result]) -> list[bytes]:
 
 def _short(results: list[Result]) -> str:
     return f"{len(results)} outputs that end with {results[-1].value if results else None!r}"
-
-
-def seeded(seed: int, topology: str) -> random.Random:
-    return random.Random(f"{seed}:{topology}")
-

@@ -9,9 +9,9 @@ import pytest
 from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
 from compat_tests.harness.world import World
-from compat_tests.spark.history_app import NO_ARCHIVE
+from compat_tests.spark.app import BACKFILL
 from compat_tests.spark.processes import SparkProcess
-from compat_tests.spark.running import END_S, judge_all
+from compat_tests.spark.running import END_S, amid, judge_all
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
 from milestones.pipeline.backfill import archive_inputs
@@ -30,9 +30,9 @@ assert SHAPE.flows == (COUNT,)
 class Backfill(SparkProcess):
     """The driver's process; Spark runs in it."""
 
-    def __init__(self, world: World, history: str = NO_ARCHIVE) -> None:
+    def __init__(self, world: World, history: str = "") -> None:
         super().__init__(world, SHAPE.topology, "")
-        self.entry = ("compat_tests.spark.history_app", "local[2]", history)
+        self.entry = ("compat_tests.spark.app", f"{BACKFILL}{history}", "local[2]")
 
 
 def begin(world: World) -> None:
@@ -57,24 +57,11 @@ def archived(world: World, spark: SparkSession) -> str:
     return url
 
 
-def amid(world: World) -> None:
-    """Wait until some of the history is committed, not all."""
-
-    def done() -> int:
-        return sum(world.committed().values())
-
-    def some() -> object:
-        return done() > RECORDS // 20 or Not(f"{done()} of {RECORDS}")
-
-    world.wait(some, "some of the history is committed", START_S)
-    assert done() < RECORDS, "the case came too late: it has to strike in the middle"
-
-
 def members(world: World, count: int) -> None:
     """Wait until the group has so many."""
 
     def there() -> object:
-        found = world.cluster.members(world.application_id)
+        found = world.members()
         return len(found) == count or Not(str(found))
 
     world.wait(there, f"the group has {count} members", START_S)
@@ -84,8 +71,7 @@ def hands_over(world: World, *, crashed: bool) -> None:
     """A live instance processes exactly what came since, and all of it is right."""
     more(world)
     app = world.instance(SHAPE.topology, "live").start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     judge_all(world, SHAPE, crashed=crashed)
 
 
@@ -96,11 +82,11 @@ def test_a_backfill_from_an_archive_that_was_killed_goes_on_when_it_is_run_again
 ) -> None:
     begin(world)
     run = Backfill(world, archived(world, spark)).start()
-    amid(world)
+    amid(world, RECORDS, START_S)
     run.executors()  # so that its processes are known at the end
     run.kill()
     run.start()
-    run.dies(0, START_S + END_S)
+    run.dies(0, timeout_s=START_S + END_S)
     assert sum(world.committed().values()) >= RECORDS + MORE
     hands_over(world, crashed=True)
 
@@ -113,7 +99,6 @@ def test_a_live_instance_that_joins_a_backfill_shares_it_and_goes_on(world: Worl
     members(world, 1)
     early = world.instance(SHAPE.topology, "early").start()
     members(world, 2)
-    run.dies(0, START_S + END_S)
-    world.processed()
-    early.stop()
+    run.dies(0, timeout_s=START_S + END_S)
+    world.finish(early)
     hands_over(world, crashed=False)

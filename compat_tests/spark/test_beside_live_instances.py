@@ -28,12 +28,12 @@ def begin(world: World) -> None:
 
 
 def feed(world: World, count: int = 2_000) -> None:
-    world.feeds["in"].send(world.records(count, keys=50, value=lambda _: f"g{world.rng.randrange(VALUES)}"))
+    world.feeds["in"].send(world.groups(count, 50, VALUES))
 
 
 def both_own_inputs(world: World) -> None:
     def shared() -> object:
-        members = world.cluster.members(world.application_id)
+        members = world.members()
         return (len(members) == 2 and all(members.values())) or Not(str(members))
 
     world.wait(shared, "two members have inputs", END_S)
@@ -83,8 +83,7 @@ def test_a_live_instance_joins_micro_batches_and_takes_over_from_them(world: Wor
         world.work_done(SHAPE.repartitions, END_S)
         feed(world)
         assert run.stop(END_S)
-    world.processed(SHAPE.repartitions)
-    app.stop()
+    world.finish(app, repartitions=SHAPE.repartitions)
     judge_all(world, SHAPE)
 
 
@@ -100,8 +99,7 @@ def batch_beside_live(world: World, spark: SparkSession) -> tuple[Instance, Spar
 
 def both_had_their_share(world: World, app: Instance, run: SparkRun) -> None:
     assert run.progress.elsewhere > 0
-    world.processed(SHAPE.repartitions)
-    app.stop()
+    world.finish(app, repartitions=SHAPE.repartitions)
     judge_all(world, SHAPE)
 
 

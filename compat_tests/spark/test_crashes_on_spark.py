@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
 
 from compat_tests.harness.world import World
 from compat_tests.spark.processes import SOON_LOST, SPECULATION, TWO_HOSTS, SparkProcess, two_hosts
-from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, judge_all
-from compat_tests.spark.shapes import Shape, shape_of
-from milestones.testing import Not, until
+from compat_tests.spark.running import BATCH, END_S, MICRO_BATCH, amid, judge_all
+from compat_tests.spark.shapes import shape_of
+from milestones.testing import until
 
 pytestmark = pytest.mark.last_stage
 
@@ -22,20 +23,13 @@ START_S = 180.0
 LOST = "Lost executor"
 
 
-def fed(world: World, shape: Shape = SHAPE, count: int = RECORDS) -> None:
-    world.create(**dict.fromkeys(shape.outputs, 2))
-    world.input("in", 4).send(world.records(count, keys=500))
-
-
-def amid(world: World) -> None:
-    """Wait until some of the inputs are committed, not all."""
-
-    def some() -> object:
-        done = sum(world.committed().values())
-        return Not(f"{done} of {RECORDS}") if done < RECORDS // 20 else True
-
-    world.wait(some, "some of the inputs are committed", START_S)
-    assert sum(world.committed().values()) < RECORDS, "the case came too late: it has to strike in the middle"
+def begun(world: World, mode: str, *settings: str, **how: Any) -> SparkProcess:
+    """A run that has committed some of the inputs, not all."""
+    world.create(**dict.fromkeys(SHAPE.outputs, 2))
+    world.input("in", 4).send(world.records(RECORDS, keys=500))
+    run = SparkProcess(world, SHAPE.topology, mode, *settings, **how).start()
+    amid(world, RECORDS, START_S)
+    return run
 
 
 def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
@@ -54,29 +48,25 @@ def one_at_work(run: SparkProcess) -> tuple[psutil.Process, psutil.Process]:
 @pytest.mark.short_under("exactly_once_v2")
 @pytest.mark.parametrize("mode", [BATCH, MICRO_BATCH])
 def test_an_executor_is_killed(world: World, mode: str) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", mode).start()
-    amid(world)
+    run = begun(world, mode)
     executor, _ = one_at_work(run)
     executor.kill()
     world.work_done(timeout_s=END_S * 2)
     run.says(LOST, START_S)
     if mode == MICRO_BATCH:
         run.ask_to_stop()
-    run.dies(0, END_S)
+    run.dies(0, timeout_s=END_S)
     judge_all(world, SHAPE, crashed=True)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.short_under("exactly_once_v2")
 def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", BATCH).start()
-    amid(world)
+    run = begun(world, BATCH)
     run.executors()
     run.kill()
     run.start()
-    run.dies(0, START_S + END_S)
+    run.dies(0, timeout_s=START_S + END_S)
     world.work_done()
     judge_all(world, SHAPE, crashed=True)
 
@@ -84,30 +74,26 @@ def test_the_driver_is_killed_and_another_run_takes_over(world: World) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.short_under("exactly_once_v2")
 def test_an_attempt_that_stood_still_does_no_harm_when_it_wakes_up_replaced(world: World) -> None:
-    fed(world)
-    run = SparkProcess(world, "count", BATCH, *SOON_LOST).start()
-    amid(world)
+    run = begun(world, BATCH, *SOON_LOST)
     executor, worker = one_at_work(run)
     for process in (worker, executor):
         process.send_signal(signal.SIGSTOP)
     run.says(LOST, START_S)
     worker.send_signal(signal.SIGCONT)
     world.work_done(timeout_s=END_S * 2)
-    run.dies(0, END_S)
+    run.dies(0, timeout_s=END_S)
     judge_all(world, SHAPE, crashed=True, scratch=True)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_speculation_starts_a_second_attempt_beside_the_first(world: World) -> None:
-    fed(world)
     with two_hosts(world.directory) as master:
-        run = SparkProcess(world, "count", BATCH, *SPECULATION, *TWO_HOSTS, master=master).start()
-        amid(world)
+        run = begun(world, BATCH, *SPECULATION, *TWO_HOSTS, master=master)
         _, worker = one_at_work(run)
         worker.send_signal(signal.SIGSTOP)
         world.work_done(timeout_s=END_S * 2)
         with suppress(psutil.NoSuchProcess):  # Spark kills an attempt that is of no use any more
             worker.send_signal(signal.SIGCONT)
-        run.dies(0, END_S)
+        run.dies(0, timeout_s=END_S)
         judge_all(world, SHAPE, crashed=True, scratch=True)

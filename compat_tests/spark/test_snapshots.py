@@ -12,8 +12,8 @@ from compat_tests.apps.topologies import named
 from compat_tests.cases.flows import COUNT
 from compat_tests.cases.steps import counted
 from compat_tests.harness.instance import Instance, Settings
-from compat_tests.harness.judge import judge
-from compat_tests.harness.world import World, stop_all
+from compat_tests.harness.judge import end_and_judge
+from compat_tests.harness.world import World
 from compat_tests.spark.running import END_S, WRITTEN, judge_all, on_spark
 from compat_tests.spark.shapes import shape_of
 from milestones import StreamsConfig
@@ -45,17 +45,14 @@ def without_its_disk(world: World, spark: SparkSession) -> Instance:
     assert compact(world, spark).entries == 200
     more(world)
     app.start()
-    world.processed()
-    app.stop()
+    world.finish(app)
     shutil.rmtree(app.state_dir)
     return app
 
 
-def goes_on(world: World, app: Instance) -> None:
+def goes_on(world: World) -> None:
     more(world)
-    world.processed()
-    app.stop()
-    judge(world, COUNT)
+    end_and_judge(world, COUNT)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -67,7 +64,7 @@ def test_an_instance_that_lost_its_disk_reads_only_what_came_after_the_snapshot(
     world.processed()
     assert app.log().count(BEGINS) == 2
     assert sum(app.restored().values()) == 500
-    goes_on(world, app)
+    goes_on(world)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -77,7 +74,7 @@ def test_a_kill_between_the_files_and_their_offset_costs_nothing(world: World, s
         app.start(fault=f"snapshot.ingested:kill:{nth}", snapshot_url=url_of(world))
         app.dies(-signal.SIGKILL)
     app.start(snapshot_url=url_of(world))
-    goes_on(world, app)
+    goes_on(world)
 
 
 @pytest.mark.full
@@ -95,8 +92,7 @@ def test_standbys_begin_with_snapshots_and_take_over(world: World, spark: SparkS
     more(world)
     world.processed()
     assert BEGINS in second.log()
-    stop_all([second])
-    judge(world, COUNT, crashed=True)
+    end_and_judge(world, COUNT, crashed=True)
 
 
 @pytest.mark.short_under("exactly_once_v2")
@@ -108,7 +104,7 @@ def test_a_snapshot_that_is_no_use_is_a_warning(world: World, spark: SparkSessio
     app.start(snapshot_url=url_of(world) if trouble == "damaged" else "http://127.0.0.1:9/snapshots")
     world.processed()
     assert READ in app.log()
-    goes_on(world, app)
+    goes_on(world)
 
 
 @pytest.mark.full
@@ -118,20 +114,18 @@ def test_a_snapshot_made_while_the_application_runs_is_exact(world: World, spark
     for _ in range(3):
         more(world)
         compact(world, spark)
-    world.processed()
-    app.stop()
+    world.finish(app)
     shutil.rmtree(app.state_dir)
     app.start(snapshot_url=url_of(world))
     world.processed()
     assert app.log().count(BEGINS) == 2
-    goes_on(world, app)
+    goes_on(world)
 
 
 @pytest.mark.last_stage
 @pytest.mark.short_under("exactly_once_v2")
 def test_a_spark_task_without_state_reads_only_what_came_after_the_snapshot(world: World, spark: SparkSession) -> None:
-    world.create(out=2)
-    world.input("in", 2).send(world.records(2_000, keys=200))
+    world.input("in", 2, out=2).send(world.records(2_000, keys=200))
     assert on_spark(world, "count", spark).wait(END_S)
     compact(world, spark)
     more(world)

@@ -88,7 +88,7 @@ def test_the_table_shows_medians_and_ratios() -> None:
 
 
 def test_json_has_the_medians_and_every_round(tmp_path: Path) -> None:
-    write_json(tmp_path / "rows.json", rows(), {"rounds": 3})
+    write_json(tmp_path / "rows.json", {"rounds": 3}, rows=[row.as_json() for row in rows()])
     document = orjson.loads((tmp_path / "rows.json").read_bytes())
     assert document["rows"][1]["speed"] == 41.0
     assert [measured["speed"] for measured in document["rows"][1]["rounds"]] == [40.0, 41.0, 90.0]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from io import StringIO
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -18,11 +19,14 @@ from rich.console import Console
 from benchmarks import stores
 from benchmarks.blocking import work as blocking
 from benchmarks.blocking.app import KINDS
+from benchmarks.cluster import leading
 from benchmarks.contenders import Contender
 from benchmarks.count import work as count
 from benchmarks.count.app import add, nothing
 from benchmarks.count.data import VALUE_BYTES, Data, Expected, Output
 from benchmarks.errors import BenchmarkError
+from benchmarks.idle.app import topology as idle_topology
+from benchmarks.idle.work import Idle
 from benchmarks.job import Job
 from benchmarks.process import Sample, Usage
 from benchmarks.spark import RESULT
@@ -171,6 +175,25 @@ def test_standbys_shows_the_first_and_the_last_moment_and_some_between_that_diff
     assert len(found) == SHOWN
     assert (found[0], found[-1]) == (["m1", "one", "0.0", "1,000", "500"], ["m1", "one", "9.9", "901", "401"])
     assert [row[2] for row in shown(Moment(0.0, 9, 5), Moment(0.1, 9, 5), Moment(0.2, 4, 5))] == ["0.0", "0.2"]
+
+
+def test_some_of_the_tasks_have_a_store() -> None:
+    job = Job("localhost:1", "idle", "exactly_once_v2", "input", "output", "state")
+    subs = {next(iter(sub.source_topics)): len(sub.stores) for sub in idle_topology(job).resolve("idle")}
+    assert subs == {"input-plain": 0, "input-stateful": 1}
+    work = Idle(None, Path(), tasks=512, seconds=20, seed=1)  # type: ignore[arg-type]
+    assert work.title == "512 tasks, 64 of them with a store, no input, 20 s"
+
+
+def test_a_topic_is_known_by_the_leaders_of_its_partitions() -> None:
+    topic = SimpleNamespace(partitions={number: SimpleNamespace(leader=number - 1) for number in range(3)})
+    assert (leading(None), leading(topic)) == ([], [1, 2])
+
+
+def test_what_was_used_before_it_was_settled_does_not_count() -> None:
+    usage = Usage([Sample(0.0, 5.0, 50.0), Sample(10.0, 6.0, 70.0), Sample(30.0, 8.0, 60.0)], total_cpu_s=9.0)
+    work = Idle(None, Path(), tasks=512, seconds=20, seed=1)  # type: ignore[arg-type]
+    assert work._figures(usage, 10.0) == {"cpu_s_per_s": pytest.approx(0.1), "rss_mb": 70.0}
 
 
 def test_stores_measures_every_read_and_refuses_too_few_rows_and_wrong_ones(

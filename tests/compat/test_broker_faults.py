@@ -66,7 +66,8 @@ def test_kill_pause_and_a_lost_late_or_missing_end_of_a_transaction_do_what_they
         with pytest.raises(KafkaException):
             writer.commit_transaction(0.5)
         held.wait()
-        cut = proxy.cut()
+        cut = proxy.lose(side=Side.REQUEST)
+        proxy.disconnect()
         assert committed(broker) == ["answer lost"]
         answers = held.hits
         held.end()

@@ -36,6 +36,8 @@ esac
 """
 """One that says what it was run for. The broker's former session is ended after a while."""
 
+META, FENCED_FIRST = "data/meta.properties", ["controller", "fenced", "ended", "server"]
+
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,18 +137,14 @@ def started(home: Path, *files: str) -> list[str]:
     return (home / "runs").read_text().split()
 
 
-def test_a_new_container_formats_its_data_and_starts(tmp_path: Path) -> None:
-    assert started(tmp_path) == ["format", "server"]
-
-
-def test_a_stopped_container_just_starts(tmp_path: Path) -> None:
-    assert started(tmp_path, "data/meta.properties", f"data/{CLEAN_SHUTDOWN}") == ["server"]
-
-
-def test_a_killed_container_ends_its_former_session_before_it_starts(tmp_path: Path) -> None:
-    assert started(tmp_path, "data/meta.properties") == ["controller", "fenced", "ended", "server"]
-
-
-def test_what_the_last_controller_said_is_not_taken_for_the_words_of_this_one(tmp_path: Path) -> None:
-    former = "fencing.log"
-    assert started(tmp_path, "data/meta.properties", former) == ["controller", "fenced", "ended", "server"]
+@pytest.mark.parametrize(
+    ("files", "runs"),
+    [
+        pytest.param((), ["format", "server"], id="new: it formats its data"),
+        pytest.param((META, f"data/{CLEAN_SHUTDOWN}"), ["server"], id="stopped: it just starts"),
+        pytest.param((META,), FENCED_FIRST, id="killed: it ends its former session before it starts"),
+        pytest.param((META, "fencing.log"), FENCED_FIRST, id="killed: what the last controller said isn't of this one"),
+    ],
+)
+def test_what_a_container_runs_when_it_starts(tmp_path: Path, files: tuple[str, ...], runs: list[str]) -> None:
+    assert started(tmp_path, *files) == runs

@@ -70,7 +70,7 @@ def test_a_failure_can_be_read_before_the_run_is_over(results: Results, tmp_path
     log, id = tmp_path / "one.log", f"{CRASH}[baseline-exactly_once_v2]"
     log.write_text("what it said", "utf-8")
     fails(results, id, "E lost", [log])
-    results.keep(id, tmp_path / "report")
+    results.cases[id].keep(tmp_path / "report")
     (kept,) = (tmp_path / "report").iterdir()
     assert "E lost" in (kept / "failure.txt").read_text("utf-8")
     assert (kept / "one.log").read_text("utf-8") == "what it said"

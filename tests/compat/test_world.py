@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from compat_tests.harness.brokers import ExternalBroker
+from compat_tests.harness.brokers import Broker
 from compat_tests.harness.cluster import Cluster
 from compat_tests.harness.situation import situation
 from compat_tests.harness.world import new_world
@@ -18,7 +18,7 @@ def test_a_world_that_is_over_keeps_its_rows_and_no_client_however_long_a_report
 ) -> None:
     process = psutil.Process()
     before = process.num_threads()
-    with new_world(ExternalBroker(kafka), "test_of_worlds", "baseline", "at_least_once", 0, tmp_path) as world:
+    with new_world(Broker(kafka), "test_of_worlds", "baseline", "at_least_once", 0, tmp_path) as world:
         world.input("in", 1).send(world.records(3, keys=2))
         assert process.num_threads() > before
     assert len(world.feeds["in"].rows) == 3

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 MUTATIONS: dict[str, Callable[[], None]] = {}
@@ -17,6 +18,21 @@ def mutation(apply: Callable[[], None]) -> Callable[[], None]:
     """Enter a function into the table, under its own name."""
     MUTATIONS[apply.__name__.replace("_", "-")] = apply
     return apply
+
+
+def mutations_by(put: Callable[[Any], None], changes: Mapping[str, Any]) -> None:
+    """Enter changes into the table, by name: `put` puts one into the runtime."""
+    MUTATIONS.update({name: partial(put, change) for name, change in changes.items()})
+
+
+def mutation_by(put: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a change into the table, under its own name."""
+
+    def enter(change: Callable[..., Any]) -> Callable[..., Any]:
+        mutations_by(put, {change.__name__.replace("_", "-"): change})
+        return change
+
+    return enter
 
 
 def around(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

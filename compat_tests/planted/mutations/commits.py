@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from compat_tests.planted.mutations import Once, around, mutation
+from compat_tests.planted.mutations import Once, around, mutation, mutations_by
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
@@ -34,22 +34,16 @@ def committing(change: Callable[[Offsets], Offsets]) -> None:
         return changed
 
 
-@mutation
-def commits_are_one_too_far() -> None:
-    """Every commit says that one more record was processed."""
-    committing(lambda offsets: {partition: offset + 1 for partition, offset in offsets.items()})
-
-
-@mutation
-def commits_are_one_too_early() -> None:
-    """Every commit says that one record less was processed."""
-    committing(lambda offsets: {partition: max(0, offset - 1) for partition, offset in offsets.items()})
-
-
-@mutation
-def a_repartition_topic_is_never_committed() -> None:
-    """Only input topics have committed offsets."""
-    committing(lambda offsets: {at: offset for at, offset in offsets.items() if not at.topic.endswith("-repartition")})
+mutations_by(
+    committing,
+    {
+        "commits-are-one-too-far": lambda offsets: {at: offset + 1 for at, offset in offsets.items()},
+        "commits-are-one-too-early": lambda offsets: {at: max(0, offset - 1) for at, offset in offsets.items()},
+        "a-repartition-topic-is-never-committed": lambda offsets: {
+            at: offset for at, offset in offsets.items() if not at.topic.endswith("-repartition")
+        },
+    },
+)
 
 
 @mutation

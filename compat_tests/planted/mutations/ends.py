@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from compat_tests.planted.mutations import around, mutation
+from compat_tests.planted.mutations import around, mutation, mutations_by
 from milestones import Streams
 from milestones.common.kafka.consumers import AssignedConsumer
 from milestones.common.state.directory import TaskDirectory
@@ -29,22 +29,15 @@ def a_thread_is_left() -> None:
         threading.Thread(target=threading.Event().wait, name=f"left-by-{task.id}", daemon=True).start()
 
 
-@mutation
-def a_task_stays_locked() -> None:
-    """The lock of a task's directory is never released."""
-
-    @around(TaskDirectory, "unlock")
-    def unlock(original: Any, directory: Any) -> None:
-        HELD.append(directory)
+def holding(call: tuple[object, str]) -> None:
+    """The call isn't made: its object is held."""
+    around(*call)(lambda _original, held: HELD.append(held))
 
 
-@mutation
-def a_consumer_stays_open() -> None:
-    """Consumers are never closed."""
-
-    @around(AssignedConsumer, "close")
-    def close(original: Any, consumer: Any) -> None:
-        HELD.append(consumer)
+mutations_by(
+    holding,
+    {"a-task-stays-locked": (TaskDirectory, "unlock"), "a-consumer-stays-open": (AssignedConsumer, "close")},
+)
 
 
 @mutation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from compat_tests.planted.mutations import around, mutation
+from compat_tests.planted.mutations import around, mutation, mutation_by
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import Assigned, GroupMember
 from milestones.m1_state_updater.restoration import UpdaterRestoration
@@ -24,16 +24,12 @@ def assigning(change: Any) -> None:
         return change(given)
 
 
-@mutation
-def tasks_are_given_to_everybody() -> None:
+@mutation_by(assigning)
+def tasks_are_given_to_everybody(given: Any) -> Any:
     """Every member gets every task."""
-
-    def change(given: Any) -> Any:
-        partitions = {task: places for one in given.values() for task, places in one.partitions.items()}
-        everything = frozenset(partitions)
-        return {name: replace(one, active=everything, partitions=partitions) for name, one in given.items()}
-
-    assigning(change)
+    partitions = {task: places for one in given.values() for task, places in one.partitions.items()}
+    everything = frozenset(partitions)
+    return {name: replace(one, active=everything, partitions=partitions) for name, one in given.items()}
 
 
 @mutation
@@ -46,22 +42,18 @@ def tasks_are_given_away_at_once() -> None:
         return original(leader, forgetful, *more)
 
 
-@mutation
-def a_task_is_given_to_nobody() -> None:
+@mutation_by(assigning)
+def a_task_is_given_to_nobody(given: Any) -> Any:
     """The leader forgets one task."""
-
-    def change(given: Any) -> Any:
-        first = min(task for one in given.values() for task in one.active)
-        return {
-            name: replace(
-                one,
-                active=one.active - {first},
-                partitions={task: places for task, places in one.partitions.items() if task != first},
-            )
-            for name, one in given.items()
-        }
-
-    assigning(change)
+    first = min(task for one in given.values() for task in one.active)
+    return {
+        name: replace(
+            one,
+            active=one.active - {first},
+            partitions={task: places for task, places in one.partitions.items() if task != first},
+        )
+        for name, one in given.items()
+    }
 
 
 @mutation
@@ -98,26 +90,18 @@ def a_member_is_restless() -> None:
         return events
 
 
-@mutation
-def standbys_are_where_their_actives_are() -> None:
+@mutation_by(assigning)
+def standbys_are_where_their_actives_are(given: Any) -> Any:
     """Every member gets a standby of each task, its own ones too."""
-
-    def change(given: Any) -> Any:
-        everything = frozenset().union(*(one.active for one in given.values()))
-        return {name: replace(one, standby=everything) for name, one in given.items()}
-
-    assigning(change)
+    everything = frozenset().union(*(one.active for one in given.values()))
+    return {name: replace(one, standby=everything) for name, one in given.items()}
 
 
-@mutation
-def everything_warms_up() -> None:
+@mutation_by(assigning)
+def everything_warms_up(given: Any) -> Any:
     """Every member warms up all that it doesn't run."""
-
-    def change(given: Any) -> Any:
-        everything = frozenset().union(*(one.active for one in given.values()))
-        return {name: replace(one, standby=frozenset(), warmup=everything - one.active) for name, one in given.items()}
-
-    assigning(change)
+    everything = frozenset().union(*(one.active for one in given.values()))
+    return {name: replace(one, standby=frozenset(), warmup=everything - one.active) for name, one in given.items()}
 
 
 @mutation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from compat_tests.planted.mutations import Once, around, mutation
+from compat_tests.planted.mutations import Once, around, mutation_by, mutations_by
 from milestones.common.kafka.producer import OutputProducer
 from milestones.common.records import Output
 
@@ -29,9 +29,9 @@ def sending(change: Change) -> None:
         return original(producer, task, changed, changelogs, **named)
 
 
-def instead_of_one(replacements: Callable[[Output], list[Output]], nth: int = NTH) -> None:
+def instead_of_one(replacements: Callable[[Output], list[Output]]) -> None:
     """Send `replacements` in place of one record that isn't a changelog's."""
-    due = Once(nth)
+    due = Once(NTH)
 
     def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
         sent = []
@@ -42,107 +42,67 @@ def instead_of_one(replacements: Callable[[Output], list[Output]], nth: int = NT
     sending(change)
 
 
-@mutation
-def an_output_is_skipped() -> None:
-    """One output is never sent."""
-    instead_of_one(lambda output: [])
+mutations_by(
+    instead_of_one,
+    {
+        "an-output-is-skipped": lambda output: [],
+        "an-output-is-sent-twice": lambda output: [output, output],
+        "an-output-has-another-key": lambda output: [output._replace(key=b"other")],
+        "an-output-has-another-value": lambda output: [output._replace(value=flipped(output.value or b"\0"))],
+        "an-output-has-another-timestamp": lambda output: [output._replace(timestamp=output.timestamp + 1)],
+        "an-output-has-no-headers": lambda output: [output._replace(headers=None)],
+    },
+)
+# One that has no partition goes to partition 0; or the writes of one key are never logged.
+mutations_by(
+    sending,
+    {
+        "outputs-go-to-the-wrong-partition":
+            lambda outputs, _: [output._replace(partition=max(output.partition, 0)) for output in outputs],
+        "the-changelog-lacks-a-key":
+            lambda outputs, changelogs: [one for one in outputs if one.topic not in changelogs or one.key != b"k0"],
+    },
+)  # fmt: skip
+ONCE = Once()
+"""Of the only mutation of a process."""
 
 
-@mutation
-def an_output_is_sent_twice() -> None:
-    """One output is sent two times in a row."""
-    instead_of_one(lambda output: [output, output])
-
-
-@mutation
-def an_output_has_another_key() -> None:
-    """One output has a key that its input doesn't give."""
-    instead_of_one(lambda output: [output._replace(key=b"other")])
-
-
-@mutation
-def an_output_has_another_value() -> None:
-    """One output's last bit is flipped."""
-    instead_of_one(lambda output: [output._replace(value=flipped(output.value or b"\0"))])
-
-
-@mutation
-def an_output_has_another_timestamp() -> None:
-    """One output is a millisecond late."""
-    instead_of_one(lambda output: [output._replace(timestamp=output.timestamp + 1)])
-
-
-@mutation
-def an_output_has_no_headers() -> None:
-    """One output loses its input's headers."""
-    instead_of_one(lambda output: [output._replace(headers=None)])
-
-
-@mutation
-def outputs_go_to_the_wrong_partition() -> None:
-    """The partitioner isn't Kafka's: everything without a partition goes to partition 0."""
-    sending(lambda outputs, _: [output._replace(partition=max(output.partition, 0)) for output in outputs])
-
-
-@mutation
-def two_outputs_of_a_key_are_swapped() -> None:
+@mutation_by(sending)
+def two_outputs_of_a_key_are_swapped(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
     """The first two outputs of one key that are sent together change places."""
-    swapped = Once()
-
-    def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
-        changed, seen = list(outputs), dict[tuple[str, bytes | None], int]()
-        for at, output in enumerate(outputs):
-            before = seen.setdefault((output.topic, output.key), at)
-            if output.topic not in changelogs and before < at and swapped():
-                changed[before], changed[at] = output, outputs[before]
-        return changed
-
-    sending(change)
+    changed, seen = list(outputs), dict[tuple[str, bytes | None], int]()
+    for at, output in enumerate(outputs):
+        before = seen.setdefault((output.topic, output.key), at)
+        if output.topic not in changelogs and before < at and ONCE():
+            changed[before], changed[at] = output, outputs[before]
+    return changed
 
 
-@mutation
-def two_outputs_of_a_partition_are_swapped() -> None:
+@mutation_by(sending)
+def two_outputs_of_a_partition_are_swapped(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
     """The first two neighbours of different keys change places: legal for each key, not for the whole partition."""
-    swapped = Once()
-
-    def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
-        changed = list(outputs)
-        for at in range(1, len(outputs)):
-            one, other = outputs[at - 1], outputs[at]
-            if one.topic == other.topic and one.key != other.key and one.topic not in changelogs and swapped():
-                changed[at - 1], changed[at] = other, one
-        return changed
-
-    sending(change)
+    changed = list(outputs)
+    for at in range(1, len(outputs)):
+        one, other = outputs[at - 1], outputs[at]
+        if one.topic == other.topic and one.key != other.key and one.topic not in changelogs and ONCE():
+            changed[at - 1], changed[at] = other, one
+    return changed
 
 
-@mutation
-def the_changelog_lacks_a_key() -> None:
-    """Writes of one key are never logged."""
-    sending(lambda outputs, changelogs: [one for one in outputs if one.topic not in changelogs or one.key != b"k0"])
-
-
-@mutation
-def the_changelog_lacks_the_last_write_of_each_batch() -> None:
+@mutation_by(sending)
+def the_changelog_lacks_the_last_write_of_each_batch(
+    outputs: Sequence[Output], changelogs: Collection[str]
+) -> list[Output]:
     """The last changelog record of what is sent together is never sent."""
-
-    def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
-        logged = [at for at, output in enumerate(outputs) if output.topic in changelogs]
-        return [output for at, output in enumerate(outputs) if len(logged) < 2 or at != logged[-1]]
-
-    sending(change)
+    logged = [at for at, output in enumerate(outputs) if output.topic in changelogs]
+    return [output for at, output in enumerate(outputs) if len(logged) < 2 or at != logged[-1]]
 
 
-@mutation
-def the_changelog_has_a_foreign_key() -> None:
+@mutation_by(sending)
+def the_changelog_has_a_foreign_key(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
     """A write that no store made is logged."""
-    written = Once()
-
-    def change(outputs: Sequence[Output], changelogs: Collection[str]) -> list[Output]:
-        foreign = [output._replace(key=b"foreign") for output in outputs if output.topic in changelogs][:1]
-        return [*(foreign if foreign and written() else []), *outputs]
-
-    sending(change)
+    foreign = [output._replace(key=b"foreign") for output in outputs if output.topic in changelogs][:1]
+    return [*(foreign if foreign and ONCE() else []), *outputs]
 
 
 def flipped(value: bytes) -> bytes:

@@ -10,7 +10,7 @@ import shutil
 import time
 from typing import Any
 
-from compat_tests.planted.mutations import Once, around, mutation
+from compat_tests.planted.mutations import Once, around, mutation, mutations_by
 from milestones.common.config.streams import StreamsConfig
 from milestones.common.state.rocksdict_engine import _RocksdictCursor
 from milestones.common.state.store_engine import StoreEngine
@@ -30,7 +30,7 @@ def what_is_frozen_is_applied_before_the_commit() -> None:
     @around(TaskStores, "freeze")
     def freeze(original: Any, stores: Any) -> None:
         original(stores)
-        for store in stores:
+        for store in stores._stores.values():
             stores.storage.apply({store.spec.name: store.layers.frozen() or {}}, {})
 
 
@@ -64,22 +64,14 @@ def keeping(change: Any) -> None:
         original(store, batch, None if offset is None else change(offset))
 
 
-@mutation
-def stores_do_not_say_up_to_where() -> None:
-    """A store's changelog offset is never written."""
-    keeping(lambda offset: None)
-
-
-@mutation
-def stores_say_more_than_they_have() -> None:
-    """A store's changelog offset is far beyond the changelog's end."""
-    keeping(lambda offset: offset + 1_000_000)
-
-
-@mutation
-def stores_say_less_than_they_have() -> None:
-    """A store's changelog offset lags behind what was applied to it."""
-    keeping(lambda offset: max(0, offset - SHORT))
+mutations_by(
+    keeping,
+    {
+        "stores-do-not-say-up-to-where": lambda offset: None,
+        "stores-say-more-than-they-have": lambda offset: offset + 1_000_000,
+        "stores-say-less-than-they-have": lambda offset: max(0, offset - SHORT),
+    },
+)
 
 
 @mutation

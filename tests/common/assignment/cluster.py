@@ -177,6 +177,12 @@ class Cluster:
         return "\n".join(lines)
 
 
+def groups_of(plan: TaskPlan) -> list[set[TaskId]]:
+    """The sets of tasks each of which is shared evenly."""
+    groups = [set(plan.tasks), set(plan.stateful), plan.tasks.keys() - plan.stateful]
+    return groups + [{t for t in plan.tasks if t.subtopology == s} for s in {t.subtopology for t in plan.tasks}]
+
+
 def check_round(members: Mapping[str, Subscription], cluster: Cluster, result: Mapping[str, Assignment]) -> None:
     """What holds in every round."""
     plan, rules = cluster.plan, cluster.rules
@@ -219,9 +225,7 @@ def check_round(members: Mapping[str, Subscription], cluster: Cluster, result: M
 
 def _check_members(members: Mapping[str, Subscription], plan: TaskPlan, result: Mapping[str, Assignment]) -> None:
     """Each process's tasks, those to come included, are balanced over its members."""
-    stateful = set(plan.stateful)
-    groups = [set(plan.tasks), stateful, plan.tasks.keys() - stateful]
-    groups += [{t for t in plan.tasks if t.subtopology == s} for s in {t.subtopology for t in plan.tasks}]
+    groups = groups_of(plan)
     for process in {m.process_id for m in members.values()}:
         mates = [name for name, m in members.items() if m.process_id == process]
         for group in groups if len(mates) > 1 else ():
@@ -257,11 +261,17 @@ def loads_of(cluster: Cluster, tasks: Iterable[TaskId], *, process: str | None =
 
 
 def check_balance(cluster: Cluster) -> None:
-    plan = cluster.plan
-    stateful = set(plan.stateful)
-    groups = [set(plan.tasks), stateful, plan.tasks.keys() - stateful]
-    groups += [{t for t in plan.tasks if t.subtopology == s} for s in {t.subtopology for t in plan.tasks}]
-    for group in groups:
+    for group in groups_of(cluster.plan):
         for process in (None, *{m.process for m in cluster.members.values()}):
             loads = loads_of(cluster, group, process=process)
             assert max(loads) - min(loads) <= 1 + 1e-9, (process, loads)
+
+
+def settle(cluster: Cluster) -> None:
+    """Rebalance, and let everything catch up, until nothing changes."""
+    for _ in range(200):
+        if not cluster.rebalance() and not any(m.warming for m in cluster.members.values()):
+            check_balance(cluster)
+            return
+        cluster.pass_time()
+    raise AssertionError("it doesn't converge")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from milestones.common.assignment.rules import Rules
-from tests.common.assignment.cluster import Cluster, check_balance, plan_of
+from tests.common.assignment.cluster import Cluster, plan_of, settle
 
 TASKS, MUCH = 48, 1_000_000
 ASSIGNORS = ["high_availability", "sticky"]
@@ -23,15 +23,6 @@ def group(assignor: str, *threads: int) -> Cluster:
             cluster.join(f"{process}{number}", process, capacity)
     settle(cluster)
     return cluster
-
-
-def settle(cluster: Cluster) -> None:
-    for _ in range(200):
-        if not cluster.rebalance() and not any(m.warming for m in cluster.members.values()):
-            check_balance(cluster)
-            return
-        cluster.pass_time()
-    raise AssertionError("it doesn't converge")
 
 
 def restarted(cluster: Cluster, process: str, capacity: int) -> None:
@@ -85,3 +76,19 @@ def test_a_thread_that_comes_to_an_instance_with_more_processing_threads_moves_n
         settle(cluster)
         assert cluster.home() == before
     assert sorted(len(m.active) for m in cluster.members.values()) == [8] * 6
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize(("size", "capacities", "shares"), [
+    (14, {"a1": 1, "b1": 1, "c1": 1, "d1": 4}, [2, 2, 2, 8]),
+    (9, {"a1": 1, "a2": 1, "b1": 1}, [3, 3, 3]),
+    (12, {"a1": 1, "a2": 1, "b1": 4}, [2, 2, 8]),
+])  # fmt: skip
+def test_the_threads_of_one_instance_share_its_tasks_evenly_and_instances_get_by_threads(
+    assignor: str, size: int, capacities: dict[str, int], shares: list[int]
+) -> None:
+    cluster = Cluster(plan_of([size], {0}), Rules(), assignor)
+    for name, capacity in capacities.items():
+        cluster.join(name, name[0], capacity)
+    settle(cluster)
+    assert [len(m.active) for m in cluster.members.values()] == shares

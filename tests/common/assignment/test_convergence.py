@@ -6,7 +6,7 @@ again (`@reproduce_failure`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,29 +21,25 @@ SPARK_FROM = 100
 MANY_ROUNDS = 2_000
 
 
-@dataclass(frozen=True)
-class Joins:
+class Joins(NamedTuple):
     """`process`: those from `SPARK_FROM` on are runs on Spark."""
 
     process: int
     capacity: int
 
 
-@dataclass(frozen=True)
-class Drops:
+class Drops(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True)
-class Settles:
+class Settles(NamedTuple):
     """Rebalances until nothing changes. `one_by_one`: of all warm-ups only one has caught up each time."""
 
     records: int
     one_by_one: bool
 
 
-@dataclass(frozen=True)
-class Rebalances:
+class Rebalances(NamedTuple):
     """A few rounds that lead nowhere yet; `blind`: the brokers don't tell where changelogs end."""
 
     rounds: int

@@ -8,7 +8,7 @@ from milestones.common.assignment.handover import assign
 from milestones.common.assignment.model import SPARK
 from milestones.common.assignment.rules import Rules
 from milestones.common.records import TaskId
-from tests.common.assignment.cluster import Cluster, check_balance, member, plan_of
+from tests.common.assignment.cluster import Cluster, member, plan_of, settle
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 MUCH = 1_000_000
@@ -22,12 +22,6 @@ def cluster_of(size: int, rules: Rules | None = None, **members: str) -> Cluster
         cluster.join(name, process, tags={"zone": process[0]})
     settle(cluster)
     return cluster
-
-
-def settle(cluster: Cluster) -> None:
-    while cluster.rebalance() or any(m.warming for m in cluster.members.values()):
-        cluster.pass_time()
-    check_balance(cluster)
 
 
 def of(cluster: Cluster, name: str) -> list[int]:
@@ -171,16 +165,6 @@ def test_a_standby_that_has_caught_up_stays_until_the_one_that_replaces_it_has()
     cluster.rebalance()
     assert cluster.members["c"].warming
     assert all(task in cluster.members[name].opened for task, name in before.items())
-
-
-def test_the_threads_of_one_instance_share_its_tasks_evenly_and_instances_get_by_threads() -> None:
-    cluster = Cluster(plan_of([14], {0}), Rules())
-    for name, (process, capacity) in {"a": ("a", 1), "b": ("b", 1), "c": ("c", 1), "d": ("d", 4)}.items():
-        cluster.join(name, process, capacity)
-    settle(cluster)
-    assert {name: len(m.active) for name, m in cluster.members.items()} == {"a": 2, "b": 2, "c": 2, "d": 8}
-    threads = cluster_of(9, a1="a", a2="a", b="b")
-    assert [len(m.active) for m in threads.members.values()] == [3, 3, 3]
 
 
 def test_a_new_thread_of_an_instance_gets_its_share_without_a_warm_up() -> None:

@@ -85,14 +85,8 @@ def test_no_bytes_are_an_empty_assignment():
 
 def test_user_data_of_a_newer_version_is_read_as_far_as_it_is_known():
     data = {
-        "v": 99,
-        "process": "p",
-        "stage": "m9",
-        "capacity": 2,
-        "topology": "f",
-        "hologram": [1],
-        "active": {"0": [1]},
-    }
+        "v": 99, "process": "p", "stage": "m9", "capacity": 2, "topology": "f", "hologram": [1], "active": {"0": [1]},
+    }  # fmt: skip
     read = decode_subscription(orjson.dumps(data), ("in",))
     assert (read.version, read.stage, read.active) == (99, "m9", frozenset({TaskId(0, 1)}))
 

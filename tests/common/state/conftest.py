@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engine import Engine, Engines
 from milestones.common.state.engines import ENGINES, open_engines
+from milestones.common.state.state_manager import LocalStateManager
+from milestones.common.testing import StepClock
 from tests.common.state.owners import OWNERS
 
 ON_DISK = tuple(name for name in ENGINES if name != "memory")
@@ -54,3 +57,11 @@ def engine(any_engines: Engines, tmp_path: Path) -> Iterator[Engine]:
     opened = any_engines.open(tmp_path / "engine", OWNERS)
     yield opened
     opened.close()
+
+@pytest.fixture
+def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalStateManager]:
+    disk_engines.open(tmp_path / "warm-up").close()
+    directory = StateDirectory(tmp_path, "words", StepClock())
+    opened = LocalStateManager(directory, disk_engines, "baseline", static_id="static-1")
+    yield opened
+    opened.release()

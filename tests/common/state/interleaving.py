@@ -36,9 +36,7 @@ def beside(module: ModuleType, call: Callable[[], T], meanwhile: Callable[[], ob
     return result, left <= 0
 
 
-def at_every_place(
-    module: ModuleType, prepare: Callable[[], tuple[Callable[[], T], Callable[[], object]]]
-) -> list[T]:
+def at_every_place(module: ModuleType, prepare: Callable[[], tuple[Callable[[], T], Callable[[], object]]]) -> list[T]:
     """The results of calls into `module`, each made anew together with what happens beside it, which happens one
     bytecode later each time."""
     results: list[T] = []

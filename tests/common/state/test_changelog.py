@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from confluent_kafka import Message
-from hypothesis import given
-from hypothesis import strategies as st
 
 from milestones.common.records import Output
 from milestones.common.state.changelog import changelog, not_logged, restored
@@ -24,33 +22,11 @@ def test_a_store_without_changelog_logs_nothing() -> None:
     not_logged(b"k", b"v", 7)
 
 
-def test_a_plain_stores_values_are_restored_as_they_are() -> None:
-    assert restored("key-value", [record(b"a", b"1", 5)]) == {b"a": b"1"}
-
-
 def test_a_timestamped_stores_values_get_the_records_time_in_front() -> None:
     batch = [record(b"a", b"1", 5), record(b"b", b"", 6)]
     assert restored("timestamped-key-value", batch) == {b"a": bytes(7) + b"\x051", b"b": bytes(7) + b"\x06"}
 
 
-def test_the_last_record_of_a_key_counts_and_a_tombstone_deletes() -> None:
-    for kind in ("key-value", "timestamped-key-value"):
-        batch = [record(b"a", b"1", 1), record(b"b", b"1", 1), record(b"a", b"2", 2), record(b"b", None, 3)]
-        entries = restored(kind, batch)  # type: ignore[arg-type]
-        assert entries[b"a"] is not None
-        assert entries[b"a"][-1:] == b"2"
-        assert entries[b"b"] is None
-
-
 def test_records_without_a_key_arent_a_stores() -> None:
     for kind in ("key-value", "timestamped-key-value"):
         assert restored(kind, [record(None, b"1", 1)]) == {}  # type: ignore[arg-type]
-
-
-@given(st.lists(st.tuples(st.binary(max_size=2), st.none() | st.binary(max_size=2), st.integers(0, 9)), max_size=20))
-def test_restoring_in_any_batches_gives_the_same(records: list[tuple[bytes, bytes | None, int]]) -> None:
-    whole = restored("timestamped-key-value", [record(*entry) for entry in records])
-    steps: dict[bytes, bytes | None] = {}
-    for entry in records:
-        steps.update(restored("timestamped-key-value", [record(*entry)]))
-    assert steps == whole

@@ -10,6 +10,7 @@ from milestones.common.records import TaskId
 from milestones.common.state.cleaner import remove_unused
 from milestones.common.state.directory import StateDirectory
 from milestones.testing import StepClock
+from tests.common.state.test_directory import fill
 
 DELAY = 600_000
 TASK, OTHER = TaskId(0, 0), TaskId(0, 1)
@@ -23,12 +24,6 @@ def clock() -> StepClock:
 @pytest.fixture
 def directory(tmp_path: Path, clock: StepClock) -> StateDirectory:
     return StateDirectory(tmp_path, "words", clock)
-
-
-def fill(directory: StateDirectory, task: TaskId) -> None:
-    held = directory.lock(task)
-    (held.path / "manifest.json").write_text("{}")
-    held.unlock()
 
 
 def test_state_is_kept_for_the_delay_and_then_removed(directory: StateDirectory, clock: StepClock) -> None:

@@ -35,7 +35,6 @@ while True:
 def kill_after(name: str, directory: Path, lines: int) -> int:
     """Run the writer, kill it once it has written `lines` lines and a bit; what it said last."""
     with subprocess.Popen([sys.executable, "-c", WRITER, name, str(directory)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         said = [int(process.stdout.readline()) for _ in range(lines)]
         process.kill()
         rest = process.stdout.read().split()
@@ -61,7 +60,6 @@ def test_after_a_kill_data_and_offset_agree_and_nothing_confirmed_is_missing(
         engine = disk_engines.open(tmp_path / "engine")
         for store in ("a", "b"):
             offset = engine.open(store).offset()
-            assert offset is not None
             assert offset >= confirmed
             assert dict(engine.open(store).scan(None, None)) == expected(offset)
         assert engine.open("a").offset() == engine.open("b").offset()

@@ -22,29 +22,31 @@ from tests.common.state.owners import OWNERS
 SMALL = RocksSettings(write_buffer_bytes=64 * 1024, max_write_buffers=2)
 
 
-def stopping(path: Path) -> Engine:
-    """One whose flushes take a second per 256 KiB: writes stop while both memtables are full."""
+def changed(path: Path, change: Callable[[Any], None]) -> Engine:
+    """One whose options are changed so."""
     engines = RocksDictEngines(SMALL)
 
     def options() -> Any:
         made = engines.options()
-        made.set_ratelimiter(256 * 1024, 10_000, 10)
+        change(made)
         return made
 
     return RocksDictEngine(path, options, OWNERS)
+
+
+def stopping(path: Path) -> Engine:
+    """One whose flushes take a second per 256 KiB: writes stop while both memtables are full."""
+    return changed(path, lambda options: options.set_ratelimiter(256 * 1024, 10_000, 10))
 
 
 def slowing(path: Path) -> Engine:
     """One that slows writes down, once there is a first table file."""
-    engines = RocksDictEngines(SMALL)
 
-    def options() -> Any:
-        made = engines.options()
-        made.set_level_zero_file_num_compaction_trigger(100)
-        made.set_level_zero_slowdown_writes_trigger(1)
-        return made
+    def slowly(options: Any) -> None:
+        options.set_level_zero_file_num_compaction_trigger(100)
+        options.set_level_zero_slowdown_writes_trigger(1)
 
-    return RocksDictEngine(path, options, OWNERS)
+    return changed(path, slowly)
 
 
 def slowing_second_engine(path: Path) -> Engine:

@@ -41,15 +41,6 @@ def test_layers_tell_once_per_record_that_they_were_written_to() -> None:
     assert o.touched == [o.layers]
 
 
-def test_a_freeze_holds_what_was_merged_and_nothing_of_the_record_in_work() -> None:
-    o = Opened()
-    o.layers.put(b"a", b"1")
-    o.layers.merge()
-    o.layers.put(b"b", b"2")
-    o.layers.freeze()
-    assert (o.layers.frozen(), o.layers.get(b"b")) == ({b"a": b"1"}, b"2")
-
-
 def test_freezing_over_a_pending_commit_is_a_bug() -> None:
     o = Opened()
     o.layers.freeze()

@@ -10,7 +10,7 @@ import pytest
 
 from milestones.common.state import memory_engine
 from milestones.common.state.engine import Batch
-from milestones.common.state.memory_engine import MemoryEngines, MemoryNamespace
+from milestones.common.state.memory_engine import MemoryEngines
 from tests.common.state.interleaving import at_every_place
 
 ENTRIES = {b"%03d" % number: b"old" for number in range(0, 200, 2)}  # several chunks of a scan
@@ -29,7 +29,6 @@ def test_a_scan_gives_the_entries_of_its_call_whatever_is_written_beside_it(case
     def prepare() -> tuple[Callable[[], bool], Callable[[], None]]:
         engine = MemoryEngines().open(Path())
         store = engine.open("store")
-        assert isinstance(store, MemoryNamespace)
         engine.apply({"store": ENTRIES}, {})
         scan = store.scan(b"004", b"190", reverse=reverse)
         expected = sorted(((k, v) for k, v in ENTRIES.items() if b"004" <= k < b"190"), reverse=reverse)
@@ -71,5 +70,4 @@ def test_scans_that_are_finished_or_left_cost_a_write_nothing() -> None:
     left = store.scan(None, None)
     next(left)
     del left
-    assert isinstance(store, MemoryNamespace)
     assert not store.views

@@ -127,9 +127,7 @@ def test_the_last_but_one_stays_for_whoever_reads_it_and_older_ones_go(tmp_path:
             repository.fetch(snapshot.manifest, tmp_path / "fetched")
 
 
-def test_two_attempts_of_one_snapshot_do_not_disturb_each_other(
-    repository: SnapshotRepository, tmp_path: Path
-) -> None:
+def test_two_attempts_of_one_snapshot_do_not_disturb_each_other(repository: SnapshotRepository, tmp_path: Path) -> None:
     one, other = local(tmp_path, content=b"one"), local(tmp_path, content=b"other")
     for snapshot in (one, other):
         repository.publish(snapshot)

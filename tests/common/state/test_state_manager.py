@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from milestones.common.errors import StateCorruptError, StateError, StateFormatError, StateLockedError
 from milestones.common.records import StoreId, TaskId
 from milestones.common.state.directory import StateDirectory
-from milestones.common.state.engine import Engines
 from milestones.common.state.engines import open_engines
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.state_manager import LocalStateManager
@@ -22,14 +21,6 @@ from milestones.common.state.task_storage import LocalTaskStorage
 TASK = TaskId(0, 1)
 COUNTS, SUMS = StoreSpec("counts", "timestamped-key-value"), StoreSpec("sums")
 VOLATILE = StoreSpec("volatile", persistent=False)
-
-
-@pytest.fixture
-def local(tmp_path: Path, disk_engines: Engines) -> Iterator[LocalStateManager]:
-    disk_engines.open(tmp_path / "warm-up").close()
-    opened = LocalStateManager(StateDirectory(tmp_path, "words"), disk_engines, "baseline", static_id="static-1")
-    yield opened
-    opened.release()
 
 
 def put(state: LocalTaskStorage, store: str, offset: int) -> None:
@@ -41,13 +32,21 @@ def found(state: LocalTaskStorage) -> dict[str, tuple[bytes | None, int | None]]
     return {name: (namespace.get(b"k"), namespace.offset()) for name, namespace in namespaces.items()}
 
 
-def written(local: LocalStateManager, *specs: StoreSpec) -> Path:
-    """A task directory with all `specs` at offset 5."""
+def written(local: LocalStateManager, *specs: StoreSpec, offset: int = 5) -> Path:
+    """A task directory with all `specs` at this offset."""
     state = local.open(TASK, specs)
     for spec in specs:
-        put(state, spec.name, 5)
+        put(state, spec.name, offset)
     state.close()
     return state.path
+
+
+def reopened(local: LocalStateManager, *specs: StoreSpec) -> dict[str, tuple[bytes | None, int | None]]:
+    """What a task that is opened, and closed again, finds in its stores."""
+    state = local.open(TASK, specs)
+    content = found(state)
+    state.close()
+    return content
 
 
 def damage(path: Path) -> None:
@@ -106,13 +105,9 @@ def test_the_manifest_says_who_wrote_the_stores_and_what_they_are(local: LocalSt
 def test_a_wiped_directory_just_starts_empty(local: LocalStateManager) -> None:
     path = written(local, COUNTS)
     shutil.rmtree(path / "rocksdb")
-    state = local.open(TASK, [COUNTS])
-    assert found(state) == {"counts": (None, None)}
-    state.close()
+    assert reopened(local, COUNTS) == {"counts": (None, None)}
     shutil.rmtree(path)
-    state = local.open(TASK, [COUNTS])
-    assert found(state) == {"counts": (None, None)}
-    state.close()
+    assert reopened(local, COUNTS) == {"counts": (None, None)}
 
 
 def test_a_damaged_store_starts_empty_and_the_others_keep_theirs(
@@ -127,9 +122,7 @@ def test_a_damaged_store_starts_empty_and_the_others_keep_theirs(
         state.close()
     assert [kept.name for kept in (path / "corrupt").iterdir()] == ["counts"]
     assert "'counts' of task 0_1 starts empty" in caplog.text
-    state = local.open(TASK, [COUNTS, SUMS])
-    assert found(state) == {"counts": (b"1", 1), "sums": (b"5", 5)}
-    state.close()
+    assert reopened(local, COUNTS, SUMS) == {"counts": (b"1", 1), "sums": (b"5", 5)}
 
 
 def test_content_without_an_offset_is_dropped_where_a_changelog_has_it(local: LocalStateManager) -> None:
@@ -137,9 +130,7 @@ def test_content_without_an_offset_is_dropped_where_a_changelog_has_it(local: Lo
     state = local.open(TASK, [COUNTS, unlogged])
     state.apply({name: {b"k": b"1"} for name in ("counts", "unlogged")}, {})
     state.close()
-    state = local.open(TASK, [COUNTS, unlogged])
-    assert found(state) == {"counts": (None, None), "unlogged": (b"1", None)}
-    state.close()
+    assert reopened(local, COUNTS, unlogged) == {"counts": (None, None), "unlogged": (b"1", None)}
 
 
 def test_a_store_whose_damage_shows_late_is_rebuilt_in_place_and_the_log_says_why(
@@ -197,9 +188,7 @@ def test_a_changed_kind_is_refused_and_nothing_is_touched(local: LocalStateManag
     written(local, COUNTS)
     with pytest.raises(StateFormatError, match="timestamped-key-value"):
         local.open(TASK, [StoreSpec("counts")])
-    state = local.open(TASK, [COUNTS])
-    assert found(state) == {"counts": (b"5", 5)}
-    state.close()
+    assert reopened(local, COUNTS) == {"counts": (b"5", 5)}
 
 
 def test_a_store_that_leaves_the_topology_for_a_while_is_kept(local: LocalStateManager) -> None:
@@ -207,9 +196,7 @@ def test_a_store_that_leaves_the_topology_for_a_while_is_kept(local: LocalStateM
     local.open(TASK, [SUMS]).close()
     with pytest.raises(StateFormatError):
         local.open(TASK, [StoreSpec("counts"), SUMS])
-    state = local.open(TASK, [COUNTS, SUMS])
-    assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5)}
-    state.close()
+    assert reopened(local, COUNTS, SUMS) == {"counts": (b"5", 5), "sums": (b"5", 5)}
 
 
 def test_a_task_directory_of_something_else_is_refused_and_left_alone(local: LocalStateManager) -> None:
@@ -259,9 +246,7 @@ def test_no_error_on_the_way_leaves_a_handle_or_a_lock(
         local.open(TASK, [COUNTS, COUNTS])
     assert open_files() == before
     assert local.directory.locked() == {}
-    state = local.open(TASK, [COUNTS, SUMS])
-    assert found(state) == {"counts": (b"5", 5), "sums": (b"5", 5)}
-    state.close()
+    assert reopened(local, COUNTS, SUMS) == {"counts": (b"5", 5), "sums": (b"5", 5)}
     assert open_files() == before
 
 
@@ -314,9 +299,7 @@ def test_a_store_that_is_emptied_has_neither_content_nor_offset_and_the_others_k
     assert state.clear("counts") is state.namespace("counts")
     assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
     state.close()
-    state = local.open(TASK, [COUNTS, SUMS])
-    assert found(state) == {"counts": (None, None), "sums": (b"5", 5)}
-    state.close()
+    assert reopened(local, COUNTS, SUMS) == {"counts": (None, None), "sums": (b"5", 5)}
 
 
 def test_no_engine_is_asked_for_statistics_while_a_namespace_of_it_is_closed(

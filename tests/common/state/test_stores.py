@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +94,6 @@ def test_a_range_from_a_greater_to_a_smaller_key_is_empty_and_warned_about(caplo
     assert "serialised start is greater than its end" in caplog.text
 
 
-def test_a_prefix_may_have_a_serialiser_of_its_own() -> None:
-    o = Opened(key=serdes.LONG)
-    o.store.put_all([(1, "a"), (256, "b"), (257, "c")])
-    assert list(o.store.prefix_scan(1, struct.Struct(">7xb").pack)) == [(1, "a")]
-    assert list(o.store.prefix_scan(b"\x00" * 6 + b"\x01", bytes)) == [(256, "b"), (257, "c")]
-
-
 # -- with timestamps
 
 
@@ -157,7 +149,3 @@ def test_a_store_is_shut_before_it_is_opened_and_after_it_is_closed() -> None:
                 call()
     o.store.open()
     assert o.store.get("a") == "1"
-
-
-def test_a_store_without_a_cache_takes_no_flush_listener() -> None:
-    assert text().set_flush_listener(lambda *_: None, True) is False

@@ -12,7 +12,7 @@ from milestones.common.errors import ProcessingError
 from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.topology import StreamsBuilder
-from tests.common.task.conftest import message
+from tests.common.task.harness import Harness, a_store, forward, message, processing
 
 TASKS = 50
 
@@ -24,18 +24,17 @@ def last_values() -> Any:
     return builder.build()
 
 
-def fifty(kit: Any, **shared: Any) -> list[Any]:
-    return [kit.Harness(last_values(), **shared).start() for _ in range(TASKS)]
+def fifty(**shared: Any) -> list[Any]:
+    return [Harness(last_values(), **shared).start() for _ in range(TASKS)]
 
 
-def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance(kit: Any) -> None:
+def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance() -> None:
     caches, rng = RecordCaches(100_000), random.Random(1)
-    tasks = fifty(kit, record_caches=caches)
+    tasks = fifty(record_caches=caches)
     longest = 0
     for step in range(3_000):
         task = rng.choice(tasks if step % 2 else tasks[:2])
-        task.feed((f"{rng.randrange(500)}", "v" * rng.randrange(200), step))
-        task.run()
+        task.pipe((f"{rng.randrange(500)}", "v" * rng.randrange(200), step))
         held = sum(task.task.cache_bytes() for task in tasks)
         assert held <= caches.taken <= caches.max_bytes
         longest = max(longest, held)
@@ -44,42 +43,39 @@ def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance(kit: An
     assert longest > caches.max_bytes // 2, "the bound is made use of"
 
 
-def test_one_busy_task_among_fifty_may_use_all(kit: Any) -> None:
+def test_one_busy_task_among_fifty_may_use_all() -> None:
     caches = RecordCaches(100_000)
-    busy, *_ = fifty(kit, record_caches=caches)
-    busy.feed(*((f"{number}", "v", number) for number in range(250)))
-    busy.run()
+    busy, *_ = fifty(record_caches=caches)
+    busy.pipe(*((f"{number}", "v", number) for number in range(250)))
     assert busy.task.cache_bytes() > 70_000
 
 
-def test_what_a_task_took_is_given_back_at_a_commit_a_roll_back_and_its_close(kit: Any) -> None:
+def test_what_a_task_took_is_given_back_at_a_commit_a_roll_back_and_its_close() -> None:
     caches = RecordCaches(100_000)
-    tasks = fifty(kit, record_caches=caches)
+    tasks = fifty(record_caches=caches)
     ends = [lambda task: task.commit(), lambda task: task.task.roll_back(), lambda task: task.task.close(),
             lambda task: task.task.recycle().close()]  # fmt: skip
     for number, task in enumerate(tasks):
-        task.feed(("a", "b", 1))
-        task.run()
+        task.pipe(("a", "b", 1))
         assert caches.taken > 0
         ends[number % len(ends)](task)
         assert caches.taken == 0
 
 
-def test_a_flush_that_fails_gives_back_at_the_roll_back(kit: Any) -> None:
+def test_a_flush_that_fails_gives_back_at_the_roll_back() -> None:
     builder = StreamsBuilder()
     table = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key().reduce(max, store="store")
     table.to_stream().map_values(lambda value: int(value)).to("out", value=serdes.LONG)
     caches = RecordCaches(100_000)
-    task = kit.Harness(builder.build(), record_caches=caches).start()
-    task.feed(("a", "no number", 1))
-    task.run()
+    task = Harness(builder.build(), record_caches=caches).start()
+    task.pipe(("a", "no number", 1))
     with pytest.raises(ProcessingError):
         task.commit()
     task.task.roll_back()
     assert caches.taken == 0
 
 
-def test_what_punctuations_write_stays_within_the_bound_too(kit: Any) -> None:
+def test_what_punctuations_write_stays_within_the_bound_too() -> None:
     numbers = iter(range(1_000))
 
     def init(context: Any) -> None:
@@ -87,22 +83,19 @@ def test_what_punctuations_write_stays_within_the_bound_too(kit: Any) -> None:
         context.schedule(10, "wall-clock-time", lambda now: store.put(f"key {next(numbers)}", "v" * 50))
 
     caches = RecordCaches(10_000)
-    task = kit.Harness(
-        kit.processing(kit.forward, [kit.store(cached=True)], init=init), record_caches=caches
-    ).start()
+    task = Harness(processing(forward, [a_store(cached=True)], init=init), record_caches=caches).start()
     for _ in range(100):
         task.clock.advance(10)
         assert task.task.punctuate(task.clock.wall_ms())
         assert task.task.cache_bytes() <= caches.taken <= caches.max_bytes
 
 
-def test_fifty_tasks_remember_no_more_than_an_instance_may(kit: Any) -> None:
+def test_fifty_tasks_remember_no_more_than_an_instance_may() -> None:
     caches, rng = ReadCaches(200_000), random.Random(1)
-    tasks = fifty(kit, read_caches=caches)
+    tasks = fifty(read_caches=caches)
     for step in range(100):
         task = rng.choice(tasks)
-        task.feed(*((f"{rng.randrange(5_000)}", "v" * rng.randrange(400), step) for _ in range(50)))
-        task.run()
+        task.pipe(*((f"{rng.randrange(5_000)}", "v" * rng.randrange(400), step) for _ in range(50)))
         assert caches.memory_bytes() <= caches.max_bytes
         if step % 10 == 0:
             task.commit()
@@ -116,8 +109,8 @@ def test_fifty_tasks_remember_no_more_than_an_instance_may(kit: Any) -> None:
     (b"k" * 1_000_000, b"v", None), (b"k", b"v" * 1_000_000, None), (b"k", b"v", [("h", b"x" * 1_000_000)]),
     (None, None, [("h" * 1_000_000, None)]), (b"k", None, [("h", b"x" * 100)] * 10_000),
 ], ids=["key", "value", "header", "a header's name", "many headers"])  # fmt: skip
-def test_all_of_a_record_counts_in_the_bytes_of_the_input(kit: Any, key: Any, value: Any, headers: Any) -> None:
-    task = kit.Harness(last_values()).start()
+def test_all_of_a_record_counts_in_the_bytes_of_the_input(key: Any, value: Any, headers: Any) -> None:
+    task = Harness(last_values()).start()
     partition = task.task.partitions[0]
     task.task.input.add(partition, [message(0, key, value, 1, headers=headers)])
     assert 1_000_000 < task.task.input.bytes() < 4_000_000

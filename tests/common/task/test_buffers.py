@@ -13,21 +13,21 @@ from milestones.common.errors import ProcessingError
 from milestones.common.records import TopicPartition
 from milestones.common.task.buffers import InputBuffer
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.conftest import message
+from tests.common.task.harness import Harness, forward, forwarding, message, processing
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
-def both(kit: Any, **settings: Any) -> Any:
-    return kit.forwarding(topics=("a", "b"), **settings)
+def both(**settings: Any) -> Any:
+    return forwarding(topics=("a", "b"), **settings)
 
 
 def values(h: Any) -> list[str]:
     return [value.decode() for _, _, value, _ in h.outputs()]
 
 
-def test_the_smallest_timestamp_over_the_heads_is_next(kit: Any) -> None:
-    h = both(kit)
+def test_the_smallest_timestamp_over_the_heads_is_next() -> None:
+    h = both()
     h.feed(("k", "a1", 1), ("k", "a5", 5), ("k", "a3", 3), topic="a")
     h.feed(("k", "b2", 2), ("k", "b4", 4), topic="b")
     h.task.input.reached_end(A, 3, 0)
@@ -36,9 +36,9 @@ def test_the_smallest_timestamp_over_the_heads_is_next(kit: Any) -> None:
     assert values(h) == ["a1", "b2", "b4", "a5", "a3"]
 
 
-def test_equal_timestamps_go_in_the_order_of_the_partitions_however_small_the_steps(kit: Any) -> None:
+def test_equal_timestamps_go_in_the_order_of_the_partitions_however_small_the_steps() -> None:
     for limit in (1, 2, 100):
-        h = both(kit, max_task_idle_ms=-1)
+        h = both(max_task_idle_ms=-1)
         h.feed(("k", "b1", 1), ("k", "b2", 1), topic="b")
         h.feed(("k", "a1", 1), ("k", "a2", 1), topic="a")
         while h.run(limit):
@@ -46,35 +46,34 @@ def test_equal_timestamps_go_in_the_order_of_the_partitions_however_small_the_st
         assert values(h) == ["a1", "a2", "b1", "b2"]
 
 
-def test_an_empty_partition_is_waited_for_until_its_end_is_known(kit: Any) -> None:
-    h = both(kit)
+def test_an_empty_partition_is_waited_for_until_its_end_is_known() -> None:
+    h = both()
     h.feed(("k", "a", 1), topic="a")
     assert (h.task.ready(0), h.run()) == (False, 0)
     h.task.input.reached_end(B, 0, 0)
     assert (h.task.ready(0), h.run()) == (True, 1)
 
 
-def test_new_records_make_the_end_unknown_again(kit: Any) -> None:
-    h = both(kit)
+def test_new_records_make_the_end_unknown_again() -> None:
+    h = both()
     h.task.input.reached_end(B, 0, 0)
     h.feed(("k", "b", 1), topic="b")
-    h.feed(("k", "a2", 2), ("k", "a3", 3), topic="a")
-    assert h.run() == 1
+    assert h.pipe(("k", "a2", 2), ("k", "a3", 3), topic="a") == 1
     assert not h.task.ready(0)
     h.task.input.reached_end(B, 1, 0)
     assert h.run() == 2
 
 
-def test_an_empty_partition_at_its_end_is_waited_for_max_task_idle_ms_longer(kit: Any) -> None:
-    h = both(kit, max_task_idle_ms=100)
+def test_an_empty_partition_at_its_end_is_waited_for_max_task_idle_ms_longer() -> None:
+    h = both(max_task_idle_ms=100)
     h.feed(("k", "a", 1), topic="a")
     h.task.input.reached_end(B, 0, 1_000)
     assert [h.task.ready(now) for now in (1_000, 1_099, 1_100)] == [False, False, True]
     assert h.task.process(10, 1_100) == 1
 
 
-def test_the_wait_begins_when_the_partition_ran_empty(kit: Any) -> None:
-    h = both(kit, max_task_idle_ms=100)
+def test_the_wait_begins_when_the_partition_ran_empty() -> None:
+    h = both(max_task_idle_ms=100)
     h.feed(("k", "b", 1), topic="b")
     h.feed(("k", "a", 2), ("k", "a", 3), topic="a")
     h.task.input.reached_end(B, 1, 1_000)
@@ -82,68 +81,58 @@ def test_the_wait_begins_when_the_partition_ran_empty(kit: Any) -> None:
     assert [h.task.ready(now) for now in (5_000, 5_099, 5_100)] == [False, False, True]
 
 
-def test_with_max_task_idle_ms_minus_one_nothing_is_waited_for(kit: Any) -> None:
-    h = both(kit, max_task_idle_ms=-1)
+def test_with_max_task_idle_ms_minus_one_nothing_is_waited_for() -> None:
+    h = both(max_task_idle_ms=-1)
     h.feed(("k", "a", 1), topic="a")
     assert (h.task.ready(0), h.run()) == (True, 1)
 
 
-def test_without_any_record_a_task_isnt_ready(kit: Any) -> None:
-    h = both(kit)
+def test_without_any_record_a_task_isnt_ready() -> None:
+    h = both()
     h.task.input.reached_end(A, 0, 0)
     h.task.input.reached_end(B, 0, 0)
     assert (h.task.ready(10**9), h.run()) == (False, 0)
-    assert not kit.forwarding().task.ready(0)
+    assert not forwarding().task.ready(0)
 
 
-def test_extractors_decide_the_order_and_read_each_head_once(kit: Any) -> None:
+def test_extractors_decide_the_order_and_read_each_head_once() -> None:
     read: list[str] = []
 
     def by_value(record: Any, partition_time: int) -> int:
         read.append(record.value)
         return int(record.value)
 
-    topology = kit.processing(kit.forward, topics=("a", "b"), timestamp_extractor=by_value)
-    h = kit.Harness(topology, max_task_idle_ms=-1).start()
+    topology = processing(forward, topics=("a", "b"), timestamp_extractor=by_value)
+    h = Harness(topology, max_task_idle_ms=-1).start()
     h.feed(("k", "3", 0), ("k", "1", 0), topic="a")
-    h.feed(("k", "2", 0), ("k", "4", 0), topic="b")
-    h.run()
+    h.pipe(("k", "2", 0), ("k", "4", 0), topic="b")
     assert (values(h), sorted(read)) == (["2", "3", "1", "4"], ["1", "2", "3", "4"])
 
 
-def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided(kit: Any) -> None:
-    topology = kit.processing(lambda context, record: context.forward(record.with_value(str(record.value))),
+def test_heads_that_cant_be_read_are_skipped_before_the_order_is_decided() -> None:
+    topology = processing(lambda context, record: context.forward(record.with_value(str(record.value))),
                               topics=("a", "b"), value=serdes.LONG)  # fmt: skip
-    h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue("dead")).start()
+    h = Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue("dead")).start()
     h.feed(("k", b"bad", 1), ("k", bytes(8), 5), topic="a")
-    h.feed(("k", bytes(7) + b"\x01", 4), topic="b")
-    h.run()
+    h.pipe(("k", bytes(7) + b"\x01", 4), topic="b")
     assert [(topic, value) for topic, _, value, _ in h.outputs()] == [("dead", b"bad"), ("out", b"1"), ("out", b"0")]
     assert (h.task.input.position(A), h.task.input.position(B)) == (2, 1)
 
 
-def test_a_partition_with_nothing_but_unreadable_records_is_passed(kit: Any) -> None:
-    topology = kit.processing(kit.forward, topics=("a", "b"), value=serdes.LONG)
-    h = kit.Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
-    h.feed(("k", b"bad", 1), ("k", b"bad", 2), topic="a")
-    assert h.run() == 0
-    assert (h.task.input.position(A), h.task.input.waiting(), h.task.commit_needed()) == (2, 0, True)
-
-
 @pytest.mark.parametrize("record", [(b"bad", 1), (bytes(8), -1)], ids=["unreadable", "without a time"])
-def test_a_record_that_is_skipped_before_the_order_is_decided_takes_no_room_any_more(kit: Any, record: Any) -> None:
-    topology = kit.processing(
-        kit.forward, topics=("a", "b"), value=serdes.LONG, timestamp_extractor=lambda record, _: record.timestamp
+def test_a_partition_with_nothing_but_skipped_records_is_passed_and_takes_no_room_any_more(record: Any) -> None:
+    topology = processing(
+        forward, topics=("a", "b"), value=serdes.LONG, timestamp_extractor=lambda record, _: record.timestamp
     )
-    h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
-    for _ in range(3):
-        h.feed(*[("k", *record)] * 10, topic="a")
-        h.run()
-        assert (h.task.input.waiting(), h.task.input.bytes()) == (0, 0)
+    h = Harness(topology, max_task_idle_ms=-1, deserialization_handler=LogAndContinue()).start()
+    for passed in (10, 20, 30):
+        assert h.pipe(*[("k", *record)] * 10, topic="a") == 0
+        assert (h.task.input.position(A), h.task.input.waiting(), h.task.input.bytes()) == (passed, 0, 0)
+    assert h.task.commit_needed()
 
 
-def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -> None:
-    h = both(kit, max_task_idle_ms=-1)
+def test_a_failed_record_of_several_partitions_is_the_next_one_again() -> None:
+    h = both(max_task_idle_ms=-1)
     h.feed(("k", "fail", 5), topic="a")
     h.feed(("k", "b", 9), topic="b")
     for _ in range(2):
@@ -152,14 +141,14 @@ def test_a_failed_record_of_several_partitions_is_the_next_one_again(kit: Any) -
     assert (h.task.input.waiting_of(A), h.task.input.position(A), h.task.stream_time) == (1, 0, -1)
 
 
-def test_what_is_gone_from_kafka_is_skipped(kit: Any) -> None:
-    h = both(kit)
+def test_what_is_gone_from_kafka_is_skipped() -> None:
+    h = both()
     h.task.input.skip_to(A, 100)
     assert (h.task.input.waiting(), h.task.input.position(A), h.task.commit_needed()) == (0, 100, True)
 
 
-def test_what_was_fetched_before_the_rest_was_gone_from_kafka_is_processed_all_the_same(kit: Any) -> None:
-    h = both(kit, max_task_idle_ms=-1)
+def test_what_was_fetched_before_the_rest_was_gone_from_kafka_is_processed_all_the_same() -> None:
+    h = both(max_task_idle_ms=-1)
     h.feed(("k", "a", 1), topic="a")
     assert h.task.input.next_fetch(A) == 1
     h.task.input.skip_to(A, 100)
@@ -167,26 +156,24 @@ def test_what_was_fetched_before_the_rest_was_gone_from_kafka_is_processed_all_t
     assert (h.run(), values(h)) == (1, ["a"])
 
 
-def test_what_was_committed_past_control_records_isnt_taken_back_by_later_input(kit: Any) -> None:
-    h = both(kit)
+def test_what_was_committed_past_control_records_isnt_taken_back_by_later_input() -> None:
+    h = both()
     h.feed(("k", "a", 1), topic="a")
     for partition, end in ((A, 3), (B, 0)):
         h.task.input.reached_end(partition, end, 0)
     h.run()
     assert h.commit().offsets[A] == 3
-    h.task.input.add(A, [kit.message(3, b"k", b"b", 2, topic="a")])
+    h.task.input.add(A, [message(3, b"k", b"b", 2, topic="a")])
     assert not h.task.commit_needed()
     assert h.commit().offsets[A] == 3
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=30), st.integers(1, 5))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_order_doesnt_depend_on_batches_when_all_is_buffered(
-    kit: Any, records: list[tuple[str, int]], limit: int
-) -> None:
+def test_the_order_doesnt_depend_on_batches_when_all_is_buffered(records: list[tuple[str, int]], limit: int) -> None:
     orders = []
     for step in (1000, limit):
-        h = both(kit, max_task_idle_ms=-1)
+        h = both(max_task_idle_ms=-1)
         for index, (topic, time) in enumerate(records):
             h.feed(("k", f"{index}", time), topic=topic)
         while h.run(step):

@@ -16,14 +16,14 @@ from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.task.task import State
 from milestones.common.topology import Processor, StreamsBuilder
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.conftest import named
+from tests.common.task.harness import Harness, a_store, named, processing
 
 IN = TopicPartition("in", 0)
 LARGE = 10_000_000
 LOG, OUT = "app-store-changelog", "out"
 
 
-def last_value(kit: Any, cache: int = LARGE, after: Any = None, **settings: Any) -> Any:
+def last_value(cache: int = LARGE, after: Any = None, **settings: Any) -> Any:
     """A task with a reduction to the last value, "store"; "drop" deletes."""
     builder = StreamsBuilder()
     table = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key().reduce(
@@ -31,24 +31,22 @@ def last_value(kit: Any, cache: int = LARGE, after: Any = None, **settings: Any)
     )
     stream = table.to_stream()
     (after(stream) if after else stream).to("out")
-    return kit.Harness(builder.build(), cache_max_bytes=cache, **settings).start()
+    return Harness(builder.build(), cache_max_bytes=cache, **settings).start()
 
 
 def written(commit: Any) -> list[tuple[str, Any, Any]]:
     return [(topic, key, value) for topic, _, key, value, *_ in commit.outputs]
 
 
-def test_without_a_cache_every_update_is_logged_and_emitted(kit: Any) -> None:
-    h = last_value(kit, cache=0)
-    h.feed(("a", "1", 1), ("a", "2", 2))
-    h.run()
+def test_without_a_cache_every_update_is_logged_and_emitted() -> None:
+    h = last_value(cache=0)
+    h.pipe(("a", "1", 1), ("a", "2", 2))
     assert h.outputs() == [(LOG, b"a", b"1", 1), (OUT, b"a", b"1", 1), (LOG, b"a", b"2", 2), (OUT, b"a", b"2", 2)]
 
 
-def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit(kit: Any) -> None:
-    h = last_value(kit)
-    h.feed(("a", "1", 1), ("b", "1", 2), ("a", "2", 3))
-    h.run()
+def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit() -> None:
+    h = last_value()
+    h.pipe(("a", "1", 1), ("b", "1", 2), ("a", "2", 3))
     assert h.outputs() == []
     assert h.task.store("store").get("a").value == "2"
     assert written(h.commit()) == [(LOG, b"b", b"1"), (OUT, b"b", b"1"), (LOG, b"a", b"2"), (OUT, b"a", b"2")]
@@ -57,77 +55,62 @@ def test_with_one_the_last_update_per_key_is_logged_and_emitted_with_the_commit(
     assert written(h.commit()) == []
 
 
-def test_a_key_that_came_and_went_between_two_commits_isnt_emitted(kit: Any) -> None:
-    h = last_value(kit)
-    h.feed(("a", "1", 1), ("a", "drop", 2))
-    h.run()
+def test_a_key_that_came_and_went_between_two_commits_isnt_emitted() -> None:
+    h = last_value()
+    h.pipe(("a", "1", 1), ("a", "drop", 2))
     assert written(h.commit()) == [(LOG, b"a", None)]
-    h.feed(("a", "1", 3))
-    h.run()
+    h.pipe(("a", "1", 3))
     h.commit()
-    h.feed(("a", "drop", 4))
-    h.run()
+    h.pipe(("a", "drop", 4))
     assert written(h.commit()) == [(LOG, b"a", None), (OUT, b"a", None)]
 
 
-def test_the_old_value_is_the_one_downstream_has_seen(kit: Any) -> None:
+def test_the_old_value_is_the_one_downstream_has_seen() -> None:
     builder = StreamsBuilder()
     pairs = builder.table("in", "store", key=serdes.STRING, value=serdes.STRING)
     pairs.group_by(lambda key, value: (value, value), key=serdes.STRING).count()
-    (sub, _) = builder.build().resolve("app")
-    h = kit.Harness.__new__(kit.Harness)
     topology = builder.build()
-    topology.resolve = lambda application_id: (sub,)  # type: ignore[method-assign]
-    h.__init__(topology, cache_max_bytes=LARGE)
-    h.start()
-    h.feed(("k", "a", 1), ("k", "b", 2))
-    h.run()
+    (sub, _) = topology.resolve("app")
+    topology.resolve = lambda _: (sub,)  # type: ignore[method-assign]
+    h = Harness(topology, cache_max_bytes=LARGE).start()
+    h.pipe(("k", "a", 1), ("k", "b", 2))
     h.commit()
-    h.feed(("k", "c", 3), ("k", "d", 4))
-    h.run()
+    h.pipe(("k", "c", 3), ("k", "d", 4))
     changes = [(o.key, o.value[-1]) for o in named(h.commit().outputs) if "repartition" in o.topic]
     assert changes == [(b"b", 0), (b"d", 1)]
 
 
-def test_updates_are_emitted_early_when_the_cache_is_full(kit: Any) -> None:
-    h = last_value(kit, cache=2_000)
-    h.feed(*((f"{index}", "x" * 100, index) for index in range(18)))
-    h.run()
+def test_updates_are_emitted_early_when_the_cache_is_full() -> None:
+    h = last_value(cache=2_000)
+    h.pipe(*((f"{index}", "x" * 100, index) for index in range(18)))
     emitted = [key for topic, key, _, _ in h.outputs() if topic == OUT]
     assert emitted == [f"{index}".encode() for index in range(len(emitted))]
     assert 10 <= len(emitted) < 18
 
 
-def test_a_failed_record_emits_nothing_at_the_flush(kit: Any) -> None:
+def test_a_failed_record_emits_nothing_at_the_flush() -> None:
     def put_and_fail(context: Any, record: Any) -> None:
         context.get_state_store("store").put(record.key, record.value)
         if record.value == "fail":
             raise RuntimeError("user code")
 
-    topology = kit.processing(put_and_fail, [kit.store(cached=True)])
-    h = kit.Harness(topology, cache_max_bytes=LARGE, processing_handler=LogAndContinue()).start()
-    h.feed(("a", "1", 1), ("a", "fail", 2), ("b", "fail", 3), ("c", "2", 4))
-    h.run()
+    topology = processing(put_and_fail, [a_store(cached=True)])
+    h = Harness(topology, cache_max_bytes=LARGE, processing_handler=LogAndContinue()).start()
+    h.pipe(("a", "1", 1), ("a", "fail", 2), ("b", "fail", 3), ("c", "2", 4))
     assert written(h.commit()) == [(LOG, b"a", b"1"), (LOG, b"c", b"2")]
     assert h.engine("store") == {b"a": b"1", b"c": b"2"}
 
 
-def test_an_emitted_update_knows_the_record_it_came_from(kit: Any) -> None:
+def test_an_emitted_update_knows_the_record_it_came_from() -> None:
     seen: list[Any] = []
 
-    class Looking:
-        def init(self, context: Any) -> None:
-            self.context = context
-
+    class Looking(Processor):
         def process(self, record: Any) -> None:
             seen.append((self.context.record_metadata(), record.timestamp, record.headers))
             self.context.forward(record)
 
-        def close(self) -> None: ...
-
-    h = last_value(kit, after=lambda stream: stream.process(Looking))
-    h.feed(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
-    h.run()
+    h = last_value(after=lambda stream: stream.process(Looking))
+    h.pipe(("a", "1", 1), ("b", "1", 2), headers=[("h", b"1")])
     h.commit()
     assert seen == [(RecordMetadata("in", 0, 0), 1, [("h", b"1")]), (RecordMetadata("in", 0, 1), 2, [("h", b"1")])]
 
@@ -140,74 +123,81 @@ def failing(broken: list[bool]) -> Any:
     return lambda stream: stream.peek(fail)
 
 
-def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated(kit: Any) -> None:
+def test_a_flush_that_fails_stops_the_commit_and_can_be_repeated() -> None:
     broken = [True]
-    h = last_value(kit, after=failing(broken))
-    h.feed(("a", "1", 1), ("b", "1", 2))
-    h.run()
+    h = last_value(after=failing(broken))
+    h.pipe(("a", "1", 1), ("b", "1", 2))
     with pytest.raises(ProcessingError, match=r"downstream"):
         h.task.freeze()
     broken[0] = False
     assert [key for topic, key, _ in written(h.commit()) if topic == OUT] == [b"a", b"b"]
 
 
-def test_damage_that_a_flush_meets_is_known_as_the_tasks(kit: Any) -> None:
+def test_damage_that_a_flush_meets_is_known_as_the_tasks() -> None:
     def damaged(_: Any) -> Any:
         raise StateCorruptError("a block's checksum is wrong", [StoreId(h.task.id, "store")])
 
-    h = last_value(kit, after=lambda stream: stream.map_values(damaged))
-    h.feed(("a", "1", 1))
-    h.run()
+    h = last_value(after=lambda stream: stream.map_values(damaged))
+    h.pipe(("a", "1", 1))
     with pytest.raises(StateCorruptError) as raised:
         h.task.freeze()
     assert (raised.value.damaged, h.task.state) == ({(h.task.id, "store")}, State.READY)
 
 
-def test_a_skipped_update_is_logged_all_the_same(kit: Any) -> None:
-    h = last_value(kit, after=failing([True]), processing_handler=LogAndContinue("dead"))
-    h.feed(("a", "1", 1), ("b", "1", 2))
-    h.run()
+def test_a_skipped_update_is_logged_all_the_same() -> None:
+    h = last_value(after=failing([True]), processing_handler=LogAndContinue("dead"))
+    h.pipe(("a", "1", 1), ("b", "1", 2))
     commit = h.commit()
     assert [topic for topic, _, _ in written(commit)] == ["dead", LOG, LOG, OUT]
     assert len(h.engine("store")) == 2
 
 
-def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out(kit: Any) -> None:
-    h = last_value(kit)
-    h.feed(("a", "1", 1))
-    h.run()
+def test_a_boundary_whose_updates_wait_in_a_cache_is_not_given_out() -> None:
+    h = last_value()
+    h.pipe(("a", "1", 1))
     assert h.task.freeze_if_flushed() is None
     assert h.task.commit_needed()
     h.task.flush()
     assert written(h.task.freeze_if_flushed()) == [(LOG, b"a", b"1"), (OUT, b"a", b"1")]
 
 
-def test_one_cached_store_may_feed_another(kit: Any) -> None:
-    def second(stream: Any) -> Any:
-        return stream.group_by_key().count("counts").to_stream()
-
-    h = last_value(kit, after=second)
-    h.feed(("a", "1", 1), ("a", "2", 1))
-    h.run()
+def test_one_cached_store_may_feed_another() -> None:
+    h = last_value(after=lambda stream: stream.group_by_key().count("counts").to_stream())
+    h.pipe(("a", "1", 1), ("a", "2", 1))
     outputs = [(topic, key) for topic, key, _ in written(h.commit())]
     assert outputs == [(LOG, b"a"), ("app-counts-changelog", b"a"), (OUT, b"a")]
 
 
-class Capping(Processor):
-    """Below a table: caps its rows at "5" in the table's own store, also where they are that already."""
+class Writing(Processor):
+    """Below a table: writes what `write` makes of each of its rows (key, value) into a table's store."""
+
+    def __init__(self, write: Any, store: str) -> None:
+        self._write, self._name = write, store
 
     def init(self, context: Any) -> None:
         super().init(context)
-        self._store = context.get_state_store("store")
+        self._store = context.get_state_store(self._name)
 
     def process(self, record: Any) -> None:
         self.context.forward(record)
         if record.value is not None:
-            self._store.put(record.key, ValueAndTimestamp(min(record.value, "5"), record.timestamp))
+            key, value = self._write(record.key, record.value)
+            self._store.put(key, ValueAndTimestamp(value, record.timestamp))
 
 
-def capped(stream: Any) -> Any:
-    return stream.process(Capping, "store")
+def writing(write: Any, *stores: str) -> Any:
+    """Into the first of these stores."""
+    return lambda stream: stream.process(partial(Writing, write, stores[0]), *stores)
+
+
+def capped(key: str, value: str) -> tuple[str, str]:
+    """Also where it is that already."""
+    return key, min(value, "5")
+
+
+def handed_on(key: str, value: str) -> tuple[str, str]:
+    """To the row of the next key."""
+    return {"a": "b", "b": "c", "c": "a"}[key], value
 
 
 def folded(h: Any) -> dict[bytes, Any]:
@@ -216,29 +206,14 @@ def folded(h: Any) -> dict[bytes, Any]:
     return {key: value for key, value in rows.items() if value is not None}
 
 
-class Handing(Processor):
-    """Below a table: writes each row's value into the row of the next key, in the table's own store."""
-
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self._store = context.get_state_store("store")
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record)
-        if record.value is not None:
-            following = {"a": "b", "b": "c", "c": "a"}[record.key]
-            self._store.put(following, ValueAndTimestamp(record.value, record.timestamp))
-
-
 @given(records=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12")), max_size=9), commit=st.integers(0, 9))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
-    kit: Any, records: list[tuple[str, str]], commit: int
+    records: list[tuple[str, str]], commit: int
 ) -> None:
-    h = last_value(kit, after=lambda stream: stream.process(Handing, "store"))
+    h = last_value(after=writing(handed_on, "store"))
     for number, (key, value) in enumerate(records):
-        h.feed((key, value, number))
-        h.run()
+        h.pipe((key, value, number))
         if number == commit:
             h.commit()
     h.commit()
@@ -246,34 +221,17 @@ def test_a_flush_ends_whatever_rows_of_its_own_store_are_written_below_it(
     assert [o.topic for o in h.sent].count(OUT) <= len(records)
 
 
-class WritingInto(Processor):
-    """Writes each row into the same row of another table's store, or into one that nobody has seen."""
-
-    def __init__(self, other: str, new_keys: bool) -> None:
-        self._other, self._new_keys = other, new_keys
-
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self._store = context.get_state_store(self._other)
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record)
-        if record.value is not None:
-            key = record.key + "x" if self._new_keys else record.key
-            self._store.put(key, ValueAndTimestamp(record.value, record.timestamp))
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("new_keys", [False, True])
-def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(kit: Any, new_keys: bool) -> None:
+def test_a_flush_ends_when_stores_are_written_below_each_others_flushes(new_keys: bool) -> None:
     builder = StreamsBuilder()
     lines = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
     tables = {"store": lines.to_table("store"), "other": lines.filter(lambda *_: False).to_table("other")}
     for (own, table), other in zip(tables.items(), ("other", "store"), strict=True):
-        table.to_stream().process(partial(WritingInto, other, new_keys), other, own).to(f"out-{own}")
-    h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
-    h.feed(("a", "1", 1), ("b", "2", 2))
-    h.run()
+        write = writing(lambda key, value: (key + "x" if new_keys else key, value), other, own)
+        write(table.to_stream()).to(f"out-{own}")
+    h = Harness(builder.build(), cache_max_bytes=LARGE).start()
+    h.pipe(("a", "1", 1), ("b", "2", 2))
     h.commit()
     sent = [(output.topic, output.key) for output in h.sent if output.topic.startswith("out")]
     assert sent[:2] == [("out-store", b"a"), ("out-store", b"b")]
@@ -292,12 +250,11 @@ RECORDS = st.lists(
 @given(records=RECORDS, cache=st.sampled_from([0, 400, 1_000, LARGE]))
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_cached_and_written_back_the_changelog_ends_as_the_store(
-    kit: Any, records: list[tuple[str, str, str]], cache: int
+    records: list[tuple[str, str, str]], cache: int
 ) -> None:
-    h, rows = last_value(kit, cache=cache, after=capped), dict[bytes, bytes]()
+    h, rows = last_value(cache=cache, after=writing(capped, "store")), dict[bytes, bytes]()
     for number, (key, value, then) in enumerate(records):
-        h.feed((key, value, number))
-        h.run()
+        h.pipe((key, value, number))
         if value != "drop" or key.encode() not in rows:  # a reduction begins with whatever comes first
             rows[key.encode()] = min(value, "5").encode()
         else:
@@ -309,11 +266,10 @@ def test_whatever_is_cached_and_written_back_the_changelog_ends_as_the_store(
             assert engine == folded(h) == rows
 
 
-def test_a_store_with_caching_switched_off_emits_every_update(kit: Any) -> None:
+def test_a_store_with_caching_switched_off_emits_every_update() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", key=serdes.STRING, value=serdes.STRING)
     stream.group_by_key().count("store", caching=False).to_stream().to("out")
-    h = kit.Harness(builder.build(), cache_max_bytes=LARGE).start()
-    h.feed(("a", "1", 1), ("a", "2", 2))
-    h.run()
+    h = Harness(builder.build(), cache_max_bytes=LARGE).start()
+    h.pipe(("a", "1", 1), ("a", "2", 2))
     assert [topic for topic, *_ in h.outputs()].count(OUT) == 2

@@ -10,6 +10,7 @@ import pytest
 from milestones.common import serdes
 from milestones.common.records import TopicPartition
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.harness import Harness, a_store, forward, processing
 
 IN = TopicPartition("in", 0)
 
@@ -18,7 +19,7 @@ class Interrupted:
     """A task whose user code writes and forwards, and is invalidated at the value "now", after which it goes on by
     `then`; every other record is as usual."""
 
-    def __init__(self, kit: Any, then: Callable[[], None] = lambda: None, **settings: Any) -> None:
+    def __init__(self, then: Callable[[], None] = lambda: None, **settings: Any) -> None:
         def work(context: Any, record: Any) -> None:
             context.get_state_store("store").put(record.key, record.value)
             context.forward(record)
@@ -28,7 +29,7 @@ class Interrupted:
                 then()
 
         self.armed = True
-        self.h = kit.Harness(kit.processing(work, [kit.store()]), **settings).start()
+        self.h = Harness(processing(work, [a_store()]), **settings).start()
         self.h.feed(("a", "before", 1), ("b", "now", 2), ("c", "after", 3))
 
     def nothing_counts(self) -> None:
@@ -53,14 +54,14 @@ def fail() -> None:
 
 
 @pytest.mark.parametrize("then", [lambda: None, fail], ids=["ends", "raises"])
-def test_a_call_that_is_over_after_its_task_was_invalidated_leaves_nothing(kit: Any, then: Callable[[], None]) -> None:
-    it = Interrupted(kit, then)
+def test_a_call_that_is_over_after_its_task_was_invalidated_leaves_nothing(then: Callable[[], None]) -> None:
+    it = Interrupted(then)
     it.h.run()
     it.nothing_counts()
     it.goes_on()
 
 
-def test_the_handler_is_not_asked_about_a_call_that_is_void(kit: Any) -> None:
+def test_the_handler_is_not_asked_about_a_call_that_is_void() -> None:
     asked: list[object] = []
 
     class Asked(LogAndContinue):
@@ -68,13 +69,13 @@ def test_the_handler_is_not_asked_about_a_call_that_is_void(kit: Any) -> None:
             asked.append(arguments)
             return super().handle(*arguments)
 
-    it = Interrupted(kit, fail, processing_handler=Asked())
+    it = Interrupted(fail, processing_handler=Asked())
     it.h.run()
     it.nothing_counts()
     assert asked == []
 
 
-def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again(kit: Any) -> None:
+def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again() -> None:
     def read(data: bytes) -> str:
         if data == b"now" and armed:
             armed.clear()
@@ -83,13 +84,11 @@ def test_a_record_that_was_skipped_after_its_task_was_invalidated_comes_again(ki
         return data.decode()
 
     armed = [True]
-    topology = kit.processing(kit.forward, value=serdes.Serde(str.encode, read))
-    h = kit.Harness(topology, deserialization_handler=LogAndContinue()).start()
-    h.feed(("a", "before", 1), ("b", "now", 2))
-    h.run()
+    topology = processing(forward, value=serdes.Serde(str.encode, read))
+    h = Harness(topology, deserialization_handler=LogAndContinue()).start()
+    h.pipe(("a", "before", 1), ("b", "now", 2))
     assert (h.task.input.position(IN), h.outputs()) == (1, [])
     h.task.roll_back()
     h.ends.clear()
-    h.feed(("a", "before", 1), ("b", "now", 2))
-    assert h.run() == 2
+    assert h.pipe(("a", "before", 1), ("b", "now", 2)) == 2
     assert [value for _, _, value, _ in h.outputs()] == [b"before", b"now"]

@@ -11,6 +11,7 @@ from milestones.common.errors import ProcessingError, StateCorruptError, StateEr
 from milestones.common.records import OffsetAndMetadata, Record, StoreId, TopicPartition
 from milestones.common.topology import Processor, Topology
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.task.harness import Harness, a_store, forward, message, processing
 
 START = 1_000_000
 IN = TopicPartition("in", 0)
@@ -39,13 +40,13 @@ class Deduplicating(Processor):
         self.closed += 1
 
 
-def deduplicating(kit: Any, **settings: Any) -> Any:
+def deduplicating(**settings: Any) -> Any:
     topology = Topology()
-    topology.add_source("source", "in", key=kit.store().key_serde, value=kit.store().value_serde)
+    topology.add_source("source", "in", key=a_store().key_serde, value=a_store().value_serde)
     topology.add_processor("worker", type("Own", (Deduplicating,), {"made": []}), "source")
-    topology.add_sink("sink", "out", "worker", key=kit.store().key_serde, value=kit.store().value_serde)
-    topology.add_state_store(kit.store(), "worker")
-    return kit.Harness(topology, **settings)
+    topology.add_sink("sink", "out", "worker", key=a_store().key_serde, value=a_store().value_serde)
+    topology.add_state_store(a_store(), "worker")
+    return Harness(topology, **settings)
 
 
 def made(h: Any) -> list[Deduplicating]:
@@ -57,17 +58,14 @@ def rolled_back(h: Any, *again: tuple[Any, Any, int], at: int = 0) -> None:
     """Back to the last commit, and what was read since comes again."""
     h.task.roll_back()
     h.ends["in"] = at
-    h.feed(*again)
-    h.run()
+    h.pipe(*again)
 
 
-def test_attributes_know_nothing_of_records_that_come_again(kit: Any) -> None:
-    h = deduplicating(kit, transactional_id="tx").start()
-    h.feed(("k", "a", 1))
-    h.run()
+def test_attributes_know_nothing_of_records_that_come_again() -> None:
+    h = deduplicating(transactional_id="tx").start()
+    h.pipe(("k", "a", 1))
     h.commit()
-    h.feed(("k", "b", 2), ("k", "a", 3))
-    h.run()
+    h.pipe(("k", "b", 2), ("k", "a", 3))
     assert [value for topic, _, value, _ in h.outputs() if topic == "out"] == [b"b"]
     rolled_back(h, ("k", "b", 2), ("k", "a", 3), at=1)
     assert [value for topic, _, value, _ in h.outputs() if topic == "out"] == [b"b"]
@@ -75,8 +73,8 @@ def test_attributes_know_nothing_of_records_that_come_again(kit: Any) -> None:
     assert h.engine("store") == {b"begun": b"yes", b"a": b"a", b"b": b"b"}
 
 
-def test_the_old_processor_is_closed_once_by_the_thread_that_initialises_the_new_one(kit: Any) -> None:
-    h = deduplicating(kit).start()
+def test_the_old_processor_is_closed_once_by_the_thread_that_initialises_the_new_one() -> None:
+    h = deduplicating().start()
     h.task.roll_back()
     assert [one.closed for one in made(h)] == [0]
     h.task.initialise()
@@ -85,23 +83,23 @@ def test_the_old_processor_is_closed_once_by_the_thread_that_initialises_the_new
     assert [one.closed for one in made(h)] == [1, 1]
 
 
-def test_a_task_that_ends_before_it_goes_on_closes_its_old_processor(kit: Any) -> None:
-    h = deduplicating(kit).start()
+def test_a_task_that_ends_before_it_goes_on_closes_its_old_processor() -> None:
+    h = deduplicating().start()
     h.task.roll_back()
     h.task.close()
     assert [one.closed for one in made(h)] == [1]
 
 
-def test_a_processor_that_raises_when_it_is_rolled_back_keeps_nothing_up(kit: Any) -> None:
+def test_a_processor_that_raises_when_it_is_rolled_back_keeps_nothing_up() -> None:
     def close() -> None:
         raise RuntimeError("user code")
 
-    h = kit.Harness(kit.processing(kit.forward, close=close)).start()
+    h = Harness(processing(forward, close=close)).start()
     rolled_back(h, ("k", "v", 1))
     assert [value for *_, value, _ in h.outputs()] == [b"v"]
 
 
-def test_what_an_old_processor_does_at_its_close_is_never_committed(kit: Any) -> None:
+def test_what_an_old_processor_does_at_its_close_is_never_committed() -> None:
     held: list[Any] = []
 
     def close() -> None:
@@ -111,7 +109,7 @@ def test_what_an_old_processor_does_at_its_close_is_never_committed(kit: Any) ->
             held[0].schedule(10, "wall-clock-time", lambda now: None)
             held[0].commit()
 
-    h = kit.Harness(kit.processing(kit.forward, [kit.store()], init=held.append, close=close)).start()
+    h = Harness(processing(forward, [a_store()], init=held.append, close=close)).start()
     rolled_back(h, ("k", "v", 1))
     assert (h.outputs(), h.task.next_punctuation_ms()) == ([("out", b"k", b"v", 1)], None)
     assert not h.task.commit_requested()
@@ -119,7 +117,7 @@ def test_what_an_old_processor_does_at_its_close_is_never_committed(kit: Any) ->
     assert h.engine("store") == {}
 
 
-def test_what_user_code_kept_of_an_old_program_is_shut(kit: Any) -> None:
+def test_what_user_code_kept_of_an_old_program_is_shut() -> None:
     kept: list[Any] = []
 
     def init(context: Any) -> None:
@@ -130,7 +128,7 @@ def test_what_user_code_kept_of_an_old_program_is_shut(kit: Any) -> None:
         next(entries)
         kept.append((context, store, entries, context.schedule(10, "wall-clock-time", lambda now: None)))
 
-    h = kit.Harness(kit.processing(kit.forward, [kit.store()], init=init)).start()
+    h = Harness(processing(forward, [a_store()], init=init)).start()
     rolled_back(h)
     (context, store, entries, scheduled), (_, new_store, *_) = kept
     for use in (lambda: store.put("a", "old"), lambda: store.get("a"), lambda: next(entries)):
@@ -139,13 +137,12 @@ def test_what_user_code_kept_of_an_old_program_is_shut(kit: Any) -> None:
     with pytest.raises(TopologyError, match=r"a processor of worker is used after its close"):
         context.forward(Record("k", "v", 1))
     scheduled.cancel()
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     assert h.task.next_punctuation_ms() == START + 10
     assert new_store.get("a") == "1"
 
 
-def test_a_supplier_that_fails_at_the_roll_back_fails_the_task_and_nothing_is_left_open(kit: Any) -> None:
+def test_a_supplier_that_fails_at_the_roll_back_fails_the_task_and_nothing_is_left_open() -> None:
     tries: list[int] = []
 
     def supplier() -> Processor:
@@ -157,7 +154,7 @@ def test_a_supplier_that_fails_at_the_roll_back_fails_the_task_and_nothing_is_le
     topology = Topology()
     topology.add_source("source", "in")
     topology.add_processor("worker", supplier, "source")
-    h = kit.Harness(topology, config={"default_key_serde": kit.store().key_serde}).start()
+    h = Harness(topology, config={"default_key_serde": a_store().key_serde}).start()
     h.task.roll_back()
     with pytest.raises(RuntimeError, match=r"no more of them"):
         h.task.initialise()
@@ -166,44 +163,43 @@ def test_a_supplier_that_fails_at_the_roll_back_fails_the_task_and_nothing_is_le
     assert h.state.closed == 1
 
 
-def test_an_init_that_fails_is_told_by_its_class_and_its_node(kit: Any) -> None:
+def test_an_init_that_fails_is_told_by_its_class_and_its_node() -> None:
     def init(_: Any) -> None:
         raise ValueError("no rates yet")
 
     with pytest.raises(ProcessingError, match=r"node worker, in Calling\.init: ValueError: no rates yet") as caught:
-        kit.Harness(kit.processing(kit.forward, init=init)).start()
+        Harness(processing(forward, init=init)).start()
     assert caught.value.node == "worker"
 
 
-def test_a_node_below_that_fails_of_what_init_forwards_is_told_instead(kit: Any) -> None:
+def test_a_node_below_that_fails_of_what_init_forwards_is_told_instead() -> None:
     def init(context: Any) -> None:
         context.forward(Record("k", 5, 1))
 
     with pytest.raises(ProcessingError, match=r"node sink, "):
-        kit.Harness(kit.processing(kit.forward, init=init)).start()
+        Harness(processing(forward, init=init)).start()
 
 
 # -- punctuations
 
 
 def scheduling(
-    kit: Any, kind: str, process: Callable[[Any, Record], None] = lambda context, record: None, **settings: Any
+    kind: str, process: Callable[[Any, Record], None] = lambda context, record: None, **settings: Any
 ) -> tuple[Any, list[int]]:
     """A task whose processor schedules in `init`, each 10 ms; the times of its calls."""
     calls: list[int] = []
-    topology = kit.processing(process, init=lambda context: context.schedule(10, kind, calls.append))
-    return kit.Harness(topology, **settings).start(), calls
+    topology = processing(process, init=lambda context: context.schedule(10, kind, calls.append))
+    return Harness(topology, **settings).start(), calls
 
 
-def test_wall_clock_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> None:
-    h, calls = scheduling(kit, "wall-clock-time")
+def test_wall_clock_punctuations_keep_their_rhythm_over_roll_backs() -> None:
+    h, calls = scheduling("wall-clock-time")
     h.clock.advance(7)
     rolled_back(h)
     assert h.task.next_punctuation_ms() == START + 10
     h.clock.advance(5)
     h.task.punctuate(START + 12)
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     h.commit()
     h.task.punctuate(START + 20)
     assert calls == [START + 12, START + 20]
@@ -215,7 +211,7 @@ def test_wall_clock_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> 
     assert (calls, h.task.next_punctuation_ms()) == ([START + 12, START + 20, START + 25], START + 30)
 
 
-def test_an_init_that_is_void_costs_punctuations_nothing_of_their_rhythm(kit: Any) -> None:
+def test_an_init_that_is_void_costs_punctuations_nothing_of_their_rhythm() -> None:
     """Another task's failure takes this one away from a processing thread that is about to initialise it."""
     void = []
 
@@ -224,7 +220,7 @@ def test_an_init_that_is_void_costs_punctuations_nothing_of_their_rhythm(kit: An
         for _ in void:
             h.task.invalidate()
 
-    h = kit.Harness(kit.processing(kit.forward, init=init))
+    h = Harness(processing(forward, init=init))
     h.start()
     for void[:] in ((), ("once",), ()):
         h.clock.advance(300)
@@ -233,14 +229,14 @@ def test_an_init_that_is_void_costs_punctuations_nothing_of_their_rhythm(kit: An
     assert h.task.next_punctuation_ms() == START + 1_000
 
 
-def test_damage_that_init_meets_after_a_roll_back_is_known_as_the_tasks(kit: Any) -> None:
+def test_damage_that_init_meets_after_a_roll_back_is_known_as_the_tasks() -> None:
     damaged = []
 
     def init(context: Any) -> None:
         for store in damaged:
             raise StateCorruptError("a block's checksum is wrong", [StoreId(h.task.id, store)])
 
-    h = kit.Harness(kit.processing(kit.forward, [kit.store()], init=init)).start()
+    h = Harness(processing(forward, [a_store()], init=init)).start()
     damaged.append("store")
     h.task.roll_back()
     with pytest.raises(StateCorruptError) as raised:
@@ -248,26 +244,23 @@ def test_damage_that_init_meets_after_a_roll_back_is_known_as_the_tasks(kit: Any
     assert raised.value.damaged == {(h.task.id, "store")}
 
 
-def test_stream_time_punctuations_keep_their_rhythm_over_roll_backs(kit: Any) -> None:
-    h, calls = scheduling(kit, "stream-time")
-    h.feed(("k", "v", 5))
-    h.run()
+def test_stream_time_punctuations_keep_their_rhythm_over_roll_backs() -> None:
+    h, calls = scheduling("stream-time")
+    h.pipe(("k", "v", 5))
     h.commit()
-    h.feed(("k", "v", 12))
-    h.run()
+    h.pipe(("k", "v", 12))
     rolled_back(h, ("k", "v", 9), ("k", "v", 12), at=1)
     assert calls == [5, 12, 12]
 
 
-def test_what_process_schedules_ends_with_a_roll_back_and_comes_again_with_its_record(kit: Any) -> None:
+def test_what_process_schedules_ends_with_a_roll_back_and_comes_again_with_its_record() -> None:
     calls: list[int] = []
 
     def process(context: Any, record: Record) -> None:
         context.schedule(100, "wall-clock-time", calls.append)
 
-    h, _ = scheduling(kit, "wall-clock-time", process)
-    h.feed(("k", "v", 1))
-    h.run()
+    h, _ = scheduling("wall-clock-time", process)
+    h.pipe(("k", "v", 1))
     for _ in range(3):
         rolled_back(h, ("k", "v", 1))
     h.task.punctuate(START + 100)
@@ -276,7 +269,7 @@ def test_what_process_schedules_ends_with_a_roll_back_and_comes_again_with_its_r
 
 @pytest.mark.parametrize("action", ["schedules", "cancels", "commits"])
 @pytest.mark.parametrize("handler", [LogAndContinue(), None], ids=["it is skipped", "it is tried again"])
-def test_a_record_that_fails_has_asked_for_nothing(kit: Any, action: str, handler: Any) -> None:
+def test_a_record_that_fails_has_asked_for_nothing(action: str, handler: Any) -> None:
     calls: list[int] = []
 
     def init(context: Any) -> None:
@@ -294,7 +287,7 @@ def test_a_record_that_fails_has_asked_for_nothing(kit: Any, action: str, handle
             raise RuntimeError("user code")
 
     settings = {} if handler is None else {"processing_handler": handler}
-    h = kit.Harness(kit.processing(process, init=init), **settings).start()
+    h = Harness(processing(process, init=init), **settings).start()
     h.feed(("k", "fail", 1))
     for _ in range(3):
         try:
@@ -307,43 +300,42 @@ def test_a_record_that_fails_has_asked_for_nothing(kit: Any, action: str, handle
     assert calls == [START + 10]
 
 
-def test_a_request_for_a_commit_is_heard_once_its_record_is_done(kit: Any) -> None:
+def test_a_request_for_a_commit_is_heard_from_the_end_of_its_record_until_the_commit() -> None:
     heard: list[bool] = []
 
     def process(context: Any, record: Record) -> None:
         context.commit()
         heard.append(h.task.commit_requested())
 
-    h = kit.Harness(kit.processing(process)).start()
-    h.feed(("k", "v", 1))
-    h.run()
+    h = Harness(processing(process)).start()
+    h.pipe(("k", "v", 1))
     assert (heard, h.task.commit_requested()) == ([False], True)
+    h.commit()
+    assert not h.task.commit_requested()
 
 
-def test_a_task_that_only_schedules_in_init_has_nothing_to_commit(kit: Any) -> None:
-    h, _ = scheduling(kit, "wall-clock-time")
+def test_a_task_that_only_schedules_in_init_has_nothing_to_commit() -> None:
+    h, _ = scheduling("wall-clock-time")
     assert not h.task.commit_needed()
 
 
 # -- the changelog, at least once
 
 
-def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back(kit: Any) -> None:
-    h = deduplicating(kit).start()
-    h.feed(("k", "a", 1))
-    h.run()
+def test_a_commit_without_an_answer_that_was_made_is_restored_after_a_roll_back() -> None:
+    h = deduplicating().start()
+    h.pipe(("k", "a", 1))
     h.task.freeze()
     h.task.roll_back()
     h.task.compare({IN: OffsetAndMetadata(0)})
     assert not h.task.needs_restoration
     h.task.compare({IN: OffsetAndMetadata(1)})
     assert h.task.needs_restoration
-    h.task.restore("store", [kit.message(0, b"a", b"a", 1)], 1)
+    h.task.restore("store", [message(0, b"a", b"a", 1)], 1)
     h.task.start({IN: 1}, {}, initialise=False)
     assert not h.task.needs_restoration
     h.task.initialise()
     assert [key for _, key, *_ in h.outputs()] == [b"begun"]  # what init writes; nothing is taken back
     h.ends["in"] = 1
-    h.feed(("k", "a", 2))
-    h.run()
+    h.pipe(("k", "a", 2))
     assert h.outputs() == []

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import ProcessingError
-from milestones.common.records import TopicPartition
+from milestones.common.records import Record, TopicPartition
 from milestones.common.task.punctuation import NEVER, Punctuation, PunctuationQueue
 from milestones.common.topology.handlers import LogAndContinue
-from tests.common.task.conftest import named
+from tests.common.task.harness import Harness, a_store, forward, named, processing
 
 START = 1_000_000
 IN = TopicPartition("in", 0)
 
 
-def calling(kit: Any, kind: str, interval: int, action: Any = None, **settings: Any) -> tuple[Any, list[int]]:
+def calling(kind: str, interval: int, action: Any = None, **settings: Any) -> tuple[Any, list[int]]:
     """A started task with one punctuation; the times of its calls."""
     calls: list[int] = []
 
@@ -29,37 +29,25 @@ def calling(kit: Any, kind: str, interval: int, action: Any = None, **settings: 
 
         scheduled = context.schedule(timedelta(milliseconds=interval), kind, punctuate)
 
-    topology = kit.processing(kit.forward, [kit.store()], init=init)
-    return kit.Harness(topology, **settings).start(), calls
+    topology = processing(forward, [a_store()], init=init)
+    return Harness(topology, **settings).start(), calls
 
 
 def at(h: Any, *times: int) -> None:
-    h.feed(*(("k", "v", time) for time in times))
-    h.run()
+    h.pipe(*(("k", "v", time) for time in times))
 
 
-def test_by_stream_time_the_first_call_comes_with_the_first_record(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10)
-    h.run()
-    assert calls == []
-    at(h, 3)
-    assert calls == [3]
+@pytest.mark.parametrize(("times", "called"), [
+    ([], []), ([3], [3]), ([3, 9, 10, 11, 19, 20, 55, 59, 60], [3, 10, 20, 55, 60]), ([15, 4, 12], [15]),
+], ids=["no record yet", "the first one", "aligned to zero, a gap is made up for once", "old records"])  # fmt: skip
+def test_by_stream_time_records_call(times: list[int], called: list[int]) -> None:
+    h, calls = calling("stream-time", 10)
+    at(h, *times)
+    assert calls == called
 
 
-def test_by_stream_time_calls_are_aligned_to_zero_and_a_gap_is_made_up_for_once(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10)
-    at(h, 3, 9, 10, 11, 19, 20, 55, 59, 60)
-    assert calls == [3, 10, 20, 55, 60]
-
-
-def test_old_records_dont_call(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10)
-    at(h, 15, 4, 12)
-    assert calls == [15]
-
-
-def test_by_wall_clock_the_first_call_comes_after_one_interval(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10)
+def test_by_wall_clock_the_first_call_comes_after_one_interval() -> None:
+    h, calls = calling("wall-clock-time", 10)
     assert h.task.next_punctuation_ms() == START + 10
     assert not h.task.punctuate(START + 9)
     assert h.task.punctuate(START + 10)
@@ -69,23 +57,23 @@ def test_by_wall_clock_the_first_call_comes_after_one_interval(kit: Any) -> None
     assert calls == [START + 10, START + 45, START + 50]
 
 
-def test_a_task_that_takes_anothers_place_goes_on_in_its_rhythm(kit: Any) -> None:
-    first, calls = calling(kit, "stream-time", 10)
+def test_a_task_that_takes_anothers_place_goes_on_in_its_rhythm() -> None:
+    first, calls = calling("stream-time", 10)
     at(first, 3, 14)
     assert calls == [3, 14]
-    second, calls = calling(kit, "stream-time", 10)
+    second, calls = calling("stream-time", 10)
     second.task.go_on(first.task.rhythm())
     at(second, 15, 19, 20)
     assert calls == [20]
-    third, calls = calling(kit, "wall-clock-time", 10)
+    third, calls = calling("wall-clock-time", 10)
     third.task.punctuate(START + 10)
-    fourth, calls = calling(kit, "wall-clock-time", 10)
+    fourth, calls = calling("wall-clock-time", 10)
     fourth.task.go_on(third.task.rhythm())
     assert fourth.task.next_punctuation_ms() == START + 20
 
 
-def test_after_the_clock_was_put_back_all_are_due_one_interval_from_then_at_the_latest(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10)
+def test_after_the_clock_was_put_back_all_are_due_one_interval_from_then_at_the_latest() -> None:
+    h, calls = calling("wall-clock-time", 10)
     h.task.punctuate(START + 10)
     h.task.punctuate(START + 17)
     assert h.task.punctuation_due(START - 3_600_000)
@@ -95,73 +83,62 @@ def test_after_the_clock_was_put_back_all_are_due_one_interval_from_then_at_the_
     assert calls == [START + 10, START - 3_600_000 + 10]
 
 
-def test_a_clock_that_was_put_back_before_anybody_asked_is_noticed_too(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10)
+def test_a_clock_that_was_put_back_before_anybody_asked_is_noticed_too() -> None:
+    h, calls = calling("wall-clock-time", 10)
     assert not h.task.punctuate(START - 3_600_000)
     assert h.task.punctuate(START - 3_600_000 + 10)
     assert calls == [START - 3_600_000 + 10]
 
 
-def test_a_clock_that_goes_back_a_little_neither_doubles_nor_moves_a_call(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10)
+def test_a_clock_that_goes_back_a_little_neither_doubles_nor_moves_a_call() -> None:
+    h, calls = calling("wall-clock-time", 10)
     for now in (START + 10, START + 9, START + 12, START + 11, START + 20):
         h.task.punctuate(now)
     assert calls == [START + 10, START + 20]
 
 
-def test_a_clock_that_jumps_ahead_calls_once_and_the_rhythm_stays(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10)
+def test_a_clock_that_jumps_ahead_calls_once_and_the_rhythm_stays() -> None:
+    h, calls = calling("wall-clock-time", 10)
     h.task.punctuate(START + 3_600_005)
     assert (calls, h.task.next_punctuation_ms()) == ([START + 3_600_005], START + 3_600_010)
 
 
-def test_what_is_scheduled_by_a_clock_that_was_put_back_waits_its_interval(kit: Any) -> None:
+def test_what_is_scheduled_by_a_clock_that_was_put_back_waits_its_interval() -> None:
     calls: list[int] = []
-    h = kit.Harness(kit.processing(lambda context, record: context.schedule(10, "wall-clock-time", calls.append)))
+    h = Harness(processing(lambda context, record: context.schedule(10, "wall-clock-time", calls.append)))
     h.start()
     h.task.punctuate(START + 50)
     h.clock.set_wall_ms(START - 1_000)
-    h.feed(("k", "v", 1))
-    h.run()
+    h.pipe(("k", "v", 1))
     assert [h.task.punctuate(START - 1_000 + passed) for passed in (0, 9, 10)] == [False, False, True]
 
 
-def test_a_roll_back_after_the_clock_was_put_back_waits_one_interval_at_most(kit: Any) -> None:
-    h, _ = calling(kit, "wall-clock-time", 10)
+def test_a_roll_back_after_the_clock_was_put_back_waits_one_interval_at_most() -> None:
+    h, _ = calling("wall-clock-time", 10)
     h.clock.set_wall_ms(START - 3_600_000)
     h.task.roll_back()
     h.task.initialise()
     assert h.task.next_punctuation_ms() == START - 3_600_000 + 10
 
 
-def test_without_a_punctuation_none_is_due(kit: Any) -> None:
-    assert kit.forwarding().task.next_punctuation_ms() is None
-
-
-def test_a_punctuation_may_cancel_itself(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10, lambda context, now, scheduled: scheduled.cancel())
+def test_a_punctuation_may_cancel_itself() -> None:
+    h, calls = calling("stream-time", 10, lambda context, now, scheduled: scheduled.cancel())
     at(h, 1, 100, 200)
     assert calls == [1]
-    h, calls = calling(kit, "wall-clock-time", 10, lambda context, now, scheduled: scheduled.cancel())
+    h, calls = calling("wall-clock-time", 10, lambda context, now, scheduled: scheduled.cancel())
     h.task.punctuate(START + 10)
     assert (h.task.punctuate(START + 99), h.task.next_punctuation_ms(), len(calls)) == (False, None, 1)
 
 
-def test_a_punctuation_has_no_input_record_and_no_headers(kit: Any) -> None:
+def test_a_punctuation_has_no_input_record_and_no_headers() -> None:
     seen: list[Any] = []
 
     def look(context: Any, now: int, scheduled: Any) -> None:
         seen.append(context.record_metadata())
-        context.forward(context_record(now))
+        context.forward(Record("p", "v", now))
 
-    def context_record(now: int) -> Any:
-        from milestones.common.records import Record
-
-        return Record("p", "v", now)
-
-    h, _ = calling(kit, "wall-clock-time", 10, look)
-    h.feed(("k", "v", 1), headers=[("h", b"1")])
-    h.run()
+    h, _ = calling("wall-clock-time", 10, look)
+    h.pipe(("k", "v", 1), headers=[("h", b"1")])
     h.task.take_outputs()
     h.task.punctuate(START + 10)
     assert seen == [None]
@@ -169,10 +146,8 @@ def test_a_punctuation_has_no_input_record_and_no_headers(kit: Any) -> None:
     assert (output.key, output.timestamp, output.headers) == (b"p", START + 10, None)
 
 
-def test_what_a_punctuation_writes_is_logged_with_its_time_and_committed(kit: Any) -> None:
-    h, _ = calling(
-        kit, "wall-clock-time", 10, lambda context, now, s: context.get_state_store("store").put("p", str(now))
-    )
+def test_what_a_punctuation_writes_is_logged_with_its_time_and_committed() -> None:
+    h, _ = calling("wall-clock-time", 10, lambda context, now, s: context.get_state_store("store").put("p", str(now)))
     h.task.punctuate(START + 10)
     assert h.task.commit_needed()
     assert h.commit().offsets == {IN: 0}
@@ -185,16 +160,16 @@ def fail(context: Any, now: int, scheduled: Any) -> None:
     raise RuntimeError("user code")
 
 
-def test_a_failed_punctuation_leaves_nothing_and_is_due_again(kit: Any) -> None:
-    h, calls = calling(kit, "wall-clock-time", 10, fail)
+def test_a_failed_punctuation_leaves_nothing_and_is_due_again() -> None:
+    h, calls = calling("wall-clock-time", 10, fail)
     for _ in range(2):
         with pytest.raises(ProcessingError, match=r"node worker, no input record: RuntimeError: user code"):
             h.task.punctuate(START + 10)
     assert (len(calls), h.task.commit_needed(), h.task.next_punctuation_ms()) == (2, False, START + 10)
 
 
-def test_a_failed_stream_time_punctuation_stops_before_the_next_record_not_before_its_own(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10, fail)
+def test_a_failed_stream_time_punctuation_stops_before_the_next_record_not_before_its_own() -> None:
+    h, calls = calling("stream-time", 10, fail)
     h.feed(("k", "v", 1), ("k", "v", 2))
     for _ in range(2):
         with pytest.raises(ProcessingError):
@@ -203,23 +178,12 @@ def test_a_failed_stream_time_punctuation_stops_before_the_next_record_not_befor
     assert (len(calls), h.task.input.waiting()) == (2, 1)
 
 
-def test_a_handler_may_skip_a_failed_punctuation(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10, fail, processing_handler=LogAndContinue("dead"))
+def test_a_handler_may_skip_a_failed_punctuation() -> None:
+    h, calls = calling("stream-time", 10, fail, processing_handler=LogAndContinue("dead"))
     at(h, 1, 2, 11)
     assert len(calls) == 2
     assert [topic for topic, *_ in h.outputs()] == ["out", "dead", "out", "out", "dead"]
     assert list(h.task.store("store").all()) == []
-
-
-def test_a_punctuation_whose_call_was_rolled_back_is_due_again(kit: Any) -> None:
-    h, calls = calling(kit, "stream-time", 10)
-    at(h, 5)
-    h.commit()
-    at(h, 12)
-    h.task.roll_back()
-    h.ends["in"] = 1
-    at(h, 12)
-    assert calls == [5, 12, 12]
 
 
 def test_earlier_ones_are_called_first_and_equal_ones_in_the_order_of_scheduling() -> None:

@@ -11,6 +11,7 @@ from milestones.common.errors import OwnershipError, StateError, StateLockedErro
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import State
+from tests.common.task.harness import Harness, a_store, message, processing
 
 
 def put(context: Any, record: Any) -> None:
@@ -25,15 +26,15 @@ def standby_of(harness: Any, opener: Any = None) -> StandbyTask:
 
 
 @pytest.fixture
-def harness(kit: Any) -> Any:
+def harness() -> Any:
     """A task that puts what it is given into a store."""
-    return kit.Harness(kit.processing(put, [kit.store()]))
+    return Harness(processing(put, [a_store()]))
 
 
-def test_a_standby_takes_changelog_records_and_stands_behind_them(kit: Any, harness: Any) -> None:
+def test_a_standby_takes_changelog_records_and_stands_behind_them(harness: Any) -> None:
     standby = standby_of(harness)
     assert (standby.state, standby.changelog_offsets()) == (State.STANDBY, {"store": None})
-    standby.restore("store", [kit.message(0, b"a", b"1", 5), kit.message(1, b"a", None, 5)], 4)
+    standby.restore("store", [message(0, b"a", b"1", 5), message(1, b"a", None, 5)], 4)
     assert (harness.engine("store"), standby.changelog_offsets(), standby.counters.restored) == ({}, {"store": 4}, 2)
     standby.close()
     standby.close()
@@ -60,16 +61,16 @@ def test_a_standby_whose_stores_cannot_be_given_away_closes_them(harness: Any, m
     assert (standby.state, harness.state.closed) == (State.CLOSED, 1)
 
 
-def test_a_standby_without_content_in_a_store_starts_it_from_the_beginning(kit: Any, harness: Any) -> None:
+def test_a_standby_without_content_in_a_store_starts_it_from_the_beginning(harness: Any) -> None:
     standby = standby_of(harness)
-    standby.restore("store", [kit.message(0, b"a", b"1", 5)], 1)
+    standby.restore("store", [message(0, b"a", b"1", 5)], 1)
     standby.clear("store", "a test")
     assert (harness.engine("store"), standby.changelog_offsets()) == ({}, {"store": None})
 
 
-def test_a_recycled_standby_is_closed_and_its_stores_are_the_active_tasks(kit: Any, harness: Any) -> None:
+def test_a_recycled_standby_is_closed_and_its_stores_are_the_active_tasks(harness: Any) -> None:
     standby = standby_of(harness)
-    standby.restore("store", [kit.message(0, b"a", b"1", 5)], 1)
+    standby.restore("store", [message(0, b"a", b"1", 5)], 1)
     assert standby.recycle() is harness.state
     assert (standby.state, harness.state.closed) == (State.CLOSED, 0)
     standby.close()
@@ -78,19 +79,16 @@ def test_a_recycled_standby_is_closed_and_its_stores_are_the_active_tasks(kit: A
         standby.restore("store", [], 2)
     harness.start()
     assert harness.task.changelog_offsets() == {"store": 1}
-    harness.feed(("b", "2", 6))
-    harness.run()
+    harness.pipe(("b", "2", 6))
     harness.ends["store"] = 1
     assert harness.task.store("store").get("a") == "1"
 
 
 def test_a_recycled_task_gives_its_stores_away_with_what_is_committed_and_no_more(harness: Any) -> None:
     harness.start()
-    harness.feed(("a", "1", 5))
-    harness.run()
+    harness.pipe(("a", "1", 5))
     harness.commit()
-    harness.feed(("a", "2", 6))
-    harness.run()
+    harness.pipe(("a", "2", 6))
     store = harness.task.store("store")
     standby = standby_of(harness, harness.task.recycle)
     assert (harness.task.state, harness.state.closed) == (State.CLOSED, 0)
@@ -100,25 +98,25 @@ def test_a_recycled_task_gives_its_stores_away_with_what_is_committed_and_no_mor
         store.get("a")
 
 
-def test_a_task_can_be_recycled_before_it_has_started(kit: Any, harness: Any) -> None:
+def test_a_task_can_be_recycled_before_it_has_started(harness: Any) -> None:
     closed: list[int] = []
-    harness = kit.Harness(kit.processing(put, [kit.store()], close=lambda: closed.append(1)))
+    harness = Harness(processing(put, [a_store()], close=lambda: closed.append(1)))
     harness.task.open()
     standby = standby_of(harness, harness.task.recycle)
     assert (standby.state, closed) == (State.STANDBY, [])
 
 
-def test_a_processor_that_fails_to_close_while_its_task_is_recycled_closes_the_stores_too(kit: Any) -> None:
+def test_a_processor_that_fails_to_close_while_its_task_is_recycled_closes_the_stores_too() -> None:
     def fails() -> None:
         raise ValueError("user's close")
 
-    harness = kit.Harness(kit.processing(put, [kit.store()], close=fails)).start()
+    harness = Harness(processing(put, [a_store()], close=fails)).start()
     with pytest.raises(ValueError, match="user's close"):
         harness.task.recycle()
     assert (harness.task.state, harness.state.closed) == (State.CLOSED, 1)
 
 
-def test_a_standby_knows_which_of_its_changelogs_are_inputs(kit: Any) -> None:
-    harness = kit.Harness(kit.processing(put, [kit.store(source_topic="in"), kit.store("other")]))
+def test_a_standby_knows_which_of_its_changelogs_are_inputs() -> None:
+    harness = Harness(processing(put, [a_store(source_topic="in"), a_store("other")]))
     standby = StandbyTask(TaskId(0, 3), harness.task.subtopology, lambda: harness.state)
     assert standby.source_changelogs == {("in", 3)}

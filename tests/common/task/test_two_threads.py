@@ -7,6 +7,7 @@ from typing import Any
 
 from milestones.common.records import TopicPartition
 from milestones.common.task.metadata import OffsetMetadata
+from tests.common.task.harness import Harness, a_store, processing
 
 IN = TopicPartition("in", 0)
 RECORDS = 3_000
@@ -24,8 +25,8 @@ def counting(context: Any, record: Any) -> None:
     context.forward(record.with_value(str(count)))
 
 
-def test_a_commit_from_another_thread_holds_whole_records_only(kit: Any) -> None:
-    h = kit.Harness(kit.processing(counting, [kit.store("first"), kit.store("second")])).start()
+def test_a_commit_from_another_thread_holds_whole_records_only() -> None:
+    h = Harness(processing(counting, [a_store("first"), a_store("second")])).start()
     h.feed(*(("k", "v", index) for index in range(RECORDS)))
     errors: list[BaseException] = []
     committed = threading.Event()

@@ -16,22 +16,10 @@ from milestones.common.state.stores import ValueAndTimestamp
 from milestones.common.testing import TopologyTestDriver
 from milestones.common.topology import Processor, StreamsBuilder, Topology
 from milestones.common.topology.handlers import LogAndContinue
+from tests.common.topology.programs import word_count as words
 
 START = 1_000_000
 TEXT, LONG = serdes.STRING, serdes.LONG
-
-
-def words() -> Topology:
-    builder = StreamsBuilder()
-    (
-        builder.stream("lines", value=TEXT)
-        .flat_map_values(str.split)
-        .group_by(lambda _, word: word, key=TEXT)
-        .count("counts")
-        .to_stream()
-        .to("word-counts", value=LONG)
-    )
-    return builder.build()
 
 
 def echo(**source: Any) -> Topology:

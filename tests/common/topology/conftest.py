@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,19 +42,12 @@ class Store:
         self._before = {}
 
 
-class Scope:
-    def __init__(self) -> None:
-        self.headers: Headers | None = None
-        self.timestamp = -1
-        self.metadata: RecordMetadata | None = None
-
-
 class Services:
     """`TaskServices` that remember what they were asked for."""
 
     def __init__(self, task_id: TaskId, stores: Mapping[str, Store], config: Mapping[str, Any]) -> None:
         self.task_id, self.application_id, self.config, self.stores = task_id, "app", config, stores
-        self.record = Scope()
+        self.record: Any = SimpleNamespace(headers=None, timestamp=-1, metadata=None)
         self.outputs: list[Output] = []
         self.scheduled: list[tuple[int, str, Callable[[int], None], str]] = []
         self.drops: list[tuple[str, str]] = []
@@ -128,6 +119,12 @@ class Run:
         self._process(sub, topic, *raw, timestamp, headers)
         return self.outputs[before:]
 
+    def feed(self, topic: str, *records: tuple[Any, ...]) -> Run:
+        """`pipe` for each record, its key and value, then the rest."""
+        for record in records:
+            self.pipe(topic, *record)
+        return self
+
     def rows(self, topic: str) -> list[tuple[Any, Any, int]]:
         """What was written to `topic`, decoded by the sink's serdes: (key, value, timestamp)."""
         return [
@@ -173,7 +170,6 @@ class Run:
             if topic in self.programs[sub.id].sources:
                 name = self.programs[sub.id].sources[topic].node
                 (node,) = (node for node in sub.nodes if node.name == name)
-                assert isinstance(node, SourceNode)
                 return sub, node
         raise AssertionError(f"nothing reads {topic}")
 
@@ -181,14 +177,3 @@ class Run:
 @pytest.fixture
 def run() -> type[Run]:
     return Run
-
-
-@pytest.fixture(scope="session")
-def programs() -> ModuleType:
-    path = Path(__file__).with_name("programs.py")
-    spec = importlib.util.spec_from_file_location("topology_programs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from milestones.common import serdes
 from milestones.common.topology import StreamsBuilder
 from milestones.common.topology.java_order import TreeSet, hash_code, hash_order
+from tests.common.topology import programs
 
 EXPECTED = Path(__file__).with_name("expected")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXPECTED.glob("*.txt")))
-def test_describe_prints_what_kafka_streams_prints(name: str, programs: ModuleType) -> None:
+def test_describe_prints_what_kafka_streams_prints(name: str) -> None:
     assert str(programs.ALL[name]().describe()) == (EXPECTED / f"{name}.txt").read_text()
 
 
-def test_every_reference_topology_has_an_expected_text(programs: ModuleType) -> None:
+def test_every_reference_topology_has_an_expected_text() -> None:
     assert sorted(programs.ALL) == sorted(path.stem for path in EXPECTED.glob("*.txt"))
 
 
-def test_building_twice_gives_the_same_topology(programs: ModuleType) -> None:
+def test_building_twice_gives_the_same_topology() -> None:
     builder = StreamsBuilder()
     builder.table("in", key=serdes.STRING).group_by(lambda k, v: (v, k)).count("n").to_stream().to("out")
     assert str(builder.build().describe()) == str(builder.build().describe())
 
 
-def test_a_description_can_be_read_as_data(programs: ModuleType) -> None:
+def test_a_description_can_be_read_as_data() -> None:
     first, second = programs.word_count().describe().subtopologies
     assert first.nodes[0].node.name == "KSTREAM-SOURCE-0000000000"
     assert second.nodes[1].predecessors == ("counts-repartition-source",)
 
 
-def test_mermaid_draws_topics_nodes_and_stores(programs: ModuleType) -> None:
+def test_mermaid_draws_topics_nodes_and_stores() -> None:
     chart = programs.word_count().describe().mermaid()
     assert chart.startswith("flowchart TD\n")
     assert 'subgraph sub1["Sub-topology 1"]' in chart

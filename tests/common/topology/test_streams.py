@@ -17,17 +17,6 @@ TEXT = serdes.STRING
 SOME = (("a", "x"), (None, "y"), ("b", None))
 
 
-def through(run: Any, use: Any, *records: tuple[Any, Any]) -> list[tuple[Any, Any]]:
-    """Records of `in` through what `use` adds to the stream, as they come out."""
-    builder, out = StreamsBuilder(), []
-    stream = use(builder.stream("in", key=TEXT, value=TEXT))
-    stream.for_each(lambda key, value: out.append((key, value)))
-    task = run(builder)
-    for key, value in records:
-        task.pipe("in", key, value)
-    return out
-
-
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -49,7 +38,11 @@ def through(run: Any, use: Any, *records: tuple[Any, Any]) -> list[tuple[Any, An
     ],
 )
 def test_an_operator_sees_nulls_and_passes_records_on_in_order(run: Any, use: Any, expected: Any) -> None:
-    assert through(run, use, *SOME) == expected
+    builder, out = StreamsBuilder(), []
+    stream = use(builder.stream("in", key=TEXT, value=TEXT))
+    stream.for_each(lambda key, value: out.append((key, value)))
+    run(builder).feed("in", *SOME)
+    assert out == expected
 
 
 def test_records_go_depth_first_through_children_in_the_order_they_were_added(run: Any) -> None:
@@ -80,9 +73,7 @@ def test_a_branch_takes_what_no_earlier_branch_took_and_the_default_the_rest(run
     assert list(branches) == ["s-low", "s-2", "s-0"]
     for name, stream in branches.items():
         stream.for_each(lambda k, v, name=name: seen.append((name, v)))
-    task = run(builder)
-    for value in "amz":
-        task.pipe("in", None, value)
+    run(builder).feed("in", (None, "a"), (None, "m"), (None, "z"))
     assert seen == [("s-low", "a"), ("s-2", "m"), ("s-0", "z")]
 
 
@@ -90,9 +81,7 @@ def test_without_a_default_branch_other_records_are_dropped_silently(run: Any) -
     builder = StreamsBuilder()
     split = builder.stream("in", value=TEXT).split()
     split.branch(lambda k, v: v == "a", chain=lambda s: s.to("a")).no_default_branch()
-    task = run(builder)
-    task.pipe("in", None, "a")
-    task.pipe("in", None, "b")
+    task = run(builder).feed("in", (None, "a"), (None, "b"))
     assert [out.value for out in task.outputs] == [b"a"]
     assert task.drops == []
 
@@ -122,8 +111,7 @@ def test_print_writes_a_line_per_record_with_the_stream_s_name(run: Any) -> None
 def test_a_pattern_reads_every_topic_that_it_matches(run: Any) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("clicks-[0-9]+"), value=TEXT).to("out", value=TEXT)
-    task = run(builder, topics=("clicks-1", "clicks-22"))
-    task.pipe("clicks-1", None, "a")
+    task = run(builder, topics=("clicks-1", "clicks-22")).feed("clicks-1", (None, "a"))
     task.pipe("clicks-22", None, "b")
     assert [out.value for out in task.outputs] == [b"a", b"b"]
     with pytest.raises(TopologyError, match="belongs to no source"):
@@ -147,22 +135,17 @@ def test_a_sink_s_topic_may_depend_on_the_record(run: Any) -> None:
         return f"out-{value}"
 
     builder.stream("in", key=TEXT, value=TEXT).to(choose, key=TEXT, value=TEXT)
-    task = run(builder)
-    task.pipe("in", "k", "a", 7, [("h", b"1")])
-    task.pipe("in", "k", "b", 8)
+    task = run(builder).feed("in", ("k", "a", 7, [("h", b"1")]), ("k", "b", 8))
     assert [out.topic for out in task.outputs] == ["out-a", "out-b"]
     assert seen == [SinkRecord(7, [("h", b"1")], "in", 0, 5), SinkRecord(8, [], "in", 0, 5)]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "partitions"), [(3, [3]), (None, [-1]), ([2, 0, 2], [0, 2]), ([], [])], ids=str
-)
+@pytest.mark.parametrize(("chosen", "partitions"), [(3, [3]), (None, [-1]), ([2, 0, 2], [0, 2]), ([], [])], ids=str)
 def test_a_partitioner_chooses_one_several_or_no_partition(run: Any, chosen: Any, partitions: list[int]) -> None:
     builder, asked = StreamsBuilder(), []
     stream = builder.stream("in", key=TEXT, value=TEXT)
     stream.to("out", partitioner=lambda *arguments: asked.append(arguments) or chosen)
-    task = run(builder)
-    task.pipe("in", "k", "v")
+    task = run(builder).feed("in", ("k", "v"))
     assert [out.partition for out in task.outputs] == partitions
     assert asked == [("out", "k", "v", 4)]
     assert len(task.drops) == (not partitions)
@@ -182,8 +165,7 @@ def test_a_repartition_writes_through_the_application_s_own_topic(run: Any) -> N
     first, second = run(builder).subs
     assert first.sink_topics == second.source_topics == ("app-by-value-repartition",)
     assert second.repartition_topics["app-by-value-repartition"].partitions == 5
-    task = run(builder)
-    task.pipe("in", "k", "v")
+    task = run(builder).feed("in", ("k", "v"))
     assert task.rows("out") == [("v", "v", 1)]
 
 

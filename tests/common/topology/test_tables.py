@@ -46,9 +46,7 @@ def old_values_of(table: KTable) -> list[Any]:
 def test_a_null_key_or_value_is_dropped_and_counted_by_stream_aggregations(run: Any, use: Any) -> None:
     builder = StreamsBuilder()
     table = use(builder.stream("in", key=TEXT, value=TEXT).group_by_key())
-    task = run(builder)
-    task.pipe("in", None, "x")
-    task.pipe("in", "a", None)
+    task = run(builder).feed("in", (None, "x"), ("a", None))
     assert task.drops == [(table.name, "null key or value")] * 2
     assert task.stores[table._state.name].rows == {}
 
@@ -56,9 +54,7 @@ def test_a_null_key_or_value_is_dropped_and_counted_by_stream_aggregations(run: 
 def test_reduce_starts_with_the_first_value(run: Any) -> None:
     builder = StreamsBuilder()
     seen = tap(builder.stream("in", key=TEXT, value=TEXT).group_by_key().reduce(lambda a, b: a + b, "joined"))
-    task = run(builder)
-    for value, timestamp in [("x", 5), ("y", 2), ("z", 7)]:
-        task.pipe("in", "a", value, timestamp)
+    run(builder).feed("in", ("a", "x", 5), ("a", "y", 2), ("a", "z", 7))
     assert seen == [("a", ("x", None), 5), ("a", ("xy", None), 5), ("a", ("xyz", None), 7)]
 
 
@@ -66,9 +62,7 @@ def test_an_aggregate_of_none_deletes_the_row_and_starts_again(run: Any) -> None
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
     seen = old_values_of(grouped.aggregate(str, lambda k, v, a: None if v == "!" else a + v, "joined", value=TEXT))
-    task = run(builder)
-    for value, timestamp in [("x", 5), ("!", 2), ("z", 3)]:
-        task.pipe("in", "a", value, timestamp)
+    task = run(builder).feed("in", ("a", "x", 5), ("a", "!", 2), ("a", "z", 3))
     assert seen == [("a", ("x", ""), 5), ("a", (None, "x"), 5), ("a", ("z", ""), 3)]
     assert task.stores["joined"].rows == {"a": ("z", 3)}
 
@@ -78,9 +72,7 @@ def test_old_values_are_sent_only_when_something_needs_them(run: Any) -> None:
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
     plain, counted = tap(grouped.count()), old_values_of(grouped.count())
     reduced = old_values_of(grouped.reduce(max))
-    task = run(builder)
-    task.pipe("in", "a", "x")
-    task.pipe("in", "a", "y")
+    run(builder).feed("in", ("a", "x"), ("a", "y"))
     assert plain == [("a", (1, None), 1), ("a", (2, None), 1)]
     assert counted == [("a", (1, 0), 1), ("a", (2, 1), 1)]  # Kafka Streams sends the initializer's 0, too
     assert reduced == [("a", ("x", None), 1), ("a", ("y", "x"), 1)]
@@ -103,9 +95,7 @@ def test_a_named_table_keeps_the_last_value_even_if_it_is_older(run: Any) -> Non
     builder = StreamsBuilder()
     table = builder.table("in", "rows", key=TEXT, value=TEXT)
     seen = old_values_of(table)
-    task = run(builder)
-    for value, timestamp in [("x", 5), ("y", 2), (None, 9), ("z", 1)]:
-        task.pipe("in", "a", value, timestamp)
+    task = run(builder).feed("in", ("a", "x", 5), ("a", "y", 2), ("a", None, 9), ("a", "z", 1))
     assert seen == [("a", ("x", None), 5), ("a", ("y", "x"), 2), ("a", (None, "y"), 9), ("a", ("z", None), 1)]
     assert task.stores["rows"].rows == {"a": ("z", 1)}
     assert table.queryable_store_name == "rows"
@@ -115,9 +105,7 @@ def test_a_table_filter_deletes_downstream_what_no_longer_passes(run: Any) -> No
     builder = StreamsBuilder()
     table = builder.table("in", key=TEXT, value=LONG)
     big, small = tap(table.filter(lambda k, v: v > 10)), tap(table.filter_not(lambda k, v: v > 10))
-    task = run(builder)
-    for value in (5, 20, None):
-        task.pipe("in", "a", value)
+    run(builder).feed("in", ("a", 5), ("a", 20), ("a", None))
     assert big == [("a", (None, None), 1), ("a", (20, None), 1), ("a", (None, None), 1)]
     assert small == [("a", (5, None), 1), ("a", (None, None), 1), ("a", (None, None), 1)]
 
@@ -126,9 +114,7 @@ def test_a_table_filter_deletes_downstream_what_no_longer_passes(run: Any) -> No
 def test_a_filter_on_a_kept_table_sends_no_tombstone_for_rows_that_never_passed(run: Any, store: str | None) -> None:
     builder = StreamsBuilder()
     seen = tap(builder.table("in", "rows", key=TEXT, value=LONG).filter(lambda k, v: v > 10, store))
-    task = run(builder)
-    for value in (5, 6, 20, 30, 7, None):
-        task.pipe("in", "a", value)
+    task = run(builder).feed("in", ("a", 5), ("a", 6), ("a", 20), ("a", 30), ("a", 7), ("a", None))
     assert seen == [("a", (20, None), 1), ("a", (30, 20), 1), ("a", (None, 30), 1)]
     assert task.stores["rows"].rows == {}
 
@@ -139,9 +125,7 @@ def test_table_map_values_maps_new_and_old_values_and_passes_deletions(run: Any)
     plain = tap(table.map_values(lambda v: v * 2))
     old = old_values_of(table.map_values(lambda k, v: f"{k}{v}", with_key=True))
     kept = old_values_of(table.map_values(lambda v: -v, "negative", value=LONG))
-    task = run(builder)
-    for value in (1, 2, None):
-        task.pipe("in", "a", value)
+    run(builder).feed("in", ("a", 1), ("a", 2), ("a", None))
     assert plain == [("a", (2, None), 1), ("a", (4, None), 1), ("a", (None, None), 1)]
     assert old == [("a", ("a1", None), 1), ("a", ("a2", "a1"), 1), ("a", (None, "a2"), 1)]
     assert kept == [("a", (-1, None), 1), ("a", (-2, -1), 1), ("a", (None, -2), 1)]
@@ -152,9 +136,7 @@ def test_a_table_that_is_grouped_gets_a_store_for_its_old_values(run: Any) -> No
     builder.table("users", key=TEXT, value=TEXT).map_values(str.upper).group_by(
         lambda user, city: (city, user), key=TEXT, value=TEXT
     ).count("per-city").to_stream().to("out")
-    task = run(builder)
-    for user, city in [("ann", "rome"), ("bob", "rome"), ("ann", "oslo"), ("bob", None), (None, "rome")]:
-        task.pipe("users", user, city)
+    task = run(builder).feed("users", ("ann", "rome"), ("bob", "rome"), ("ann", "oslo"), ("bob", None), (None, "rome"))
     assert task.stores["per-city"].rows == {"OSLO": (1, 1), "ROME": (0, 1)}
     assert task.rows("out") == [("ROME", 1, 1), ("ROME", 2, 1), ("ROME", 1, 1), ("OSLO", 1, 1), ("ROME", 0, 1)]
     assert "users-STATE-STORE-0000000000" in task.stores
@@ -174,9 +156,7 @@ def test_a_table_aggregation_subtracts_before_it_adds(run: Any) -> None:
     table = builder.table("in", key=TEXT, value=LONG)
     grouped = table.group_by(lambda k, v: ("odd" if v % 2 else "even", v), key=TEXT, value=LONG)
     seen = old_values_of(grouped.aggregate(lambda: 100, add, subtract, value=LONG))
-    task = run(builder)
-    for value, timestamp in [(1, 5), (3, 2), (4, 9)]:
-        task.pipe("in", "a", value, timestamp)
+    run(builder).feed("in", ("a", 1, 5), ("a", 3, 2), ("a", 4, 9))
     assert calls == [
         ("add", "odd", 1, 100),
         ("subtract", "odd", 1, 101),  # the same group: one update with both values
@@ -196,9 +176,7 @@ def test_a_table_reduction_reduces_old_and_new_values(run: Any) -> None:
     builder = StreamsBuilder()
     grouped = builder.table("in", key=TEXT, value=LONG).group_by(lambda k, v: ("all", v), key=TEXT, value=LONG)
     seen = old_values_of(grouped.reduce(lambda total, v: total + v, lambda total, v: total - v or None, "sum"))
-    task = run(builder)
-    for key, value, timestamp in [("a", 1, 5), ("b", 2, 3), ("a", 10, 4), ("a", None, 6), ("b", None, 7)]:
-        task.pipe("in", key, value, timestamp)
+    task = run(builder).feed("in", ("a", 1, 5), ("b", 2, 3), ("a", 10, 4), ("a", None, 6), ("b", None, 7))
     assert seen == [
         ("all", (1, None), 5),
         ("all", (3, 1), 5),
@@ -213,8 +191,7 @@ def test_a_table_reduction_reduces_old_and_new_values(run: Any) -> None:
 def test_pairs_with_a_none_are_left_out_of_a_table_s_group_by(run: Any, pair: Any) -> None:
     builder = StreamsBuilder()
     builder.table("in", key=TEXT, value=TEXT).group_by(lambda k, v: pair, key=TEXT, value=TEXT).count("n")
-    task = run(builder)
-    task.pipe("in", "a", "x")
+    task = run(builder).feed("in", ("a", "x"))
     assert task.stores["n"].rows == {}
     assert task.drops == []
 
@@ -225,9 +202,7 @@ def test_to_table_keeps_the_latest_value_and_to_stream_forgets_the_old(run: Any)
     table = stream.to_table("rows")
     table.group_by(lambda k, v: (v, k), key=TEXT, value=TEXT).count()
     table.to_stream(lambda key, value: f"{key}/{value}").to("out", key=TEXT)
-    task = run(builder)
-    for value in ("x", "y", None):
-        task.pipe("in", "a", value)
+    task = run(builder).feed("in", ("a", "x"), ("a", "y"), ("a", None))
     assert task.rows("out") == [("a/x", "x", 1), ("a/y", "y", 1), ("a/None", None, 1)]
     assert task.stores["rows"].rows == {}
 
@@ -253,8 +228,7 @@ def test_two_aggregations_of_a_named_group_share_its_repartition_topic(run: Any)
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by(lambda k, v: v, name="by-value", key=TEXT, value=TEXT)
     grouped.count("counts")
     grouped.reduce(max, "highest")
-    task = run(builder)
-    task.pipe("in", "a", "x")
+    task = run(builder).feed("in", ("a", "x"))
     assert [sub.source_topics for sub in task.subs] == [("in",), ("app-by-value-repartition",)]
     assert task.stores["counts"].rows == {"x": (1, 1)}
     assert task.stores["highest"].rows == {"x": ("x", 1)}
@@ -282,9 +256,7 @@ def test_a_row_for_which_the_selector_of_group_by_gives_none_is_in_no_group(run:
     table = builder.table("in", "rows", key=TEXT, value=TEXT)
     grouped = table.group_by(lambda key, value: None if value == "-" else (value, key), key=TEXT, value=TEXT)
     grouped.count("counts").to_stream().to("out", key=TEXT, value=LONG)
-    task = run(builder)
-    for key, value in [("a", "-"), ("a", "x"), ("b", "x"), ("a", "-"), ("b", None), ("b", "-")]:
-        task.pipe("in", key, value)
+    task = run(builder).feed("in", ("a", "-"), ("a", "x"), ("b", "x"), ("a", "-"), ("b", None), ("b", "-"))
     assert [(key, count) for key, count, _ in task.rows("out")] == [("x", 1), ("x", 2), ("x", 1), ("x", 0)]
 
 
@@ -293,8 +265,7 @@ def test_updates_out_of_order_are_applied_and_logged_with_where_they_are(
 ) -> None:
     builder = StreamsBuilder()
     builder.table("in", "rows", key=TEXT, value=TEXT).to_stream().to("out", key=TEXT, value=TEXT)
-    task = run(builder)
-    task.pipe("in", "a", "new", 100)
+    task = run(builder).feed("in", ("a", "new", 100))
     for number in range(20):
         task.pipe("in", "a", f"old {number}", 99 - number)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

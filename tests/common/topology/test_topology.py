@@ -11,19 +11,11 @@ from milestones.common import serdes
 from milestones.common.errors import TopologyError
 from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, StreamsBuilder, Topology
+from tests.common.topology import programs
 
 
 def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None:
-    builder = StreamsBuilder()
-    (
-        builder.stream("lines", value=serdes.STRING)
-        .flat_map_values(str.split)
-        .group_by(lambda _, word: word, key=serdes.STRING)
-        .count("counts")
-        .to_stream()
-        .to("word-counts", value=serdes.LONG)
-    )
-    first, second = builder.build().resolve("words")
+    first, second = programs.word_count().resolve("words")
     assert (first.id, second.id) == (0, 1)
     assert first.source_topics == ("lines",)
     assert first.sink_topics == second.source_topics == ("words-counts-repartition",)
@@ -34,14 +26,6 @@ def test_the_word_count_resolves_to_two_sub_topologies_with_real_names() -> None
         ("counts", serdes.STRING, serdes.LONG)
     ]
     assert dict(second.changelogs) == {"counts": "words-counts-changelog"}
-
-
-def test_the_word_count_runs_as_the_readme_writes_it(run: Any, programs: Any) -> None:
-    task = run(programs.word_count())
-    task.pipe("lines", None, "to be or not to be", 3)
-    assert task.rows("word-counts") == [
-        ("to", 1, 3), ("be", 1, 3), ("or", 1, 3), ("not", 1, 3), ("to", 2, 3), ("be", 2, 3)
-    ]  # fmt: skip
 
 
 def test_processors_that_share_a_store_are_in_one_sub_topology() -> None:
@@ -62,14 +46,6 @@ def test_one_spec_may_be_added_again_to_connect_more_processors() -> None:
     assert [spec.name for spec in sub.stores] == ["shared"]
 
 
-def test_two_aggregations_can_t_count_into_one_store() -> None:
-    builder = StreamsBuilder()
-    for topic in ("clicks", "views"):
-        builder.stream(topic, key=serdes.STRING, value=serdes.STRING).group_by_key().count("counts")
-    with pytest.raises(TopologyError, match=r"two stores named counts: give one another name"):
-        builder.build()
-
-
 def test_a_store_without_logging_has_no_changelog_and_one_on_a_source_topic_uses_it() -> None:
     topology = Topology().add_source("source", "in").add_processor("work", Processor, "source")
     topology.add_state_store(StoreSpec("silent", logged=False), "work")
@@ -86,14 +62,6 @@ def test_patterns_and_offset_resets_are_known_per_sub_topology() -> None:
     assert (first.source_topics, first.source_patterns) == ((), ("a.*",))
     assert (second.source_topics, second.source_patterns) == (("table",), ())
     assert [sub.nodes[0].offset_reset for sub in (first, second)] == ["latest", "earliest"]  # type: ignore[union-attr]
-
-
-def test_copartitioned_sources_share_a_group_of_real_topics() -> None:
-    topology = Topology().add_source("a", "in-a", "in-b").add_source("c", "in-c").add_source("d", "in-d")
-    topology.add_processor("work", Processor, "a", "c", "d")
-    topology.copartition_sources(["a", "c"])
-    topology.copartition_sources(["c", "d"])
-    assert topology.resolve("app")[0].copartition_groups == (frozenset({"in-a", "in-b", "in-c", "in-d"}),)
 
 
 def test_a_topology_that_was_built_can_be_added_to() -> None:
@@ -160,6 +128,7 @@ def test_what_can_t_run_is_refused_with_what_to_do(use: Any, message: str) -> No
         (lambda b: b.stream("in").process(Processor, "missing"), "the store missing, which isn't"),
         (lambda b: [b.table("a", "n"), b.table("b", "n", logging=False)], "two stores named n"),
         (lambda b: [b.table("a", "n"), b.add_state_store(StoreSpec("n"))], "two stores named n"),
+        (lambda b: [b.stream(topic).group_by_key().count("n") for topic in "ab"], "two stores named n: give one"),
     ],
 )
 def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -> None:
@@ -170,16 +139,6 @@ def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -
 
     with pytest.raises(TopologyError, match=message):
         build()
-
-
-def test_joined_repartition_topics_of_different_sizes_are_refused() -> None:
-    topology = Topology()
-    for name, count in (("a", 2), ("b", 3)):
-        topology.add_internal_topic(name, count)
-        topology.add_source(name, name)
-    topology.copartition_sources(["a", "b"])
-    with pytest.raises(TopologyError, match="equal partition counts"):
-        topology.resolve("app")
 
 
 def test_a_store_knows_the_topics_whose_records_reach_it_where_they_are_several() -> None:

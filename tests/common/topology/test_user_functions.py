@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milestones.common.config import StreamsConfig
-from milestones.common.errors import ConfigError, TopologyError
+from milestones.common.errors import ConfigError, ProcessingError, TopologyError
 from milestones.common.serdes import STRING, Serde
 from milestones.common.state.spec import StoreSpec
 from milestones.common.testing import TopologyTestDriver
@@ -124,22 +124,16 @@ def test_a_processors_methods_are_no_coroutine_functions(kind: Any) -> None:
         Topology().add_source("source", "in").add_processor("p", kind, "source")
 
 
-def test_nor_are_those_of_processors_that_a_function_makes() -> None:
-    topology = Topology().add_source("source", "in", key=STRING, value=STRING)
-    topology.add_processor("p", lambda: Waits(), "source")
-    with pytest.raises(TopologyError, match=f"p: Waits.process {AWAITS}"):
-        TopologyTestDriver(topology)
-
-
 class Schedules(Processor):
     def init(self, context: Any) -> None:
         context.schedule(1, "wall-clock-time", asks_a_service)
 
 
-def test_nor_are_punctuations() -> None:
+@pytest.mark.parametrize(("supplier", "named"), [(lambda: Waits(), "Waits.process"), (Schedules, "asks_a_service")])
+def test_nor_are_those_of_processors_that_a_function_makes_nor_punctuations(supplier: Any, named: str) -> None:
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
-    topology.add_processor("p", Schedules, "source")
-    with pytest.raises(Exception, match=f"p: asks_a_service {AWAITS}"):
+    topology.add_processor("p", supplier, "source")
+    with pytest.raises((TopologyError, ProcessingError), match=f"p: {named} {AWAITS}"):
         TopologyTestDriver(topology)
 
 

@@ -45,9 +45,7 @@ class Values:
     unwritable: Any
 
     def encoded(self, number: int) -> bytes:
-        data = self.serde.serialize("topic", self.put(number))
-        assert data is not None
-        return data
+        return self.serde.serialize("topic", self.put(number))  # type: ignore[return-value]
 
 
 def _text(number: int) -> str:
@@ -198,9 +196,7 @@ def scanned(rows: Rows, scan: Any) -> list[tuple[bytes, Row]]:
     if name.startswith("prefix_scan"):
         return [entry for entry in in_order(rows) if entry[0].startswith(bounds[0])]
     low, high = bounds or (None, None)
-    found = [
-        (key, row) for key, row in in_order(rows) if (low is None or low <= key) and (high is None or key <= high)
-    ]
+    found = [(key, row) for key, row in in_order(rows) if (low is None or low <= key) and (high is None or key <= high)]
     return found[::-1] if name.startswith("reverse") else found
 
 

@@ -234,7 +234,6 @@ class Life:
         self.flush()
         commit = self.task.freeze_if_flushed()
         need(commit is not None, "something waits in caches behind a flush")
-        assert commit is not None
         self._freeze(commit)
         self.judge()
 
@@ -251,7 +250,6 @@ class Life:
     def confirm(self) -> None:
         """Kafka has the commit; `apply` comes later."""
         pending, self.pending = self.pending, None
-        assert pending is not None
         offset = pending.offset
         if self.how.exactly_once:
             done, self._unconfirmed = self._unconfirmed[: pending.sent], self._unconfirmed[pending.sent :]
@@ -277,7 +275,6 @@ class Life:
     def thaw(self) -> None:
         """Kafka didn't take the commit, the next one takes it along."""
         pending, self.pending = self.pending, None
-        assert pending is not None
         self.task.thaw(pending.commit)
 
     def roll_back(self) -> None:
@@ -420,7 +417,6 @@ class Life:
         if self.task.applying:
             return
         self._applied = len(self.committed)
-        assert self._opened is not None
         engine = dict(self._opened.namespace(STORE).scan(None, None))
         kind = self.how.kind
         want = {key: kind.stored(row) for key, row in self.committed.items()}

@@ -1,11 +1,10 @@
-"""A task on engines in memory, fed by hand."""
+"""What tests make tasks of: engines in memory, topologies of one processor, records fed by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 from confluent_kafka import Message
 
 from milestones.common import serdes
@@ -103,6 +102,11 @@ class Harness:
         self.go_on()
         return self.task.process(limit, self.clock.monotonic_ms())
 
+    def pipe(self, *records: tuple[Any, Any, int], **options: Any) -> int:
+        """`feed`, then `run`."""
+        self.feed(*records, **options)
+        return self.run()
+
     def outputs(self) -> list[tuple[Any, ...]]:
         """(topic, key, value, timestamp) of what was taken now."""
         taken = named(self.task.take_outputs())
@@ -169,7 +173,7 @@ def processing(
     return topology
 
 
-def plain_store(name: str = "store", **options: Any) -> StoreSpec:
+def a_store(name: str = "store", **options: Any) -> StoreSpec:
     return StoreSpec(name, **{"key_serde": serdes.STRING, "value_serde": serdes.STRING, **options})
 
 
@@ -180,19 +184,19 @@ def forward(context: Any, record: Record) -> None:
     context.forward(record)
 
 
-class Kit:
-    """What tests make tasks of."""
-
-    Harness = Harness
-    processing, store = staticmethod(processing), staticmethod(plain_store)
-    message = staticmethod(message)
-    forward = staticmethod(forward)
-
-    def forwarding(self, topics: Sequence[str] = ("in",), **settings: Any) -> Harness:
-        """A started task that passes records on."""
-        return Harness(processing(forward, topics=topics), **settings).start()
+def forwarding(topics: Sequence[str] = ("in",), **settings: Any) -> Harness:
+    """A started task that passes records on."""
+    return Harness(processing(forward, topics=topics), **settings).start()
 
 
-@pytest.fixture
-def kit() -> Kit:
-    return Kit()
+def keep(context: Any, record: Record) -> None:
+    """Put into "store", forward; "fail" raises after it has put."""
+    context.get_state_store("store").put(record.key, record.value)
+    context.forward(record)
+    if record.value == "fail":
+        raise RuntimeError("user code")
+
+
+def keeping(**settings: Any) -> Harness:
+    """A started task that keeps records in a store and passes them on."""
+    return Harness(processing(keep, [a_store()]), **settings).start()
