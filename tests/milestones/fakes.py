@@ -195,9 +195,7 @@ class Passing(Processor):
         self.context.forward(record)
 
 
-def counting(
-    topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, **source: Any
-) -> Topology:
+def counting(topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, **source: Any) -> Topology:
     """in -> count per key, with a changelog -> out."""
     topology = Topology()
     topology.add_source("source", *topics, key=serdes.STRING, value=serdes.STRING, **source)

@@ -7,11 +7,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from milestones.common.records import Output, TaskId, TopicPartition
-from tests.milestones.fakes import (
-    CHANGELOG,
-    Running,
-    World,
-)
+from tests.milestones.fakes import CHANGELOG, Running, World
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 IN, LOG, LOG_B = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)

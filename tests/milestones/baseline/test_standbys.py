@@ -15,12 +15,7 @@ from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
 from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
 from tests.milestones.baseline.test_restoration import source_table
-from tests.milestones.fakes import (
-    CHANGELOG,
-    Running,
-    World,
-    put,
-)
+from tests.milestones.fakes import CHANGELOG, Running, World, put
 from tests.milestones.stream_thread.test_tasks import places
 
 

@@ -7,13 +7,7 @@ from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import ThreadReport
 from tests.milestones.baseline.standbys import IN, LOG, A, B, standby
-from tests.milestones.fakes import (
-    FENCED,
-    Running,
-    World,
-    passing,
-    put,
-)
+from tests.milestones.fakes import FENCED, Running, World, passing, put
 from tests.milestones.stream_thread.test_tasks import places
 
 

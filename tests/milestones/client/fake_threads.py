@@ -145,9 +145,7 @@ class Client:
     def __init__(self, *observers: Any, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
-        self.supervisor = Supervisor(
-            world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS
-        )
+        self.supervisor = Supervisor(world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS)
         self.heard: list[tuple[str, str]] = []
         self.also: Callable[[StreamsState], None] = lambda _: None
         self.supervisor.listener = self.listen

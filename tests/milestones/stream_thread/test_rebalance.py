@@ -19,16 +19,7 @@ from milestones.common.kafka.membership import (
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.task import State
 from milestones.instance.states import ThreadState
-from tests.milestones.fakes import (
-    FENCED,
-    ILLEGAL_GENERATION,
-    Counting,
-    Running,
-    World,
-    assignment,
-    counting,
-    put,
-)
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, Counting, Running, World, assignment, counting, put
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 IN = TopicPartition("in", 0)

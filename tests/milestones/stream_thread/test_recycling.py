@@ -11,14 +11,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
 from tests.milestones.baseline.standbys import IN, LOG, A, B, content, standby, stores_of, writing
-from tests.milestones.fakes import (
-    ILLEGAL_GENERATION,
-    Counting,
-    Running,
-    World,
-    counting,
-    put,
-)
+from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, Running, World, counting, put
 from tests.milestones.stream_thread.test_tasks import places
 
 

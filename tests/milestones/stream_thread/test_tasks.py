@@ -18,17 +18,7 @@ from milestones.common.task.task import State, Task
 from milestones.stream_thread.task_registry import Phase
 from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import (
-    CHANGELOG,
-    FENCED,
-    Counting,
-    Running,
-    World,
-    assignment,
-    counting,
-    passing,
-    put,
-)
+from tests.milestones.fakes import CHANGELOG, FENCED, Counting, Running, World, assignment, counting, passing, put
 from tests.milestones.stepped import RunningUpdater
 from tests.milestones.stepped_workers import RunningProcessing
 
