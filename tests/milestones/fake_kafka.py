@@ -39,14 +39,14 @@ class Log:
 
     def add(self, *values: str, key: str = "k", timestamp: int = 1_000) -> Log:
         for value in values:
-            topic, partition = self.partition
-            self.entries.append(
-                Message(
-                    topic=topic, partition=partition, offset=self.end, key=key.encode(), value=value.encode(),
-                    timestamp=(1, timestamp),
-                )
-            )
+            self.entries.append(self.message(self.end, key.encode(), value.encode(), timestamp))
         return self
+
+    def message(self, offset: int, key: bytes | None, value: bytes | None, timestamp: int) -> Message:
+        topic, partition = self.partition
+        return Message(
+            topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp)
+        )
 
     def control(self, count: int = 1) -> Log:
         self.entries += [None] * count

@@ -47,12 +47,14 @@ from tests.milestones.fake_kafka import (
 )
 
 __all__ = [
-    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "TIMED_OUT", "Counting", "FakeClients", "FakeConsumer", "FakeMember",
-    "FakeProducer", "FakeState", "Log", "Logs", "Passing", "Running", "World", "assignment", "counting", "inputs",
-    "kafka_error", "passing", "put",
+    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "IN", "LOG", "LOG_B", "TIMED_OUT", "A", "B", "Counting", "FakeClients",
+    "FakeConsumer", "FakeMember", "FakeProducer", "FakeState", "Log", "Logs", "Passing", "Running", "World",
+    "assignment", "busy", "counting", "inputs", "kafka_error", "passing", "put", "standby",
 ]  # fmt: skip
 
 CHANGELOG = "app-counts-changelog"
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN, LOG, LOG_B = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)
 
 
 class FakeTaskStorage(MemoryTaskStorage):
@@ -83,7 +85,6 @@ class FakeTaskStorage(MemoryTaskStorage):
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         self.ids.update(ids)
-
 
     def close(self) -> None:
         self._on_close()
@@ -154,6 +155,9 @@ class FakeState:
     def content(self, id: TaskId, store: str = "counts") -> dict[bytes, bytes]:
         found = self.stores[id].get(store)
         return {} if found is None else dict(found.namespace.scan(None, None))
+
+    def text(self, store: str = "counts", id: TaskId = A) -> dict[str, str]:
+        return {key.decode(): value.decode() for key, value in self.content(id, store).items()}
 
     def offset(self, id: TaskId, store: str = "counts") -> int | None:
         return self.stores[id][store].namespace.offset()
@@ -294,16 +298,20 @@ def assignment(world: World, *partitions: int, **fields: Any) -> Assignment:
 
 
 class Running:
-    """A loop with its world, driven by hand."""
+    """A loop with its world, driven by hand. `settings`: of a world that isn't given."""
 
-    def __init__(self, world: World | None = None) -> None:
-        self.world = world or World()
+    def __init__(self, world: World | None = None, **settings: Any) -> None:
+        self.world = world or World(settings=settings)
         self.loop = self.world.loop()
         self.generation = 0
 
     @property
     def tasks(self) -> Any:
         return self.loop._tasks
+
+    @property
+    def places(self) -> dict[TaskId, str]:
+        return {id: phase.value for id, phase in self.tasks.places().items()}
 
     def step(self, times: int = 1, *, ms: int = 0) -> None:
         for _ in range(times):
@@ -335,3 +343,20 @@ class Running:
 
 def put(world: World, partition: int, *values: str, key: str = "k", topic: str = "in") -> None:
     world.logs[TopicPartition(topic, partition)].add(*values, key=key)
+
+
+def busy(*partitions: int, **settings: Any) -> Running:
+    """A thread whose tasks have processed two records each, uncommitted."""
+    r = Running(**{"commit_interval_ms": 10_000, **settings})
+    for partition in partitions:
+        put(r.world, partition, "a", "b")
+    r.run(*partitions).step(2)
+    return r
+
+
+def standby(world: World | None = None, *tasks: TaskId, active: tuple[int, ...] = (), **kinds: Any) -> Running:
+    """A thread with these tasks as standbys, some rounds later."""
+    r = Running(world)
+    r.rebalance(*active, **{"standby": frozenset(tasks or {A}), **kinds})
+    r.step(5)
+    return r

@@ -20,10 +20,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import TaskId
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, kafka_error
-
-A = TaskId(0, 0)
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, World, kafka_error
 
 
 def recover(world: World, error: Exception) -> bool:

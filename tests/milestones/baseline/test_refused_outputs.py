@@ -22,9 +22,8 @@ from milestones.common.records import Emitted, Output, TaskId
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
-from tests.milestones.fakes import CHANGELOG, FakeProducer, World
+from tests.milestones.fakes import CHANGELOG, A, FakeProducer, World
 
-TASK = TaskId(0, 0)
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 
 
@@ -78,7 +77,7 @@ class Task:
     """As much of a task as collecting needs."""
 
     def __init__(self, *outputs: Output) -> None:
-        self.id, self.outputs, self.changelog_topics = TASK, list(outputs), frozenset({CHANGELOG})
+        self.id, self.outputs, self.changelog_topics = A, list(outputs), frozenset({CHANGELOG})
         self.committable, self.cached = True, False
 
     def take_outputs(self) -> list[Output]:
@@ -108,14 +107,14 @@ def test_an_output_that_a_handler_skips_takes_no_other_with_it(guarantee: str) -
     handler = Handler(Action.CONTINUE)
     producer, collection = collected(handler, output(), BIG, output("other"), guarantee=guarantee)
     assert producer.topics() == ["out", "other"]
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
 
 
 def test_a_handler_is_told_the_task_the_node_and_the_whole_output() -> None:
     handler = Handler(Action.CONTINUE)
     collected(handler, BIG)
     ((context, error),) = handler.asked
-    assert (context.task_id, context.processor_node_id, context.output) == (TASK, "sink", BIG)
+    assert (context.task_id, context.processor_node_id, context.output) == (A, "sink", BIG)
     assert (context.topic, context.partition, context.offset, context.timestamp) == (None, -1, -1, 5)
     assert (context.headers, context.retriable) == ([("h", b"1")], False)
     assert isinstance(error, ProductionError)
@@ -244,7 +243,7 @@ def test_dead_letters_of_what_a_transaction_failed_of_wait_for_room_like_others(
     producer.room = 0
     task = Task(output("bad"), output("other"))
     collection.collect([task])  # type: ignore[list-item]
-    assert (producer.sent, task.outputs, collection.dropped) == ([], [output("other")], {TASK: 1})
+    assert (producer.sent, task.outputs, collection.dropped) == ([], [output("other")], {A: 1})
     producer.room = None
     collection.collect([task])  # type: ignore[list-item]
     assert producer.topics() == ["letters", "other"]
@@ -255,7 +254,7 @@ def test_a_dead_letter_that_is_too_large_goes_without_its_value() -> None:
     ((_, letter),) = producer.sent
     assert (letter.topic, letter.key, letter.value) == ("letters", b"k", None)
     assert b"ProductionError" in (dict(letter.headers or [])["__streams.errors.exception"] or b"")
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
 
 
 def test_a_dead_letter_that_is_refused_ends_the_thread_and_asks_nobody() -> None:
@@ -277,7 +276,7 @@ def test_records_for_an_internal_topic_that_a_broker_does_not_know_are_made_agai
     handler = Handler(Action.CONTINUE)
     with pytest.raises(TaskCorruptedError, match=f"{CHANGELOG}: .* processed again") as caught:
         collected(handler, output(CHANGELOG), guarantee=guarantee, **{CHANGELOG: code})
-    assert (caught.value.tasks, handler.asked) == ({TASK}, [])
+    assert (caught.value.tasks, handler.asked) == ({A}, [])
 
 
 @pytest.mark.parametrize("code", UNKNOWN)
@@ -296,7 +295,7 @@ def test_a_changelog_record_is_never_skipped() -> None:
 def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
     world = World(settings={"production_exception_handler": (handler := Handler(Action.CONTINUE)),
                             "processing_guarantee": "at_least_once"})  # fmt: skip
-    world.producer.refused = [Refused(TASK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
+    world.producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
     with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
         to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
     assert handler.asked == []
@@ -309,10 +308,10 @@ def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before
     settings = {"production_exception_handler": (handler := Handler(action)), "processing_guarantee": "at_least_once"}
     world = World(settings=settings)
     codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
-    world.producer.refused = [Refused(TASK, KafkaError(code), output(), sent=True) for code in codes]
+    world.producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
     with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
         to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
-    assert caught.value.tasks == {TASK}
+    assert caught.value.tasks == {A}
     assert handler.asked == []
 
 
@@ -332,7 +331,7 @@ def test_missing_rights_are_not_the_handlers_business() -> None:
 def test_a_handler_that_wants_to_retry_what_may_pass_has_the_records_processed_again(topic: str) -> None:
     with pytest.raises(TaskCorruptedError) as caught:
         collected(Handler(Action.RETRY), output(topic), **{topic: KafkaError._MSG_TIMED_OUT})
-    assert caught.value.tasks == {TASK}
+    assert caught.value.tasks == {A}
 
 
 def test_a_retry_of_what_cannot_pass_is_a_failure() -> None:
@@ -356,7 +355,7 @@ def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD
     producer = world.clients.producer = Refusing()
     collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
     collection.collect([Task(output(), output("bad"))])  # type: ignore[list-item]
-    producer.refused = [Refused(TASK, KafkaError(code), output("bad"), sent=True)]
+    producer.refused = [Refused(A, KafkaError(code), output("bad"), sent=True)]
     return producer, collection
 
 
@@ -381,13 +380,13 @@ def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE, LETTER))
     with pytest.raises(TaskCorruptedError, match="its transaction is made again without it") as caught:
         to_the_end(collection.flush())
-    assert caught.value.tasks == {TASK}
+    assert caught.value.tasks == {A}
     assert collection.dropped == {}
     producer.sent.clear()
     collection.collect([Task(output(), output("bad"), output("other"))])  # type: ignore[list-item]
     to_the_end(collection.flush())
     assert sorted(producer.topics()) == ["letters", "other", "out"]
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
     assert len(handler.asked) == 1
 
 

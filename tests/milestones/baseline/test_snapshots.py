@@ -12,7 +12,7 @@ import pytest
 
 from milestones.baseline.restoration import InlineRestoration
 from milestones.common import serdes
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.common.state.repository import LocalSnapshot, described
 from milestones.common.state.snapshot import SnapshotManifest
 from milestones.common.state.spec import StoreSpec
@@ -23,10 +23,7 @@ from milestones.common.topology import Topology
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks
 from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.baseline.test_restoration import Restoring as InlineRestoring
-from tests.milestones.fakes import CHANGELOG, Counting, World
-
-A = TaskId(0, 0)
-LOG = TopicPartition(CHANGELOG, 0)
+from tests.milestones.fakes import CHANGELOG, LOG, A, Counting, World
 
 
 @dataclass

@@ -13,23 +13,21 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
-from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
 from tests.milestones.baseline.test_restoration import source_table
-from tests.milestones.fakes import CHANGELOG, Running, World, put
-from tests.milestones.stream_thread.test_tasks import places
+from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, put, standby
 
 
 def test_a_standby_has_what_its_changelog_has_and_goes_on_reading_it() -> None:
     world = World()
     world.logs[LOG].add("1", key="a").control()
     r = standby(world)
-    assert content(r) == {"a": "1"}
+    assert r.world.state.text() == {"a": "1"}
     assert world.state.offset(A) == 2
     world.logs[LOG].add("2", key="b").add("3", key="a").control()
     r.step(2)
-    assert content(r) == {"a": "3", "b": "2"}
+    assert r.world.state.text() == {"a": "3", "b": "2"}
     assert world.state.offset(A) == 5
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
 
 
 def test_a_thread_with_nothing_but_standbys_is_running() -> None:
@@ -44,11 +42,11 @@ def test_a_standby_waits_for_its_directory_and_keeps_nobody_from_running() -> No
     world = World()
     world.state.locked.add(A)
     r = standby(world, A, active=(1,))
-    assert places(r.tasks) == {A: "waiting", B: "processing"}
+    assert r.places == {A: "waiting", B: "processing"}
     assert r.tasks.all_running
     world.state.locked.clear()
     r.step(2)
-    assert places(r.tasks) == {A: "standby", B: "processing"}
+    assert r.places == {A: "standby", B: "processing"}
 
 
 def test_a_standby_that_goes_away_is_closed_and_nothing_of_it_is_read_any_more() -> None:
@@ -75,7 +73,7 @@ def test_a_standby_whose_changelog_was_truncated_past_it_is_rebuilt() -> None:
     world.logs[LOG].control(9).add("2", key="new")
     world.logs[LOG].cut_to(5)
     r.step(5)
-    assert content(r) == {"new": "2"}
+    assert r.world.state.text() == {"new": "2"}
     assert world.state.offset(A) == 11
 
 
@@ -89,7 +87,7 @@ def test_a_standby_notices_by_itself_that_its_changelog_was_made_anew_and_is_as_
     world.requests.topic_ids = {CHANGELOG: "second"}
     r.step(ms=60_000)
     r.step(5)
-    assert content(r) == {"k": "7", "new": "8"}
+    assert r.world.state.text() == {"k": "7", "new": "8"}
     assert world.state.changelog_ids[A] == {"counts": "second"}
 
 
@@ -107,7 +105,7 @@ def test_a_standby_that_stays_the_same_for_long_is_asked_about_and_not_read_anew
     world.requests.answer()
     r.step(2)
     assert len(world.restorer.moves) == moves
-    assert content(r) == {"a": "1", "b": "2"}
+    assert r.world.state.text() == {"a": "1", "b": "2"}
 
 
 def test_the_answer_to_a_question_from_before_does_not_make_a_standby_seem_ahead_of_its_changelog() -> None:
@@ -130,7 +128,7 @@ def test_the_answer_to_a_question_from_before_does_not_make_a_standby_seem_ahead
     r.step(3)
     assert world.state.offset(A) == 2
     assert world.state.opens == 1
-    assert content(r) == {"a": "1", "b": "2"}
+    assert r.world.state.text() == {"a": "1", "b": "2"}
 
 
 def test_a_standby_whose_changelog_is_deleted_waits_for_a_new_one_and_the_thread_goes_on() -> None:
@@ -146,7 +144,7 @@ def test_a_standby_whose_changelog_is_deleted_waits_for_a_new_one_and_the_thread
     world.requests.error = None
     world.logs[LOG].add("1", key="new")
     r.step(4, ms=1_000)
-    assert content(r) == {"new": "1"}
+    assert r.world.state.text() == {"new": "1"}
 
 
 def test_a_standby_is_asked_about_again_once_a_second_at_most_while_kafka_does_not_answer() -> None:
@@ -171,7 +169,7 @@ def test_a_damaged_store_of_a_standby_is_set_aside_and_restored_and_the_thread_g
     world.logs[LOG].add("2", key="b")
     r.step(4)
     assert world.state.stores[A]["counts"].engine is not engine
-    assert content(r) == {"a": "1", "b": "2"}
+    assert r.world.state.text() == {"a": "1", "b": "2"}
     assert world.state.offset(A) == 2
 
 
@@ -188,8 +186,8 @@ def test_a_damaged_store_is_not_taken_for_complete_by_the_end_that_came_with_the
         raise StateCorruptError("bad block", [StoreId(A, "counts")])
     engine.apply = damaged  # type: ignore[method-assign]
     r.step(8)
-    assert places(r.tasks) == {A: "processing"}
-    assert content(r) == {"a": "1"}
+    assert r.places == {A: "processing"}
+    assert r.world.state.text() == {"a": "1"}
 
 
 def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_when_resumed() -> None:
@@ -201,11 +199,11 @@ def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_w
     r.rebalance(1, standby=frozenset({A}))
     r.step(5)
     assert world.restorer.assigned == frozenset()
-    assert places(r.tasks) == {A: "standby", B: "restoring"}
+    assert r.places == {A: "standby", B: "restoring"}
     world.context.thread_registry.resume({0})
     r.step(5)
-    assert content(r) == {"a": "1"}
-    assert places(r.tasks) == {A: "standby", B: "processing"}
+    assert r.world.state.text() == {"a": "1"}
+    assert r.places == {A: "standby", B: "processing"}
 
 
 def test_while_an_active_task_has_much_to_restore_standbys_get_a_fifth_of_the_time() -> None:
@@ -242,18 +240,18 @@ def test_a_standby_reads_a_source_topic_only_as_far_as_the_group_has_committed()
     world.logs[IN].add("1", key="a").add("2", key="b").add("3", key="c")
     world.commit(IN, 2)
     r = standby(world)
-    assert content(r, store="table") == {"a": "1", "b": "2"}
+    assert r.world.state.text("table") == {"a": "1", "b": "2"}
     assert world.state.offset(A, "table") == 2
     world.commit(IN, 3)
     r.step(3, ms=1_000)
-    assert content(r, store="table") == {"a": "1", "b": "2", "c": "3"}
+    assert r.world.state.text("table") == {"a": "1", "b": "2", "c": "3"}
 
 
 def test_a_standby_of_a_source_topic_that_nobody_has_committed_reads_nothing() -> None:
     world = World(source_table())
     world.logs[IN].add("1", key="a")
     r = standby(world)
-    assert content(r, store="table") == {}
+    assert r.world.state.text("table") == {}
     assert r.tasks.lags() == {A: 0}
 
 
@@ -273,7 +271,7 @@ def test_a_lost_membership_delays_what_a_standby_may_read_and_no_more() -> None:
     world.member.answer(error=StaleGenerationError("lost"))
     world.member.holds = False
     r.step(4, ms=1_000)
-    assert content(r, store="table") == {"a": "1"}
+    assert r.world.state.text("table") == {"a": "1"}
 
 
 def test_a_coordinator_that_refuses_to_say_what_a_standby_may_read_ends_the_thread_with_the_reason() -> None:

@@ -6,9 +6,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import ThreadReport
-from tests.milestones.baseline.standbys import IN, LOG, A, B, standby
-from tests.milestones.fakes import FENCED, Running, World, passing, put
-from tests.milestones.stream_thread.test_tasks import places
+from tests.milestones.fakes import FENCED, IN, LOG, A, B, Running, World, passing, put, standby
 
 
 def test_the_lag_of_a_standby_counts_up_to_the_changelogs_end() -> None:
@@ -101,7 +99,7 @@ def test_a_lost_membership_leaves_standbys_open() -> None:
     r = standby(None, A, active=(1,))
     r.world.member.events.append(Lost("session timeout"))
     r.step()
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
 
 
 def test_a_fatal_error_of_the_producer_costs_the_active_tasks_and_leaves_standbys_open() -> None:
@@ -111,14 +109,14 @@ def test_a_fatal_error_of_the_producer_costs_the_active_tasks_and_leaves_standby
     world.producer.fail("commit", FENCED)
     r.step(ms=100)
     r.step()
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert world.member.rejoins[-1].startswith("tasks lost")
 
 
 def test_a_roll_back_leaves_standbys_where_they_are() -> None:
     r = standby(None, A, active=(1,))
     r.tasks.roll_back()
-    assert places(r.tasks) == {A: "standby", B: "positioning"}
+    assert r.places == {A: "standby", B: "positioning"}
 
 
 # -- warm-ups
@@ -171,4 +169,4 @@ def test_a_warm_up_that_catches_up_while_the_thread_joins_waits_for_the_assignme
     r.assign(0)
     r.step(3)
     assert world.member.rejoins == []
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}

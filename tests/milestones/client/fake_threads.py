@@ -12,14 +12,12 @@ from milestones import Streams, wiring
 from milestones.client.supervisor import Supervisor
 from milestones.common.clock import SystemClock
 from milestones.common.memory import MemoryBudget
-from milestones.common.records import TaskId
 from milestones.instance.context import ThreadFailed, ThreadMoved
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Parts
 from milestones.stream_thread.workforce import StreamThreads
-from tests.milestones.fakes import World, counting
+from tests.milestones.fakes import A, World, counting
 
-A = TaskId(0, 0)
 WAIT_S = 10
 
 

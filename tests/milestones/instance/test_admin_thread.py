@@ -28,11 +28,7 @@ from milestones.instance.admin_thread import (
     changed_sources,
 )
 from milestones.instance.partition_offsets import ALONE_MS, ANSWER_MS
-from tests.milestones.fakes import World, counting, passing
-
-A = TaskId(0, 0)
-IN = TopicPartition("in", 0)
-CHANGELOG = "app-counts-changelog"
+from tests.milestones.fakes import CHANGELOG, IN, A, World, counting, passing
 
 
 def answered(result: Any) -> Future[Any]:

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.m1_state_updater import updater as updating
-from tests.milestones.fakes import CHANGELOG, Running, World
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
+from tests.milestones.fakes import CHANGELOG, LOG, A, Running, World
+from tests.milestones.stepped_workers import STAGES
 
-A = TaskId(0, 0)
-LOG = TopicPartition(CHANGELOG, 0)
 STORE = LOG, "counts"
 
 
@@ -31,7 +28,7 @@ def noting(calls: list[tuple[Any, ...]], kind: type) -> Any:
 
 @pytest.fixture(params=["baseline", "m1"])
 def r(request: pytest.FixtureRequest) -> Running:
-    running = Running(World()) if request.param == "baseline" else RunningUpdater(UpdaterWorld())
+    running = STAGES[request.param]()
     running.world.logs[LOG].add("1", "2", "3", key="k")
     return running
 

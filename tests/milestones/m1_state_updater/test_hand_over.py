@@ -9,13 +9,9 @@ import pytest
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Lost
-from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import CHANGELOG, put
+from tests.milestones.fakes import CHANGELOG, LOG, A, B, put
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-
-A, B = TaskId(0, 0), TaskId(0, 1)
-LOG = TopicPartition(CHANGELOG, 0)
 
 
 def restoring(*values: str) -> RunningUpdater:

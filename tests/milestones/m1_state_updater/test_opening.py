@@ -14,10 +14,9 @@ from milestones.common.records import TaskId
 from milestones.m1_state_updater.opening import OPENERS, REST_MS, ThreadedOpening, Turn
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
-from tests.milestones.fakes import FakeState, World, counting, put
+from tests.milestones.fakes import A, B, FakeState, World, counting, put
 from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
-A, B = TaskId(0, 0), TaskId(0, 1)
 SOON_MS = 20_000
 
 

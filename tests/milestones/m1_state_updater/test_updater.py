@@ -9,16 +9,13 @@ import pytest
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import StoreId, TaskId, TopicPartition
+from milestones.common.records import StoreId
 from milestones.common.task.lifecycle import State
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG
+from tests.milestones.fakes import CHANGELOG, LOG, LOG_B, A, B
 from tests.milestones.stepped import UpdaterWorld, Updating
-
-A, B = TaskId(0, 0), TaskId(0, 1)
-LOG, OTHER_LOG = TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)
 
 
 @pytest.fixture
@@ -42,7 +39,7 @@ def test_a_task_that_is_added_comes_back_restored_up_to_the_end_of_its_changelog
     u.step(4)
     assert u.restoration.take_restored() == [task]
     assert task.state is State.RESTORING
-    assert u.content() == {"a": "1", "b": "2"}
+    assert u.world.state.text() == {"a": "1", "b": "2"}
     assert u.world.restorer.assigned == frozenset()
 
 
@@ -77,7 +74,7 @@ def test_a_task_that_is_removed_while_it_restores_comes_back_open_with_what_it_h
     u.step()
     assert u.restoration.take_removed() == [task]
     assert (task.state, u.world.state.held) == (State.IN_TRANSIT, {A})
-    assert u.content() == {"a": "1"}
+    assert u.world.state.text() == {"a": "1"}
 
 
 def test_a_task_that_is_removed_for_its_other_role_comes_back_open(u: Updating) -> None:
@@ -138,7 +135,7 @@ def test_paused_tasks_are_not_restored_until_they_are_resumed(u: Updating) -> No
     u.restoration.pause(frozenset({0}))
     task = u.add()
     u.step(5)
-    assert u.content() == {}
+    assert u.world.state.text() == {}
     u.restoration.pause(frozenset())
     u.step(3)
     assert u.restoration.take_restored() == [task]
@@ -169,12 +166,12 @@ def test_a_standby_follows_its_changelog_and_its_lag_is_published(u: Updating) -
     assert u.restoration.lags() == {A: 0}
     u.updater.hangs = False
     u.step(2, ms=200)
-    assert (u.content(), u.restoration.positions()) == ({"a": "2"}, {A: 2})
+    assert (u.world.state.text(), u.restoration.positions()) == ({"a": "2"}, {A: 2})
 
 
 def test_a_standby_advances_while_an_active_task_has_much_to_restore(u: Updating) -> None:
     u.world.logs[LOG].add(*map(str, range(600_000)), key="a")
-    u.world.logs[OTHER_LOG].add(*map(str, range(100_000)), key="b")
+    u.world.logs[LOG_B].add(*map(str, range(100_000)), key="b")
     task = u.add()
     u.add_standby(1)
     lags: list[int] = []
@@ -213,13 +210,13 @@ def test_a_damaged_store_is_rebuilt_and_nothing_else_happens(u: Updating) -> Non
     task.restore = once  # type: ignore[method-assign]
     u.step(6)
     assert u.restoration.take_restored() == [task]
-    assert u.content() == {"a": "1"}
+    assert u.world.state.text() == {"a": "1"}
     assert u.restoration.take_failed() == []
 
 
 def test_an_error_of_one_task_is_its_own_and_the_others_are_restored(u: Updating) -> None:
     u.world.logs[LOG].add("1", key="a")
-    u.world.logs[OTHER_LOG].add("1", key="b")
+    u.world.logs[LOG_B].add("1", key="b")
     bad, good = u.add(), u.add(1)
     error = StateError("disk full")
     failing(bad, error)
@@ -289,13 +286,13 @@ def test_a_task_that_is_added_after_the_updater_has_died_unnoticed_goes_to_a_new
     u: Updating,
 ) -> None:
     u.world.logs[LOG].add("1", key="a")
-    u.world.logs[OTHER_LOG].add("1", key="b")
+    u.world.logs[LOG_B].add("1", key="b")
     failing(u.add(), RuntimeError("a bug"))
     u.world.updaters.step(3)
     u.restoration.pause(frozenset({0}))
     u.add(1)
     u.step(4)
-    assert u.content(B) == {}
+    assert u.world.state.text(id=B) == {}
     u.restoration.pause(frozenset())
     u.step(3)
     assert [task.id for task in u.restoration.take_restored()] == [B]

@@ -19,10 +19,8 @@ from milestones.instance.states import ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
-from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
+from tests.milestones.fakes import ILLEGAL_GENERATION, A, B, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-
-A, B = TaskId(0, 0), TaskId(0, 1)
 
 
 def running(*partitions: int, **settings: Any) -> RunningProcessing:

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from milestones.common.errors import StateCorruptError
-from milestones.common.records import Record, StoreId, TaskId, TopicPartition
+from milestones.common.records import Record, StoreId, TopicPartition
 from milestones.common.task.task import Task
-from tests.milestones.fakes import CHANGELOG, Counting, put
+from tests.milestones.fakes import CHANGELOG, A, B, Counting, put
 from tests.milestones.m2_processing_threads.test_processing import running
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-
-A, B = TaskId(0, 0), TaskId(0, 1)
 
 
 def turn(r: RunningProcessing, *, ms: int = 1) -> None:

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from milestones.common.kafka.membership import Lost, StaleGenerationError
-from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import FENCED, Running, put
+from tests.milestones.fakes import FENCED, A, Running, put
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
-
-A = TaskId(0, 0)
 
 
 def of_the_thread(r: Running) -> dict[str, Any]:

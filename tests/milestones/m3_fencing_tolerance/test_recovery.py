@@ -19,14 +19,13 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import StoreId, TaskId
+from milestones.common.records import StoreId
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.takeovers import TAKEOVER_WINDOW_MS
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld, unready
 
-A = TaskId(0, 0)
 TIMEOUT_MS = 2_000
 
 

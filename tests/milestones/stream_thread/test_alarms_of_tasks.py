@@ -10,7 +10,7 @@ from milestones.common import serdes
 from milestones.common.records import Record
 from milestones.common.topology import Processor, Topology
 from tests.milestones.fakes import Running
-from tests.milestones.stream_thread.test_turns import STAGES
+from tests.milestones.stepped_workers import STAGES
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

@@ -8,13 +8,11 @@ import pytest
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded, Lost
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TaskId
 from milestones.parts import CommitStep
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, put
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
-IN = TopicPartition("in", 0)
-A = TaskId(0, 0)
 ALOS = "at_least_once"
 BEFORE_THE_END = ["flush", "send_offsets"]
 

@@ -14,10 +14,7 @@ from milestones.instance.admin_thread import Purge
 from milestones.parts import CommitStep
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.rollback_metrics import RollBacks
-from tests.milestones.fakes import World, passing
-
-A = TaskId(0, 0)
-IN = TopicPartition("in", 0)
+from tests.milestones.fakes import IN, A, World, passing
 
 
 class FakeTask:

@@ -10,14 +10,13 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.retry import LATEST_MS, SOONEST_MS
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.instance.admin_thread import Bounds
 from milestones.stream_thread.inputs import COMMIT_AGAIN_MS
-from tests.milestones.fakes import passing, put
+from tests.milestones.fakes import IN, A, passing, put
 from tests.milestones.stream_thread.feeding import Fed
 
-A = TaskId(0, 0)
-IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 
 
 def count_puts(f: Fed) -> list[object]:

@@ -9,13 +9,10 @@ from confluent_kafka import KafkaError
 
 from milestones.common.errors import MilestonesError, ProcessingError
 from milestones.common.kafka.membership import JoinNeeded
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TaskId
 from milestones.common.task.task import State
 from milestones.instance.context import ThreadReport
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, Running, World, kafka_error, passing, put
-
-A = TaskId(0, 0)
-IN = TopicPartition("in", 0)
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, World, kafka_error, passing, put
 
 
 def test_a_record_comes_in_is_counted_sent_and_committed() -> None:

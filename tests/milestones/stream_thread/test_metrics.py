@@ -10,9 +10,7 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import Processor
 from milestones.common.topology.timestamps import log_and_skip_on_invalid_timestamp
 from milestones.stream_thread.metrics import Growth
-from tests.milestones.fakes import CHANGELOG, Running, World, counting, kafka_error, passing, put
-
-INPUT = TopicPartition("in", 0)
+from tests.milestones.fakes import CHANGELOG, IN, Running, World, counting, kafka_error, passing, put
 
 
 def of(r: Running, group: str, **tags: str) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def test_a_task_that_comes_back_begins_at_zero() -> None:
     r.step(5)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 2
     r.rebalance()
-    world.commit(INPUT, 2)
+    world.commit(IN, 2)
     r.run(0)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 0
     assert of(r, "stream-thread-metrics")["process-total"] == 2
@@ -186,7 +184,7 @@ def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() ->
     assert said == {}
     r.step(ms=1_000)
     uncommitted = sum(task.uncommitted_bytes() for task in r.loop._tasks.processing.values())
-    assert said == {Account.INPUT: 0, Account.UNCOMMITTED: uncommitted, Account.OUTPUTS: 0}
+    assert said == {Account.IN: 0, Account.UNCOMMITTED: uncommitted, Account.OUTPUTS: 0}
     assert uncommitted > 0
 
 
@@ -202,4 +200,4 @@ def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
     r.step(3, ms=1_000)
     held = world.budget.held()
     assert held[Account.OUTPUTS] > 0
-    assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0
+    assert held[Account.IN] == r.loop._inputs.buffered_bytes > 0

@@ -12,10 +12,9 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Processor, Topology
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.thread import StreamThread
-from tests.milestones.fakes import NO_CLIENTS, Running, World, assignment, put
+from tests.milestones.fakes import IN, NO_CLIENTS, Running, World, assignment, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
-IN = TopicPartition("in", 0)
 ALL = frozenset({0})
 
 

@@ -16,24 +16,13 @@ from milestones.common.kafka.membership import (
     Lost,
     StaleGenerationError,
 )
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TaskId
 from milestones.common.task.task import State
 from milestones.instance.states import ThreadState
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, Counting, Running, World, assignment, counting, put
+from tests.milestones.fake_kafka import FENCED, ILLEGAL_GENERATION
+from tests.milestones.fakes import IN, A, B, Counting, Running, World, assignment, busy, counting, put
 
-A, B = TaskId(0, 0), TaskId(0, 1)
-IN = TopicPartition("in", 0)
 REVOKED, ASSIGNED, RUNNING = ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED, ThreadState.RUNNING
-
-
-def busy(*partitions: int, **settings: Any) -> Running:
-    """Tasks that have processed two records each, uncommitted."""
-    world = World(settings={"commit_interval_ms": 10_000, **settings})
-    for partition in partitions:
-        put(world, partition, "a", "b")
-    r = Running(world).run(*partitions)
-    r.step(2)
-    return r
 
 
 def test_before_a_thread_joins_it_has_committed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -10,9 +11,12 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
-from tests.milestones.baseline.standbys import IN, LOG, A, B, content, standby, stores_of, writing
-from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, Running, World, counting, put
-from tests.milestones.stream_thread.test_tasks import places
+from tests.milestones.fakes import ILLEGAL_GENERATION, IN, LOG, A, B, Counting, Running, World, counting, put, standby
+from tests.milestones.stepped_workers import with_ledger
+
+
+def stores_of(task: Any) -> Any:
+    return task._stores.storage.stores
 
 
 def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_only() -> None:
@@ -24,11 +28,11 @@ def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_onl
     world.restorer.next.append(Fetched())
     r.rebalance(0)
     r.step(5)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
     assert stores_of(world.state.tasks[A]) is stores
     assert (world.state.opens, world.state.tasks[A].counters.restored) == (1, 1)
     assert world.state.standbys[A].state is State.CLOSED
-    assert content(r) == {"a": "4"}
+    assert r.world.state.text() == {"a": "4"}
 
 
 def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> None:
@@ -38,12 +42,12 @@ def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> Non
     moves = len(world.restorer.moves)
     r.rebalance(0)
     r.step(3)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
     assert world.restorer.moves[moves:] == []
 
 
 def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() -> None:
-    world = writing(World(settings={"commit_interval_ms": 10_000}))
+    world = with_ledger(World(settings={"commit_interval_ms": 10_000}))
     put(world, 0, "x", "y")
     r = Running(world).run(0)
     r.step(2)
@@ -51,7 +55,7 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
     r.rebalance(standby=frozenset({A}))
     assert world.producer.committed[IN].offset == 2
     r.step(3)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert stores_of(world.state.standbys[A]) is stores
     assert world.state.opens == 1
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
@@ -60,13 +64,12 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
 
 
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:
-    world = writing(World())
+    world = with_ledger(World())
     put(world, 0, "x", "y")
     r = Running(world).run(0)
     r.step(3)
     for number in range(3):
         r.rebalance(standby=frozenset({A}))
-        world.commit(IN, world.producer.committed[IN].offset)
         r.step(3)
         r.run(0)
         put(world, 0, f"round {number}")
@@ -87,14 +90,14 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
     r = Running(world)
     r.rebalance(0)
     r.step()
-    assert places(r.tasks) == {A: place}
+    assert r.places == {A: place}
     r.rebalance(standby=frozenset({A}))
     world.member.holds = world.requests.holds = False
     world.member.answer()
     world.requests.answer()
     world.state.locked.clear()
     r.step(4)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert world.state.opens == 1
     assert world.state.offset(A) == 3
 
@@ -107,12 +110,12 @@ def test_a_task_that_is_starting_becomes_a_standby() -> None:
     r.step()
     world.requests.answer()
     r.step(2)
-    assert places(r.tasks) == {A: "starting"}
+    assert r.places == {A: "starting"}
     r.rebalance(standby=frozenset({A}))
     world.requests.holds = False
     world.requests.answer()
     r.step(2)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert world.consumer.assigned == frozenset()
 
 
@@ -123,7 +126,7 @@ def test_stores_that_wait_for_their_other_role_are_closed_when_that_goes_away() 
     r.tasks.assign({})
     r.step()
     assert r.world.state.held == set()
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_stores_that_wait_for_their_other_role_can_go_back_to_their_former_one() -> None:
@@ -131,7 +134,7 @@ def test_stores_that_wait_for_their_other_role_can_go_back_to_their_former_one()
     r.tasks.assign({A: [IN]})
     r.tasks.assign({}, {A})
     r.step(2)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert r.world.state.opens == 1
 
 
@@ -142,7 +145,7 @@ def test_at_the_end_of_a_thread_standbys_and_stores_between_two_roles_are_closed
     assert r.world.state.held == {A, B}
     r.loop.shut_down(leave_group=True) if end == "shut_down" else r.loop.fail(shut_application_down=None)
     assert r.world.state.held == set()
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 class FailsToClose(Counting):
@@ -185,24 +188,23 @@ def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -
     r.tasks.roll_back()
     r.rebalance(standby=frozenset({A}))
     r.step(2)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert world.state.content(A) == {}
     assert world.state.opens == 1
 
 
 def test_when_the_commit_before_recycling_fails_in_place_the_standby_has_committed_data_only() -> None:
-    world = writing(World(settings={"commit_interval_ms": 10_000}))
+    world = with_ledger(World(settings={"commit_interval_ms": 10_000}))
     put(world, 0, "x", "y")
     r = Running(world).run(0)
     r.step(2)
     r.assign(standby=frozenset({A}))
     assert world.producer.committed[IN].offset == 2
-    world.commit(IN, 2)
     r.run(0)
     put(world, 0, "z")
     r.step(2)
     world.producer.fail("send_offsets", ILLEGAL_GENERATION)
     r.assign(standby=frozenset({A}))
     r.step(2)
-    assert places(r.tasks) == {A: "standby"}
+    assert r.places == {A: "standby"}
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}

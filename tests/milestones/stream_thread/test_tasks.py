@@ -16,27 +16,16 @@ from milestones.common.kafka.membership import Assigned, Committed, StaleGenerat
 from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.task import State, Task
 from milestones.stream_thread.task_registry import Phase
-from milestones.stream_thread.tasks import ThreadTasks
 from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import CHANGELOG, FENCED, Counting, Running, World, assignment, counting, passing, put
+from tests.milestones.fake_kafka import FENCED
+from tests.milestones.fakes import CHANGELOG, IN, LOG, A, B, Counting, Running, World, assignment, counting, passing, put
 from tests.milestones.stepped import RunningUpdater
 from tests.milestones.stepped_workers import RunningProcessing
 
-A, B = TaskId(0, 0), TaskId(0, 1)
-IN, LOG = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0)
-
-
-def running(*partitions: int, world: World | None = None) -> Running:
-    return Running(world).run(*partitions)
-
-
-def places(tasks: ThreadTasks) -> dict[TaskId, str]:
-    return {id: phase.value for id, phase in tasks.places().items()}
-
 
 def test_a_stateless_task_goes_from_assignment_to_processing_without_restoration() -> None:
-    r = running(0, world=World(passing()))
-    assert places(r.tasks) == {A: "processing"}
+    r = Running(World(passing())).run(0)
+    assert r.places == {A: "processing"}
     assert r.world.restorer.moves == []
 
 
@@ -46,11 +35,11 @@ def test_a_task_waits_while_somebody_else_holds_its_directory_and_the_others_go_
     r = Running(world)
     r.rebalance(0, 1)
     r.step(5)
-    assert places(r.tasks) == {A: "waiting", B: "processing"}
+    assert r.places == {A: "waiting", B: "processing"}
     assert not r.tasks.all_running
     world.state.locked.clear()
     r.step(5)
-    assert places(r.tasks) == {A: "processing", B: "processing"}
+    assert r.places == {A: "processing", B: "processing"}
 
 
 def test_a_task_that_waits_for_its_directory_is_owned_and_can_be_revoked() -> None:
@@ -72,7 +61,7 @@ def test_a_new_assignment_leaves_tasks_that_still_wait_where_they_are() -> None:
     r.rebalance(0, 1)
     world.state.locked.clear()
     r.step(5)
-    assert places(r.tasks) == {A: "processing", B: "processing"}
+    assert r.places == {A: "processing", B: "processing"}
 
 
 def test_a_task_whose_state_cannot_be_used_ends_the_thread_and_the_others_are_closed() -> None:
@@ -94,7 +83,7 @@ def test_a_task_whose_stores_could_not_be_opened_is_opened_again_when_the_thread
     assert (r.tasks.owned, A in r.tasks.processing) == ({A, B}, False)
     r.world.state.errors.clear()
     r.step(5)
-    assert places(r.tasks) == {A: "processing", B: "processing"}
+    assert r.places == {A: "processing", B: "processing"}
 
 
 def test_a_task_is_positioned_only_once_its_committed_offsets_are_stable() -> None:
@@ -103,11 +92,11 @@ def test_a_task_is_positioned_only_once_its_committed_offsets_are_stable() -> No
     r = Running(world)
     r.rebalance(0)
     r.step(3)
-    assert places(r.tasks) == {A: "positioning"}
+    assert r.places == {A: "positioning"}
     assert len(world.member.questions) == 1
     world.member.answer()
     r.step(5)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
 
 
 def test_offsets_that_do_not_get_stable_within_task_timeout_end_the_thread() -> None:
@@ -127,7 +116,7 @@ def test_a_question_that_a_lost_membership_left_unanswered_is_asked_again() -> N
     world.member.answer(error=StaleGenerationError("lost"))
     world.member.holds = False
     r.step(5)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
 
 
 def test_a_question_that_the_coordinator_refuses_ends_the_thread_with_the_reason() -> None:
@@ -154,7 +143,7 @@ def test_an_answer_to_the_question_of_a_task_that_was_closed_since_is_not_taken(
     r.rebalance(0)
     r.step(5)
     assert world.state.tasks[A].input.position(IN) == 5
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
 
 
 def test_a_task_that_is_revoked_while_positioning_is_closed() -> None:
@@ -166,7 +155,7 @@ def test_a_task_that_is_revoked_while_positioning_is_closed() -> None:
     assert world.state.tasks[A].state is State.CLOSED
     world.member.answer()
     r.step()
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_a_task_that_is_revoked_while_restoring_is_closed_and_keeps_what_is_restored() -> None:
@@ -177,7 +166,7 @@ def test_a_task_that_is_revoked_while_restoring_is_closed_and_keeps_what_is_rest
     r.step()
     world.restorer.next.append(Fetched())
     r.step()
-    assert places(r.tasks) == {A: "restoring"}
+    assert r.places == {A: "restoring"}
     r.rebalance()
     assert world.state.tasks[A].state is State.CLOSED
     assert world.restorer.assigned == frozenset()
@@ -191,11 +180,11 @@ def test_a_task_that_is_revoked_in_the_very_round_after_its_restoration_is_close
     world.member.events.append(_assigned(world, 0))
     while not r.loop._restoration._restored:  # type: ignore[attr-defined]
         r.step()
-    assert places(r.tasks) == {A: "restoring"}
+    assert r.places == {A: "restoring"}
     world.member.events.append(_assigned(world))
     r.step()
     assert world.state.tasks[A].state is State.CLOSED
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_a_task_that_is_revoked_while_starting_is_closed() -> None:
@@ -204,38 +193,38 @@ def test_a_task_that_is_revoked_while_starting_is_closed() -> None:
     r = Running(world)
     r.rebalance(0)
     r.step(2)
-    assert places(r.tasks) == {A: "starting"}
+    assert r.places == {A: "starting"}
     r.rebalance()
     world.requests.answer()
     r.step()
     assert world.state.tasks[A].state is State.CLOSED
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_a_revoked_task_is_committed_before_it_is_closed() -> None:
     world = World()
     put(world, 0, "a", "b")
-    r = running(0, 1, world=world)
+    r = Running(world).run(0, 1)
     r.step()
     r.rebalance(1)
     assert world.producer.committed[IN].offset == 2
     assert world.state.tasks[A].state is State.CLOSED
     assert world.state.offset(A) == 2
-    assert places(r.tasks) == {B: "processing"}
+    assert r.places == {B: "processing"}
 
 
 def test_a_rolled_back_task_reads_its_input_again_from_the_last_commit_with_its_stores_open() -> None:
     world = World()
     put(world, 0, "a", "b")
-    r = running(0, world=world)
+    r = Running(world).run(0)
     r.step()
     world.commit(IN, 0)
     r.tasks.roll_back()
-    assert places(r.tasks) == {A: "positioning"}
+    assert r.places == {A: "positioning"}
     assert world.state.held == {A}
     assert world.consumer.assigned == frozenset()
     r.step(5)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
     assert world.state.tasks[A].epoch == 1
     r.step(3, ms=100)
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
@@ -243,34 +232,34 @@ def test_a_rolled_back_task_reads_its_input_again_from_the_last_commit_with_its_
 
 def test_a_rolled_back_task_waits_for_the_new_generation_before_it_asks_for_offsets() -> None:
     world = World()
-    r = running(0, world=world)
+    r = Running(world).run(0)
     world.member.gate = True
     r.tasks.roll_back()
     r.step(3)
-    assert places(r.tasks) == {A: "positioning"}
+    assert r.places == {A: "positioning"}
     world.member.gate = False
     r.step(3)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
 
 
 def test_a_rolled_back_task_can_be_closed_at_once() -> None:
-    r = running(0)
+    r = Running().run(0)
     r.tasks.roll_back()
     r.tasks.close([A])
     assert r.world.state.tasks[A].state is State.CLOSED
     r.step()
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_a_roll_back_leaves_restoring_tasks_where_they_are() -> None:
     world = World()
-    r = running(0, world=world)
+    r = Running(world).run(0)
     world.logs[TopicPartition(CHANGELOG, 1)].add("x")
     world.requests.holds = True
     r.rebalance(0, 1)
     r.step()
     r.tasks.roll_back()
-    assert places(r.tasks) == {A: "positioning", B: "restoring"}
+    assert r.places == {A: "positioning", B: "restoring"}
 
 
 class FailsToClose(Counting):
@@ -279,13 +268,13 @@ class FailsToClose(Counting):
 
 def test_when_one_task_does_not_close_cleanly_the_others_are_closed_all_the_same() -> None:
     world = World(counting(processor=FailsToClose))
-    r = running(0, 1, world=world)
+    r = Running(world).run(0, 1)
     with pytest.raises(ValueError, match="user's close"):
         r.tasks.close([A, B])
     r.step()
     assert world.state.held == set()
     assert {task.state for task in world.state.tasks.values()} == {State.CLOSED}
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 class FailsToInit(Counting):
@@ -305,7 +294,7 @@ def test_when_one_task_cannot_start_no_other_is_lost_sight_of(changelog: tuple[s
         r.run(0, 1, 2)
     r.loop.fail(shut_application_down=None)
     assert world.state.held == set()
-    assert places(r.tasks) == {}
+    assert r.places == {}
 
 
 def test_a_consumer_that_refuses_an_assignment_leaves_no_ghost_of_the_task() -> None:
@@ -317,7 +306,7 @@ def test_a_consumer_that_refuses_an_assignment_leaves_no_ghost_of_the_task() -> 
     world.consumer.fail_assign = None
     r.rebalance(0)
     r.step(3)
-    assert places(r.tasks) == {A: "processing"}
+    assert r.places == {A: "processing"}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -328,7 +317,7 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
     for _ in range(300):
         disturber.once()
         r.step(ms=disturber.rng.randrange(60))
-        where = places(r.tasks)
+        where = r.places
         recycled = {entry.id for entry in r.tasks._registry if entry.stores is not None}
         assert world.state.held == {id for id, place in where.items() if place != "waiting"} | recycled
         fed = {TopicPartition("in", id.partition) for id, place in where.items() if place == "processing"}
@@ -338,12 +327,11 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
     disturber.calm()
     r.rebalance(0, 1, 2, 3)
     r.step(20, ms=100)
-    assert set(places(r.tasks).values()) == {"processing"}
+    assert set(r.places.values()) == {"processing"}
 
 
 def _assigned(world: World, *partitions: int) -> Assigned:
     return Assigned(1, "member", assignment(world, *partitions))
-
 
 
 def test_a_damaged_store_that_cannot_be_set_aside_costs_no_other_task_its_way_back(
@@ -366,4 +354,4 @@ def test_a_damaged_store_that_cannot_be_set_aside_costs_no_other_task_its_way_ba
     monkeypatch.undo()
     r.loop.fail(shut_application_down=None)
     r.loop.close()
-    assert (places(r.tasks), r.world.state.held) == ({}, set())
+    assert (r.places, r.world.state.held) == ({}, set())

@@ -11,12 +11,10 @@ import pytest
 from milestones.common.errors import ApplicationShutdownError, KafkaUnreachableError, MembershipError, ProcessingError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.memory import Account
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
-from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, Counting, World, assignment, counting, put
-
-A = TaskId(0, 0)
+from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, A, Counting, World, assignment, counting, put
 
 
 class Thread:

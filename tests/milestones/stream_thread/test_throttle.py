@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.stream_thread.inputs import Inputs
-from tests.milestones.fakes import FakeClients, World, passing, put
+from tests.milestones.fakes import IN, FakeClients, World, passing, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
-A = TaskId(0, 0)
-IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 
 
 def test_a_partition_pauses_at_twice_its_buffer_and_resumes_at_half() -> None:

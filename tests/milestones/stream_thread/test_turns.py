@@ -12,22 +12,12 @@ from milestones.common import serdes
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.buffers import InputBuffer
 from milestones.common.task.task import Task
-from milestones.common.topology import Topology
 from milestones.m2_processing_threads.agenda import PATROL
 from milestones.stream_thread.loop import REPORT_INTERVAL_MS
-from tests.milestones.fakes import Running, World, counting, put
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+from tests.milestones.fakes import Running, put
+from tests.milestones.stepped_workers import STAGES
 
 TASKS, COMMIT_MS = 60, 200
-
-SETTINGS = {"commit_interval_ms": COMMIT_MS}
-
-STAGES: dict[str, Callable[[Topology], Running]] = {
-    "baseline": lambda topology: Running(World(topology, SETTINGS)),
-    "m1": lambda topology: RunningUpdater(UpdaterWorld(topology, SETTINGS)),
-    "m2": lambda topology: RunningProcessing(ProcessingWorld(topology, **SETTINGS)),
-}
 
 
 class Watch:
@@ -58,9 +48,9 @@ def others(stage: str) -> int:
     return 2 * PATROL if stage == "m2" else 0
 
 
-def settled(stage: str, topology: Topology | None = None) -> Running:
+def settled(stage: str) -> Running:
     """A thread with all its tasks, shortly after a report, with nothing left to do."""
-    r = STAGES[stage](topology or counting()).run(*range(TASKS))
+    r = STAGES[stage](commit_interval_ms=COMMIT_MS).run(*range(TASKS))
     r.step(4 * TASKS, ms=10)  # with processing threads a task is initialised after the other
     while r.loop._next_report_ms - r.world.clock.monotonic_ms() < REPORT_INTERVAL_MS:
         r.step(ms=1)
