@@ -19,8 +19,8 @@ from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
-from tests.milestones.m2_processing_threads.test_chaos import STEPS, Chaos
-from tests.milestones.m2_processing_threads.work import Work
+from tests.milestones.m2_processing_threads.test_chaos import Chaos, play
+from tests.milestones.work import Work
 
 MANY = 512
 
@@ -240,17 +240,7 @@ class Told(Chaos):
 
 @pytest.mark.parametrize("fifty", range(10))
 def test_whoever_has_something_to_do_is_in_the_queue_whatever_happened(fifty: int, no_patrol: None) -> None:
-    for seed in range(fifty * 50, (fifty + 1) * 50):
-        chaos = Told(seed)
-        for _ in range(STEPS):
-            actor = chaos.rng.choice([*chaos.hands, None])
-            try:
-                chaos.once() if actor is None else actor.step()
-                chaos.check()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
-        chaos.settle()
+    play(Told, range(fifty * 50, (fifty + 1) * 50))
 
 
 # -- real threads

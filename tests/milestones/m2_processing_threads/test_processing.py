@@ -9,14 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from milestones.cli.observing import read_metrics
-from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProcessingError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
-from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
 from tests.milestones.fakes import ILLEGAL_GENERATION, A, B, Counting, counting, put
@@ -36,25 +34,6 @@ def in_the_midst(r: RunningProcessing, act: Callable[[], object]) -> None:
             act()
 
     r.world.user_code.at = once
-
-
-@pytest.mark.parametrize(
-    ("processing", "stream", "shares"), [(1, 1, [1]), (8, 2, [4, 4]), (5, 3, [2, 2, 1]), (1, 3, [1, 1, 1])]
-)
-def test_an_instances_processing_threads_are_shared_out_to_its_stream_threads(
-    processing: int, stream: int, shares: list[int]
-) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="b:1", num_processing_threads=processing, num_stream_threads=stream,
-        variables={},
-    )  # fmt: skip
-    thread_registry = ThreadRegistry(stream)
-    assert [processing_threads(config, thread_registry, number) for number in thread_registry.numbers()] == shares
-
-
-def test_there_are_as_many_processing_threads_as_stream_threads_by_default() -> None:
-    config = StreamsConfig(application_id="app", bootstrap_servers="b:1", num_stream_threads=3, variables={})
-    assert config.num_processing_threads == 3
 
 
 def test_no_thread_is_started_before_there_is_a_task() -> None:

@@ -18,7 +18,7 @@ from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
-from tests.milestones.m2_processing_threads.work import Work
+from tests.milestones.work import Work
 
 TIMEOUT_MS = 60_000
 MOST_BYTES = 10_000
