@@ -47,9 +47,9 @@ from tests.milestones.fake_kafka import (
 )
 
 __all__ = [
-    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "IN", "LOG", "LOG_B", "TIMED_OUT", "A", "B", "Counting", "FakeClients",
-    "FakeConsumer", "FakeMember", "FakeProducer", "FakeState", "Log", "Logs", "Passing", "Running", "World",
-    "assignment", "busy", "counting", "inputs", "kafka_error", "passing", "put", "standby",
+    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "IN", "LOG", "LOG_B", "TIMED_OUT", "A", "B", "Counting",
+    "FailsToClose", "FakeClients", "FakeConsumer", "FakeMember", "FakeProducer", "FakeState", "Log", "Logs", "Passing",
+    "Running", "World", "assignment", "busy", "counting", "inputs", "kafka_error", "passing", "put", "standby",
 ]  # fmt: skip
 
 CHANGELOG = "app-counts-changelog"
@@ -190,6 +190,10 @@ class Counting(Processor):
     def close(self) -> None:
         if type(self).close_error is not None:
             raise type(self).close_error
+
+
+class FailsToClose(Counting):
+    close_error = ValueError("user's close")
 
 
 class Passing(Processor):

@@ -14,7 +14,7 @@ from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
-from tests.milestones.fakes import A, Running, World
+from tests.milestones.fakes import Running, World
 
 
 class Stepped:

@@ -88,16 +88,23 @@ class Task:
         self.outputs = [*map(Output._make, outputs), *self.outputs]
 
 
+def made(
+    handler: Any, guarantee: str = "at_least_once", parts: Any = DirectCollection, **settings: Any
+) -> tuple[World, Refusing, Any]:
+    """A collection of a producer that refuses outputs, and what surrounds it."""
+    world = World(settings={"production_exception_handler": handler, "processing_guarantee": guarantee, **settings})
+    producer = world.clients.producer = Refusing(transactional=world.config.exactly_once)
+    producer.clock = world.clock
+    return world, producer, parts(world.context, world.clients)
+
+
 def collected(
     handler: Any, *outputs: Output, guarantee: str = "at_least_once", **refusals: int
 ) -> tuple[Refusing, DirectCollection]:
     """What a producer got of these outputs, flushed."""
-    world = World(settings={"production_exception_handler": handler, "processing_guarantee": guarantee})
-    producer = Refusing(transactional=world.config.exactly_once)
+    _, producer, collection = made(handler, guarantee)
     producer.refusals.update(refusals)
-    world.clients.producer = producer
-    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
-    collection.collect([Task(*outputs)])  # type: ignore[list-item]
+    collection.collect([Task(*outputs)])
     to_the_end(collection.flush())
     return producer, collection
 
@@ -149,25 +156,20 @@ def test_dead_letters_of_a_refused_output_are_sent(guarantee: str) -> None:
 
 
 def test_no_dead_letter_is_sent_when_the_handler_fails() -> None:
-    world = World(settings={"production_exception_handler": Handler(Action.FAIL, LETTER),
-                            "processing_guarantee": "at_least_once"})  # fmt: skip
-    world.clients.producer = producer = Refusing(transactional=False)
+    _, producer, collection = made(Handler(Action.FAIL, LETTER))
     with pytest.raises(ProductionError):
-        DirectCollection(world.context, world.clients).collect([Task(BIG)])  # type: ignore[arg-type,list-item]
+        collection.collect([Task(BIG)])
     assert producer.topics() == []
 
 
 # -- no room for dead letters
 
 
-def full(guarantee: str, *, parts: Any = DirectCollection, **settings: Any) -> tuple[World, Refusing, Any]:
+def full(guarantee: str, **settings: Any) -> tuple[World, Refusing, Any]:
     """A client that refuses what is too large, takes nothing else, and a handler that writes a letter for each."""
-    handler = Handler(Action.CONTINUE, LETTER)
-    settings |= {"production_exception_handler": handler, "processing_guarantee": guarantee}
-    world = World(settings=settings)
-    producer = world.clients.producer = Refusing(transactional=world.config.exactly_once)
-    producer.clock, producer.room = world.clock, 0
-    return world, producer, parts(world.context, world.clients)
+    world, producer, collection = made(Handler(Action.CONTINUE, LETTER), guarantee, **settings)
+    producer.room = 0
+    return world, producer, collection
 
 
 @GUARANTEES
@@ -293,11 +295,10 @@ def test_a_changelog_record_is_never_skipped() -> None:
 
 
 def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
-    world = World(settings={"production_exception_handler": (handler := Handler(Action.CONTINUE)),
-                            "processing_guarantee": "at_least_once"})  # fmt: skip
-    world.producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
+    _, producer, collection = made(handler := Handler(Action.CONTINUE))
+    producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
     with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
-        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
+        to_the_end(collection.flush())
     assert handler.asked == []
 
 
@@ -305,12 +306,11 @@ def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() 
 def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before_a_handler_is_asked(
     action: Action,
 ) -> None:
-    settings = {"production_exception_handler": (handler := Handler(action)), "processing_guarantee": "at_least_once"}
-    world = World(settings=settings)
+    _, producer, collection = made(handler := Handler(action))
     codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
-    world.producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
+    producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
     with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
-        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
+        to_the_end(collection.flush())
     assert caught.value.tasks == {A}
     assert handler.asked == []
 
@@ -351,10 +351,8 @@ def test_the_default_handler_retries_what_may_pass_and_fails_else() -> None:
 
 def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD) -> tuple[Refusing, DirectCollection]:
     """The broker has refused one of two outputs; the thread has heard of it."""
-    world = World(settings={"production_exception_handler": handler, "processing_guarantee": "exactly_once_v2"})
-    producer = world.clients.producer = Refusing()
-    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
-    collection.collect([Task(output(), output("bad"))])  # type: ignore[list-item]
+    _, producer, collection = made(handler, "exactly_once_v2")
+    collection.collect([Task(output(), output("bad"))])
     producer.refused = [Refused(A, KafkaError(code), output("bad"), sent=True)]
     return producer, collection
 

@@ -16,7 +16,7 @@ from milestones.instance.context import ThreadFailed, ThreadMoved
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Parts
 from milestones.stream_thread.workforce import StreamThreads
-from tests.milestones.fakes import A, World, counting
+from tests.milestones.fakes import World, counting
 
 WAIT_S = 10
 

@@ -11,8 +11,8 @@ from milestones.client.streams import Streams
 from milestones.common.errors import MilestonesError, ProcessingError, TimeoutExceededError
 from milestones.instance.context import Exceptions, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeThread, faked
-from tests.milestones.fakes import counting
+from tests.milestones.client.fake_threads import WAIT_S, Client, FakeThread, faked
+from tests.milestones.fakes import A, counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
 

@@ -17,8 +17,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Observer
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
-from tests.milestones.fakes import counting
+from tests.milestones.client.fake_threads import WAIT_S, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
+from tests.milestones.fakes import A, counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
 

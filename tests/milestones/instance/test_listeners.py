@@ -10,7 +10,7 @@ import pytest
 from milestones.common.kafka.consumers import Fetched
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.m1_state_updater import updater as updating
-from tests.milestones.fakes import CHANGELOG, LOG, A, Running, World
+from tests.milestones.fakes import LOG, A, Running, World
 from tests.milestones.stepped_workers import STAGES
 
 STORE = LOG, "counts"

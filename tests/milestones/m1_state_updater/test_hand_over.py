@@ -10,7 +10,7 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Lost
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import CHANGELOG, LOG, A, B, put
+from tests.milestones.fakes import LOG, A, B, put
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 
 

@@ -14,7 +14,7 @@ from milestones.common.task.lifecycle import State
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG, LOG, LOG_B, A, B
+from tests.milestones.fakes import LOG, LOG_B, A, B
 from tests.milestones.stepped import UpdaterWorld, Updating
 
 

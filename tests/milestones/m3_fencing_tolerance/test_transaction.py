@@ -167,7 +167,7 @@ UNKNOWN: dict[str, Callable[[Confirming], None]] = {
 
 @pytest.mark.parametrize("why", UNKNOWN.values(), ids=UNKNOWN)
 def test_an_outcome_that_stays_unknown_costs_the_tasks_and_is_never_guessed(why: Callable[[Confirming], None]) -> None:
-    c = Confirming(task_timeout_ms=50)
+    c = Confirming(task_timeout_ms=50, request_timeout_ms=50)
     c.fail([FENCED])
     why(c)
     with pytest.raises(TaskMigratedError) as caught:

@@ -12,7 +12,7 @@ from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
 from milestones.common.task.task import State
 from milestones.instance.context import ThreadReport
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, World, kafka_error, passing, put
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, World, busy, kafka_error, passing, put
 
 
 def test_a_record_comes_in_is_counted_sent_and_committed() -> None:
@@ -26,29 +26,26 @@ def test_a_record_comes_in_is_counted_sent_and_committed() -> None:
 
 
 def test_an_idle_thread_waits_for_input_until_the_next_commit_or_poll_ms_whichever_is_sooner() -> None:
-    world = World(settings={"poll_ms": 50, "commit_interval_ms": 1_000})
-    r = Running(world).run(0)
+    r = Running(poll_ms=50, commit_interval_ms=1_000).run(0)
     r.step(2)
-    assert world.consumer.waits[-1] == 50
-    r.step(ms=world.clock.monotonic_ms() + 970)
-    assert world.consumer.waits[-1] <= 50
+    assert r.world.consumer.waits[-1] == 50
+    r.step(ms=r.world.clock.monotonic_ms() + 970)
+    assert r.world.consumer.waits[-1] <= 50
 
 
 def test_a_thread_with_work_does_not_wait() -> None:
-    world = World()
-    r = Running(world).run(0)
-    put(world, 0, "a")
+    r = Running().run(0)
+    put(r.world, 0, "a")
     r.step(2)
-    assert world.consumer.waits[-1] == 0
+    assert r.world.consumer.waits[-1] == 0
 
 
 def test_a_thread_whose_tasks_do_not_all_run_waits_ten_ms_at_most() -> None:
-    world = World()
-    world.state.locked.add(A)
-    r = Running(world)
+    r = Running()
+    r.world.state.locked.add(A)
     r.rebalance(0)
     r.step(2)
-    assert world.consumer.waits[-1] == 10
+    assert r.world.consumer.waits[-1] == 10
 
 
 def test_a_thread_that_joins_the_group_waits_ten_ms_at_most() -> None:
@@ -60,9 +57,8 @@ def test_a_thread_that_joins_the_group_waits_ten_ms_at_most() -> None:
 
 @pytest.mark.parametrize("call", ["send_offsets", "commit"])
 def test_an_abortable_error_rolls_back_in_place_and_the_records_are_counted_once(call: str) -> None:
-    world = World()
-    put(world, 0, "a", "b")
-    r = Running(world).run(0)
+    r = busy(0, commit_interval_ms=100)
+    world = r.world
     world.producer.fail(call, ILLEGAL_GENERATION)
     world.commit(IN, 0)
     r.step(10, ms=100)
@@ -114,24 +110,18 @@ def test_an_error_of_recovery_itself_ends_the_thread() -> None:
 
 
 def test_a_clean_end_commits_and_closes() -> None:
-    world = World(settings={"commit_interval_ms": 10_000})
-    put(world, 0, "a")
-    r = Running(world).run(0)
-    r.step(2)
+    r = busy(0)
     r.loop.shut_down(leave_group=True)
-    assert world.producer.committed[IN].offset == 1
-    assert world.state.held == set()
+    assert r.world.producer.committed[IN].offset == 2
+    assert r.world.state.held == set()
 
 
 @pytest.mark.parametrize("error", [FENCED, ILLEGAL_GENERATION, MilestonesError("any")])
 def test_a_clean_end_whose_commit_fails_closes_all_the_same(error: Any, caplog: pytest.LogCaptureFixture) -> None:
-    world = World(settings={"commit_interval_ms": 10_000})
-    put(world, 0, "a")
-    r = Running(world).run(0)
-    r.step(2)
-    world.producer.fail("send_offsets", error)
+    r = busy(0)
+    r.world.producer.fail("send_offsets", error)
     r.loop.shut_down(leave_group=True)
-    assert world.state.held == set()
+    assert r.world.state.held == set()
     assert "the last commit failed" in caplog.text
 
 
@@ -149,14 +139,11 @@ def test_a_clean_end_in_the_middle_of_a_rebalance_closes_what_waits_restores_and
 
 
 def test_an_end_by_an_error_commits_nothing() -> None:
-    world = World(settings={"commit_interval_ms": 10_000})
-    put(world, 0, "a")
-    r = Running(world).run(0)
-    r.step(2)
+    r = busy(0)
     r.loop.fail(shut_application_down=None)
-    assert "commit" not in world.producer.calls
-    assert world.state.held == set()
-    assert world.member.joins[-1].shutdown is None
+    assert "commit" not in r.world.producer.calls
+    assert r.world.state.held == set()
+    assert r.world.member.joins[-1].shutdown is None
 
 
 def test_the_client_is_told_twice_a_second_what_the_thread_has() -> None:

@@ -184,7 +184,7 @@ def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() ->
     assert said == {}
     r.step(ms=1_000)
     uncommitted = sum(task.uncommitted_bytes() for task in r.loop._tasks.processing.values())
-    assert said == {Account.IN: 0, Account.UNCOMMITTED: uncommitted, Account.OUTPUTS: 0}
+    assert said == {Account.INPUT: 0, Account.UNCOMMITTED: uncommitted, Account.OUTPUTS: 0}
     assert uncommitted > 0
 
 
@@ -200,4 +200,4 @@ def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
     r.step(3, ms=1_000)
     held = world.budget.held()
     assert held[Account.OUTPUTS] > 0
-    assert held[Account.IN] == r.loop._inputs.buffered_bytes > 0
+    assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0

@@ -20,7 +20,7 @@ from milestones.common.records import TaskId
 from milestones.common.task.task import State
 from milestones.instance.states import ThreadState
 from tests.milestones.fake_kafka import FENCED, ILLEGAL_GENERATION
-from tests.milestones.fakes import IN, A, B, Counting, Running, World, assignment, busy, counting, put
+from tests.milestones.fakes import IN, A, B, FailsToClose, Running, World, assignment, busy, counting, put
 
 REVOKED, ASSIGNED, RUNNING = ThreadState.PARTITIONS_REVOKED, ThreadState.PARTITIONS_ASSIGNED, ThreadState.RUNNING
 
@@ -290,10 +290,6 @@ def test_last_words_that_nobody_hears_end_by_themselves(caplog: pytest.LogCaptur
     r.loop.fail(shut_application_down="we died")
     assert 30_000 <= r.world.clock.monotonic_ms() < 31_000
     assert "couldn't be told" in caplog.text
-
-
-class FailsToClose(Counting):
-    close_error = ValueError("user's close")
 
 
 def test_the_group_is_told_also_when_a_task_does_not_close_cleanly() -> None:

@@ -11,7 +11,8 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
-from tests.milestones.fakes import ILLEGAL_GENERATION, IN, LOG, A, B, Counting, Running, World, counting, put, standby
+from tests.milestones.fake_kafka import ILLEGAL_GENERATION
+from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, put, standby
 from tests.milestones.stepped_workers import with_ledger
 
 
@@ -103,20 +104,19 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
 
 
 def test_a_task_that_is_starting_becomes_a_standby() -> None:
-    world = World()
-    world.requests.holds = True
-    r = Running(world)
+    r = Running()
+    r.world.requests.holds = True
     r.rebalance(0)
     r.step()
-    world.requests.answer()
+    r.world.requests.answer()
     r.step(2)
     assert r.places == {A: "starting"}
     r.rebalance(standby=frozenset({A}))
-    world.requests.holds = False
-    world.requests.answer()
+    r.world.requests.holds = False
+    r.world.requests.answer()
     r.step(2)
     assert r.places == {A: "standby"}
-    assert world.consumer.assigned == frozenset()
+    assert r.world.consumer.assigned == frozenset()
 
 
 def test_stores_that_wait_for_their_other_role_are_closed_when_that_goes_away() -> None:
@@ -148,17 +148,12 @@ def test_at_the_end_of_a_thread_standbys_and_stores_between_two_roles_are_closed
     assert r.places == {}
 
 
-class FailsToClose(Counting):
-    close_error = ValueError("user's close")
-
-
 def test_a_processor_that_fails_to_close_while_its_task_is_recycled_ends_the_thread_with_nothing_left_open() -> None:
-    world = World(counting(processor=FailsToClose))
-    r = Running(world).run(0)
+    r = Running(World(counting(processor=FailsToClose))).run(0)
     with pytest.raises(ValueError, match="user's close"):
         r.rebalance(standby=frozenset({A}))
     r.loop.fail(shut_application_down=None)
-    assert world.state.held == set()
+    assert r.world.state.held == set()
 
 
 def test_the_lock_of_a_standby_whose_stores_are_broken_is_free_once_it_is_closed(
@@ -181,16 +176,12 @@ def test_stores_that_cannot_be_opened_in_their_new_role_are_closed() -> None:
 
 
 def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -> None:
-    world = World(settings={"commit_interval_ms": 10_000})
-    put(world, 0, "x", "y")
-    r = Running(world).run(0)
-    r.step(2)
+    r = busy(0)
     r.tasks.roll_back()
     r.rebalance(standby=frozenset({A}))
     r.step(2)
     assert r.places == {A: "standby"}
-    assert world.state.content(A) == {}
-    assert world.state.opens == 1
+    assert (r.world.state.content(A), r.world.state.opens) == ({}, 1)
 
 
 def test_when_the_commit_before_recycling_fails_in_place_the_standby_has_committed_data_only() -> None:

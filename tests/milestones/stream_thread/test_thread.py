@@ -14,7 +14,7 @@ from milestones.common.memory import Account
 from milestones.common.records import TopicPartition
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
-from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, A, Counting, World, assignment, counting, put
+from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, Counting, World, assignment, counting, put
 
 
 class Thread:
