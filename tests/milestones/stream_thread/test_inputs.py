@@ -10,13 +10,11 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.retry import LATEST_MS, SOONEST_MS
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.records import OffsetAndMetadata
 from milestones.instance.admin_thread import Bounds
 from milestones.stream_thread.inputs import COMMIT_AGAIN_MS
 from tests.milestones.fakes import IN, A, passing, put
-from tests.milestones.stream_thread.feeding import Fed
-
-LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
+from tests.milestones.stream_thread.feeding import LEFT, RIGHT, Fed
 
 
 def count_puts(f: Fed) -> list[object]:

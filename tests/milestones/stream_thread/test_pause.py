@@ -91,12 +91,9 @@ def test_what_a_paused_task_keeps_leaves_no_partition_of_another_one_paused() ->
     put(f.world, 0, *["y" * 500] * 10)
     f.start(0)
     f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source, IN}
+    assert f.paused() == {source, IN}
     f.inputs.pause(frozenset({1}))
-    f.task.process(10, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source}
+    assert f.paused(after=10) == {source}
     assert f.inputs.buffered_bytes > 4_000
 
 
