@@ -386,10 +386,11 @@ class FakeMember:
 
 class FakeRequests:
     """The housekeeper's mailbox. Questions are answered at once from the logs, unless `holds`; `error` is the answer
-    instead, when set."""
+    instead, when set. `asked`: how many there were."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
+        self.asked = 0
         self.questions: list[AskBounds] = []
         self.purges: list[Purge] = []
         self.holds = False
@@ -398,6 +399,7 @@ class FakeRequests:
         self.full = False
 
     def put(self, question: AskBounds, timeout_ms: int) -> None:
+        self.asked += 1
         self.questions.append(question)
         if not self.holds:
             self.answer()

@@ -281,6 +281,16 @@ class World:
         id = TaskId(subtopology, partition)
         return self.state.create(id, inputs(self, id))
 
+    def fed(self, *values: str) -> World:
+        """With these values in the input of 0_0."""
+        self.logs[IN].add(*values)
+        return self
+
+    def logged(self, *values: str, key: str = "k") -> World:
+        """With these values in the changelog of 0_0."""
+        self.logs[LOG].add(*values, key=key)
+        return self
+
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
         """What the group has committed."""
         self.member.committed[partition] = OffsetAndMetadata(offset, metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,8 +67,7 @@ def test_a_standby_that_stays_is_not_touched_by_a_rebalance() -> None:
 
 
 def test_a_standby_whose_changelog_was_truncated_past_it_is_rebuilt() -> None:
-    world = World()
-    world.logs[LOG].add("1", key="a")
+    world = World().logged("1", key="a")
     r = standby(world)
     world.logs[LOG].control(9).add("2", key="new")
     world.logs[LOG].cut_to(5)
@@ -109,8 +108,7 @@ def test_a_standby_that_stays_the_same_for_long_is_asked_about_and_not_read_anew
 
 
 def test_the_answer_to_a_question_from_before_does_not_make_a_standby_seem_ahead_of_its_changelog() -> None:
-    world = World()
-    world.logs[LOG].add("1", key="a")
+    world = World().logged("1", key="a")
     r = standby(world)
     world.requests.holds = True
     r.step(ms=60_000)
@@ -150,22 +148,16 @@ def test_a_standby_whose_changelog_is_deleted_waits_for_a_new_one_and_the_thread
 def test_a_standby_is_asked_about_again_once_a_second_at_most_while_kafka_does_not_answer() -> None:
     world = World()
     world.requests.error = KafkaUnreachableError("no broker")
-    asked: list[Any] = []
-    put_before = world.requests.put
-    world.requests.put = lambda question, timeout_ms: (asked.append(question), put_before(question, timeout_ms))  # type: ignore[method-assign,assign,return-value,func-returns-value]
     r = standby(world)
     r.step(20, ms=100)
-    assert len(asked) <= 4
+    assert world.requests.asked <= 4
 
 
 def test_a_damaged_store_of_a_standby_is_set_aside_and_restored_and_the_thread_goes_on() -> None:
-    world = World()
-    world.logs[LOG].add("1", key="a")
+    world = World().logged("1", key="a")
     r = standby(world)
     engine = world.state.stores[A]["counts"].engine
-    def damaged(*_: Any) -> None:
-        raise StateCorruptError("bad block", [StoreId(A, "counts")])
-    engine.apply = damaged  # type: ignore[method-assign]
+    engine.apply = Mock(side_effect=StateCorruptError("bad block", [StoreId(A, "counts")]))  # type: ignore[method-assign]
     world.logs[LOG].add("2", key="b")
     r.step(4)
     assert world.state.stores[A]["counts"].engine is not engine
@@ -174,25 +166,21 @@ def test_a_damaged_store_of_a_standby_is_set_aside_and_restored_and_the_thread_g
 
 
 def test_a_damaged_store_is_not_taken_for_complete_by_the_end_that_came_with_the_damaged_batch() -> None:
-    world = World()
-    world.logs[LOG].add("1", key="a")
+    world = World().logged("1", key="a")
     r = Running(world)
     world.restorer.next.append(Fetched())
     r.rebalance(0)
     while A not in r.loop._restoration._active:  # type: ignore[attr-defined]
         r.step()
     engine = world.state.stores[A]["counts"].engine
-    def damaged(*_: Any) -> None:
-        raise StateCorruptError("bad block", [StoreId(A, "counts")])
-    engine.apply = damaged  # type: ignore[method-assign]
+    engine.apply = Mock(side_effect=StateCorruptError("bad block", [StoreId(A, "counts")]))  # type: ignore[method-assign]
     r.step(8)
     assert r.places == {A: "processing"}
     assert r.world.state.text() == {"a": "1"}
 
 
 def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_when_resumed() -> None:
-    world = World()
-    world.logs[LOG].add("1", key="a")
+    world = World().logged("1", key="a")
     world.logs[LOG_B].add("1", key="b")
     r = Running(world)
     world.context.thread_registry.pause({0})

@@ -24,8 +24,7 @@ def test_the_lag_of_a_standby_counts_up_to_the_changelogs_end() -> None:
 
 
 def test_a_thread_joins_with_its_standbys_its_positions_and_why() -> None:
-    world = World()
-    world.logs[LOG].add("1", "2", "3")
+    world = World().logged("1", "2", "3")
     world.state.closed = {TaskId(0, 7): 5, TaskId(0, 8): 6}
     r = standby(world, A, active=(1,))
     world.member.events.append(JoinNeeded("a test"))
@@ -36,8 +35,7 @@ def test_a_thread_joins_with_its_standbys_its_positions_and_why() -> None:
 
 
 def test_an_active_task_that_is_not_restored_yet_tells_how_far_it_is() -> None:
-    world = World()
-    world.logs[LOG].add(*"1234")
+    world = World().logged(*"1234")
     world.state.closed = {B: 2}
     world.requests.holds = world.member.holds = True
     r = Running(world)
@@ -76,8 +74,7 @@ def test_stateless_tasks_have_no_position() -> None:
 
 
 def test_reports_and_metrics_show_standbys() -> None:
-    world = World()
-    world.logs[LOG].add("1", "2")
+    world = World().logged("1", "2")
     r = standby(world, A, active=(1,))
     r.step(ms=1_000)
     report = next(event for event in reversed(world.events) if isinstance(event, ThreadReport))
@@ -123,8 +120,7 @@ def test_a_roll_back_leaves_standbys_where_they_are() -> None:
 
 
 def test_a_warm_up_that_has_caught_up_asks_for_a_rebalance_once() -> None:
-    world = World(settings={"acceptable_recovery_lag": 1})
-    world.logs[LOG].add("1", "2", "3")
+    world = World(settings={"acceptable_recovery_lag": 1}).logged("1", "2", "3")
     world.restorer.next.extend([Fetched()] * 3)
     r = Running(world)
     r.rebalance(warmup=frozenset({A}))

@@ -104,8 +104,7 @@ def test_the_age_of_open_transactions_is_shown() -> None:
 
 
 def test_a_task_that_is_rolled_back_before_its_first_commit_loses_nothing_whatever_the_reset_policy() -> None:
-    world = TolerantWorld(settings={"auto_offset_reset": "latest"})
-    put(world, 0, "before the start")
+    world = TolerantWorld(settings={"auto_offset_reset": "latest"}).fed("before the start")
     r = Running(world).run(0)
     put(world, 0, "a", "b")
     world.producer.fail("send", FENCED)

@@ -16,8 +16,7 @@ from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, W
 
 
 def test_a_record_comes_in_is_counted_sent_and_committed() -> None:
-    world = World()
-    put(world, 0, "a", "b", "c")
+    world = World().fed("a", "b", "c")
     r = Running(world).run(0)
     r.step(3, ms=100)
     assert [output.topic for _, output in world.producer.sent].count("out") == 3
@@ -85,8 +84,7 @@ def test_a_fenced_producer_costs_the_tasks_and_a_rejoin_wherever_it_shows(call: 
 
 
 def test_user_code_that_fails_ends_the_thread_uncommitted() -> None:
-    world = World()
-    put(world, 0, "a", "fail")
+    world = World().fed("a", "fail")
     with pytest.raises(ProcessingError, match="user code"):
         Running(world).run(0).step(5)
     assert "commit" not in world.producer.calls

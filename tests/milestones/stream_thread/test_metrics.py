@@ -32,8 +32,7 @@ def things(r: Running, group: str, tag: str) -> set[str]:
 
 
 def test_a_thread_counts_records_polls_and_commits() -> None:
-    world = World()
-    put(world, 0, "a", "b", "c")
+    world = World().fed("a", "b", "c")
     put(world, 1, "d")
     r = Running(world).run(0, 1)
     r.step(10)
@@ -49,8 +48,7 @@ def test_a_thread_counts_records_polls_and_commits() -> None:
 
 
 def test_each_task_counts_its_own_records_and_those_it_skipped() -> None:
-    world = World(counting(timestamp_extractor=log_and_skip_on_invalid_timestamp))
-    put(world, 0, "a", "b")
+    world = World(counting(timestamp_extractor=log_and_skip_on_invalid_timestamp)).fed("a", "b")
     world.logs[TopicPartition("in", 1)].add("c").add("d", timestamp=-1)
     r = Running(world).run(0, 1)
     r.step(10)
@@ -97,8 +95,7 @@ def test_a_thread_that_fails_leaves_no_metrics() -> None:
 
 
 def test_a_task_that_comes_back_begins_at_zero() -> None:
-    world = World()
-    put(world, 0, "a", "b")
+    world = World().fed("a", "b")
     r = Running(world).run(0)
     r.step(5)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 2

@@ -23,8 +23,7 @@ def outputs(world: World) -> int:
 
 
 def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done_until_the_resume() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000})
-    put(world, 0, "a", "b")
+    world = World(settings={"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000}).fed("a", "b")
     r = Running(world).run(0)
     r.step(2)
     assert world.member.commits == []
@@ -61,8 +60,7 @@ def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
 
 
 def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_first_round() -> None:
-    world = World()
-    put(world, 0, "a")
+    world = World().fed("a")
     thread_registry = ThreadRegistry(1)
     thread_registry.pause({0})
     thread = StreamThread(replace(world.context, thread_registry=thread_registry), world.parts, NO_CLIENTS)

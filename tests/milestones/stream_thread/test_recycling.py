@@ -21,8 +21,7 @@ def stores_of(task: Any) -> Any:
 
 
 def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_only() -> None:
-    world = World()
-    world.logs[LOG].add(*"123", key="a")
+    world = World().logged(*"123", key="a")
     r = standby(world)
     stores = stores_of(world.state.standbys[A])
     world.logs[LOG].add("4", key="a").control()
@@ -48,8 +47,7 @@ def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> Non
 
 
 def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() -> None:
-    world = with_ledger(World(settings={"commit_interval_ms": 10_000}))
-    put(world, 0, "x", "y")
+    world = with_ledger(World(settings={"commit_interval_ms": 10_000}).fed("x", "y"))
     r = Running(world).run(0)
     r.step(2)
     stores = stores_of(world.state.tasks[A])
@@ -65,8 +63,7 @@ def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() 
 
 
 def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> None:
-    world = with_ledger(World())
-    put(world, 0, "x", "y")
+    world = with_ledger(World().fed("x", "y"))
     r = Running(world).run(0)
     r.step(3)
     for number in range(3):
@@ -83,8 +80,7 @@ def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> 
 
 @pytest.mark.parametrize("place", ["waiting", "positioning", "restoring"])
 def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it_is(place: str) -> None:
-    world = World()
-    world.logs[LOG].add(*"123")
+    world = World().logged(*"123")
     if place == "waiting":
         world.state.locked.add(A)
     world.member.holds, world.requests.holds = place == "positioning", place == "restoring"
@@ -185,8 +181,7 @@ def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -
 
 
 def test_when_the_commit_before_recycling_fails_in_place_the_standby_has_committed_data_only() -> None:
-    world = with_ledger(World(settings={"commit_interval_ms": 10_000}))
-    put(world, 0, "x", "y")
+    world = with_ledger(World(settings={"commit_interval_ms": 10_000}).fed("x", "y"))
     r = Running(world).run(0)
     r.step(2)
     r.assign(standby=frozenset({A}))

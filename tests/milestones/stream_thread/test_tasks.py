@@ -161,8 +161,7 @@ def test_a_task_that_is_revoked_while_restoring_is_closed_and_keeps_what_is_rest
 
 
 def test_a_task_that_is_revoked_in_the_very_round_after_its_restoration_is_closed() -> None:
-    world = World()
-    world.logs[LOG].add(*"abc")
+    world = World().logged(*"abc")
     r = Running(world)
     r.assign(0)
     while not r.loop._restoration._restored:  # type: ignore[attr-defined]

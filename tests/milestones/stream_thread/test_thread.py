@@ -63,8 +63,7 @@ class Thread:
 
 
 def test_a_thread_starts_processes_commits_and_closes_everything() -> None:
-    world = World()
-    put(world, 0, "a")
+    world = World().fed("a")
     t = Thread(world).run()
     assert t.states == [
         "STARTING", "PARTITIONS_REVOKED", "PARTITIONS_ASSIGNED", "RUNNING", "PENDING_SHUTDOWN", "DEAD",
@@ -116,8 +115,7 @@ def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() ->
 def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everything_is_closed(
     decision: Exceptions,
 ) -> None:
-    world = World()
-    put(world, 0, "fail")
+    world = World().fed("fail")
     t = Thread(world, decision=decision, rounds=100).run()
     assert isinstance(t.failure.error, ProcessingError)
     assert t.failure.decision is decision
@@ -127,8 +125,7 @@ def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everyth
 
 
 def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    put(world, 0, "fail")
+    world = World().fed("fail")
     t = Thread(world, rounds=100).run()
     (told,) = [record for record in caplog.records if record.exc_info]
     assert str(t.failure.error) in told.getMessage()
@@ -137,14 +134,12 @@ def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pyt
 
 @pytest.mark.parametrize(("static", "leaves"), [(None, True), ("me", False)])
 def test_a_static_member_that_dies_stays_in_the_group_as_it_is_expected_back(static: str | None, leaves: bool) -> None:
-    world = World(settings={"group_instance_id": static})
-    put(world, 0, "fail")
+    world = World(settings={"group_instance_id": static}).fed("fail")
     assert Thread(world, rounds=100).run().world.clients.closed is leaves
 
 
 def test_shutting_the_application_down_is_said_to_the_group() -> None:
-    world = World()
-    put(world, 0, "fail")
+    world = World().fed("fail")
     Thread(world, decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
     assert "user code" in str(world.member.joins[-1].shutdown)
 
