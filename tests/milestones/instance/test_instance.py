@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,31 @@ from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
+from milestones.instance.context import ThreadContext
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
 from tests.milestones.fakes import counting
+
+
+def config(folder: Path, **settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
+
+
+@contextmanager
+def made(topology: Topology, folder: Path, **settings: Any) -> Iterator[Instance]:
+    """An instance, which is closed at the end."""
+    of = config(folder, **settings)
+    instance = Instance(of, Application.of(topology, of), "baseline", SystemClock(), LocalStateManager)
+    try:
+        yield instance
+    finally:
+        instance.close()
+
+
+def thread_context(instance: Instance, number: int, registry: ThreadRegistry) -> ThreadContext:
+    nothing: Any = None
+    return instance.thread_context(number, nothing, nothing, nothing, nothing, registry, Listeners())
 
 
 def prepare(
@@ -28,12 +51,8 @@ def prepare(
 ) -> Instance:
     """Prepare an instance of an application on a Kafka that has these topics, and close it."""
     monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
-    config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
-    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock(), LocalStateManager)
-    try:
+    with made(topology, folder, **settings) as instance:
         instance.prepare()
-    finally:
-        instance.close()
     return instance
 
 
@@ -75,8 +94,7 @@ def test_a_dead_letter_topic_that_nothing_is_written_to_is_warned_of(
 def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StreamsBuilder()
     builder.stream("in").group_by(lambda _, value: value).count("counts").to_stream().to("out")
-    application = Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="a:1"))
-    assert application.repartition_topics
+    assert Application.of(builder.build(), config(tmp_path)).repartition_topics
     prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
 
 
@@ -92,39 +110,23 @@ def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(
 def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_a_later_start_ends_its_transactions(
     tmp_path: Path,
 ) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path),
-        processing_guarantee="exactly_once_v2",
-    )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
-    nothing: Any = None
-    try:
-        context = instance.thread_context(5, nothing, nothing, nothing, nothing, ThreadRegistry(1), Listeners())
+    with made(counting(), tmp_path, processing_guarantee="exactly_once_v2") as instance:
+        context = thread_context(instance, 5, ThreadRegistry(1))
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
-    finally:
-        instance.close()
 
 
 def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_count(tmp_path: Path) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path), input_buffer_max_bytes=1_000,
-        statestore_cache_max_bytes=1_000, consumer_queued_max_messages_kbytes=1_024,
-        producer_queue_buffering_max_kbytes=2_048,
-    )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
-    nothing: Any = None
-    try:
-        thread_registry, listeners = ThreadRegistry(2), Listeners()
-        one, other = (
-            instance.thread_context(number, nothing, nothing, nothing, nothing, thread_registry, listeners)
-            for number in thread_registry.numbers()
-        )
+    sizes = {
+        "input_buffer_max_bytes": 1_000, "statestore_cache_max_bytes": 1_000,
+        "consumer_queued_max_messages_kbytes": 1_024, "producer_queue_buffering_max_kbytes": 2_048,
+    }  # fmt: skip
+    with made(counting(), tmp_path, **sizes) as instance:
+        registry = ThreadRegistry(2)
+        one, other = (thread_context(instance, number, registry) for number in registry.numbers())
         assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
         assert one.memory.record_caches is other.memory.record_caches
         assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (1 + 1 + 2) * 1024 * 1024
         assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
         other.memory.leave()
         assert one.memory.part(Account.INPUT) == 1_000
-    finally:
-        instance.close()
