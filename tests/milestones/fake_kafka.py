@@ -44,9 +44,7 @@ class Log:
 
     def message(self, offset: int, key: bytes | None, value: bytes | None, timestamp: int) -> Message:
         topic, partition = self.partition
-        return Message(
-            topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp)
-        )
+        return Message(topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp))
 
     def control(self, count: int = 1) -> Log:
         self.entries += [None] * count
