@@ -203,13 +203,19 @@ class Passing(Processor):
         self.context.forward(record)
 
 
-def counting(topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, **source: Any) -> Topology:
-    """in -> count per key, with a changelog -> out."""
+def counting(
+    topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, cached: bool = False,
+    source_topic: str | None = None, **source: Any,
+) -> Topology:  # fmt: skip
+    """in -> count per key, with a changelog -> out. `source_topic`: serves as that changelog."""
     topology = Topology()
     topology.add_source("source", *topics, key=serdes.STRING, value=serdes.STRING, **source)
     topology.add_processor("counting", processor, "source")
     topology.add_sink("sink", "out", "counting", key=serdes.STRING, value=serdes.LONG)
-    topology.add_state_store(StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG), "counting")
+    store = StoreSpec(
+        "counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=cached, source_topic=source_topic
+    )
+    topology.add_state_store(store, "counting")
     return topology
 
 

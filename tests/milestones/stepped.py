@@ -14,7 +14,7 @@ from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
-from tests.milestones.fakes import Running, World
+from tests.milestones.fakes import LOG, Running, World
 
 
 class Stepped:
@@ -141,7 +141,9 @@ class Updating:
     def updater(self) -> Stepped:
         return self.world.updaters.newest
 
-    def add(self, partition: int = 0) -> Task:
+    def add(self, partition: int = 0, *values: str) -> Task:
+        """Add a task, with these records in its changelog."""
+        self.world.logs[LOG._replace(partition=partition)].add(*values)
         task = self.world.task(partition)
         self.restoration.add(task, {})
         return task

@@ -18,7 +18,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG, IN, LOG, A, Counting, Log, Passing, World, counting, kafka_error
+from tests.milestones.fakes import CHANGELOG, IN, LOG, A, Counting, Log, World, counting, kafka_error
 
 
 class Restoring:
@@ -235,16 +235,6 @@ def test_only_the_store_whose_changelog_is_not_what_it_was_is_rebuilt() -> None:
     assert (r.world.state.text(), r.world.state.text("other")) == ({}, {"b": "2"})
 
 
-def source_table() -> Topology:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("table", Passing, "source")
-    spec = StoreSpec("table", key_serde=serdes.STRING, value_serde=serdes.STRING, source_topic="in")
-    topology.add_state_store(spec, "table")
-    topology.add_sink("sink", "out", "table", key=serdes.STRING, value=serdes.STRING)
-    return topology
-
-
 @pytest.mark.parametrize(
     ("fill", "committed", "content"),
     [
@@ -257,11 +247,11 @@ def source_table() -> Topology:
 def test_a_source_topic_as_changelog_is_restored_up_to_the_committed_offset(
     fill: Callable[[Log], object], committed: dict[TopicPartition, int], content: dict[str, str]
 ) -> None:
-    r = Restoring(World(source_table()))
+    r = Restoring(World(counting(source_topic="in")))
     fill(r.world.logs[IN])
     r.add(committed)
     assert len(r.step(3)) == 1
-    assert (r.world.state.text("table"), r.world.state.offset(A, "table") or 0) == (content, committed.get(IN, 0))
+    assert (r.world.state.text(), r.world.state.offset(A) or 0) == (content, committed.get(IN, 0))
 
 
 def test_ends_that_cannot_be_learned_now_are_asked_for_again() -> None:

@@ -13,8 +13,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
-from tests.milestones.baseline.test_restoration import source_table
-from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, put, standby
+from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, counting, put, standby
 
 
 def test_a_standby_has_what_its_changelog_has_and_goes_on_reading_it() -> None:
@@ -224,34 +223,34 @@ def test_an_active_task_with_little_to_restore_takes_no_prefetched_records_from_
 
 
 def test_a_standby_reads_a_source_topic_only_as_far_as_the_group_has_committed() -> None:
-    world = World(source_table())
+    world = World(counting(source_topic="in"))
     world.logs[IN].add("1", key="a").add("2", key="b").add("3", key="c")
     world.commit(IN, 2)
     r = standby(world)
-    assert r.world.state.text("table") == {"a": "1", "b": "2"}
-    assert world.state.offset(A, "table") == 2
+    assert r.world.state.text() == {"a": "1", "b": "2"}
+    assert world.state.offset(A) == 2
     world.commit(IN, 3)
     r.step(3, ms=1_000)
-    assert r.world.state.text("table") == {"a": "1", "b": "2", "c": "3"}
+    assert r.world.state.text() == {"a": "1", "b": "2", "c": "3"}
 
 
 def test_a_standby_of_a_source_topic_that_nobody_has_committed_reads_nothing() -> None:
-    world = World(source_table())
+    world = World(counting(source_topic="in"))
     world.logs[IN].add("1", key="a")
     r = standby(world)
-    assert r.world.state.text("table") == {}
+    assert r.world.state.text() == {}
     assert r.tasks.lags() == {A: 0}
 
 
 def test_a_standby_of_a_source_topic_does_not_say_how_far_it_is_before_it_knows_what_is_committed() -> None:
-    world = World(source_table())
+    world = World(counting(source_topic="in"))
     world.member.holds = True
     r = standby(world)
     assert r.tasks.lags() == {}
 
 
 def test_a_lost_membership_delays_what_a_standby_may_read_and_no_more() -> None:
-    world = World(source_table())
+    world = World(counting(source_topic="in"))
     world.logs[IN].add("1", key="a")
     world.commit(IN, 1)
     world.member.holds = True
@@ -259,11 +258,11 @@ def test_a_lost_membership_delays_what_a_standby_may_read_and_no_more() -> None:
     world.member.answer(error=StaleGenerationError("lost"))
     world.member.holds = False
     r.step(4, ms=1_000)
-    assert r.world.state.text("table") == {"a": "1"}
+    assert r.world.state.text() == {"a": "1"}
 
 
 def test_a_coordinator_that_refuses_to_say_what_a_standby_may_read_ends_the_thread_with_the_reason() -> None:
-    world = World(source_table())
+    world = World(counting(source_topic="in"))
     world.member.holds = True
     r = standby(world)
     world.member.answer(error=MembershipError("OffsetFetch of in: TOPIC_AUTHORIZATION_FAILED"))

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from milestones.common import serdes
 from milestones.common.records import Record
-from milestones.common.topology import Processor, Topology
-from tests.milestones.fakes import Running
+from milestones.common.topology import Processor
+from tests.milestones.fakes import Running, counting
 from tests.milestones.stepped_workers import STAGES
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -36,10 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ticking(stage: str) -> Running:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("ticking", Ticking, "source")
-    r = STAGES[stage](topology).run(0)
+    r = STAGES[stage](counting(processor=Ticking)).run(0)
     r.step(5, ms=100)
     return r
 

@@ -17,12 +17,8 @@ def of(r: Running, group: str, **tags: str) -> dict[str, Any]:
     """The metrics of one thing, published now."""
     r.step(2, ms=1_000)
     wanted = {name.replace("_", "-"): value for name, value in tags.items()}
-    entries = [
-        entry["metrics"]
-        for entry in r.world.context.metrics.snapshot().get(group, [])
-        if wanted.items() <= entry["tags"].items()
-    ]
-    (metrics,) = entries
+    entries = r.world.context.metrics.snapshot().get(group, [])
+    (metrics,) = [entry["metrics"] for entry in entries if wanted.items() <= entry["tags"].items()]
     return metrics
 
 

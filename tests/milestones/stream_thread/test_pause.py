@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from milestones.common import serdes
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
-from milestones.common.state.spec import StoreSpec
-from milestones.common.topology import Processor, Topology
+from milestones.common.topology import Processor
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.thread import StreamThread
-from tests.milestones.fakes import IN, NO_CLIENTS, Running, World, assignment, put
+from tests.milestones.fakes import IN, NO_CLIENTS, Running, World, assignment, counting, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
 ALL = frozenset({0})
@@ -107,12 +105,7 @@ class Greeting(Processor):
 
 
 def test_what_a_task_that_begins_during_a_pause_has_put_into_its_caches_is_committed() -> None:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("greeting", Greeting, "source")
-    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=True)
-    topology.add_state_store(spec, "greeting")
-    r = Running(World(topology, {"statestore_cache_max_bytes": 10_000_000}))
+    r = Running(World(counting(processor=Greeting, cached=True), {"statestore_cache_max_bytes": 10_000_000}))
     r.world.context.thread_registry.pause(ALL)
     r.run(0)
     r.step(20, ms=10)

@@ -15,12 +15,11 @@ import pytest
 from milestones.common import serdes
 from milestones.common.errors import StateCorruptError, TaskCorruptedError
 from milestones.common.records import Record, StoreId, TaskId, TopicPartition
-from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
-from milestones.common.topology import Processor, Topology
+from milestones.common.topology import Processor
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import CHANGELOG, Running, put
+from tests.milestones.fakes import CHANGELOG, Running, counting, put
 from tests.milestones.stepped import UpdaterWorld
 from tests.milestones.stepped_workers import STAGES, RunningProcessing, with_ledger
 
@@ -51,20 +50,10 @@ class Busy(Processor):
         self.store.put(TICK, (self.store.get(TICK) or 0) + 1)
 
 
-def topology(*, cached: bool) -> Topology:
-    topology = Topology()
-    topology.add_source("source", *TOPICS, key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("busy", Busy, "source")
-    topology.add_sink("sink", "out", "busy", key=serdes.STRING, value=serdes.LONG)
-    store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=cached)
-    topology.add_state_store(store, "busy")
-    return topology
-
-
 def running(stage: str, seed: int, *, cached: bool) -> Running:
     """A thread of the stage, with bounds that are reached on every second seed, or on two of four."""
     r = STAGES[stage](
-        topology(cached=cached), num_processing_threads=1 + seed % 3, commit_interval_ms=50,
+        counting(TOPICS, Busy, cached=cached), num_processing_threads=1 + seed % 3, commit_interval_ms=50,
         max_task_idle_ms=seed % 3 * 20, statestore_cache_max_bytes=100_000 if cached else 0,
         buffered_records_per_partition=BUFFERED, input_buffer_max_bytes=(100_000_000, 20_000)[seed % 2],
         statestore_uncommitted_max_bytes=(10_000_000, 3_000)[seed // 2 % 2],
