@@ -140,6 +140,8 @@ def faked(streams: Streams) -> Streams:
 class Client:
     """A supervisor, started. `heard` has the state changes of the listener."""
 
+    all: list[Client]
+
     def __init__(self, *observers: Any, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
@@ -149,6 +151,7 @@ class Client:
         self.supervisor.listener = self.listen
         self._take = self.supervisor._take
         self.supervisor._take = self.take  # type: ignore[method-assign]
+        Client.all.append(self)
 
     def listen(self, new: StreamsState, old: StreamsState) -> None:
         self.heard.append((old.value, new.value))

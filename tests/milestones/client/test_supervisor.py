@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from milestones.client.client_events import ClientFailed, client_state
+from milestones.client.client_events import client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
 from milestones.common.metrics.scopes import QuarantineMetrics
@@ -84,7 +84,6 @@ def test_a_task_in_quarantine_is_shown_with_its_error() -> None:
     scope.quarantine_error.value = "ValueError: no rates yet"
     scope.publish(0)
     assert c.supervisor.status().failing == {A: "ValueError: no rates yet"}
-    c.end()
 
 
 def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:
@@ -149,8 +148,7 @@ def test_a_start_that_fails_gives_the_directory_back_and_may_be_tried_again() ->
     assert FakeInstance.closed == 1
     assert c.supervisor.state is StreamsState.CREATED
     FakeInstance.prepare_error = None
-    c.begin().supervisor.ask_to_close(True)
-    c.ended()
+    c.begin()
 
 
 @pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
@@ -244,6 +242,7 @@ def test_an_error_of_the_housekeeper_takes_the_client_down() -> None:
     error = StateError("disk")
     FakeHousekeeper.last.on_error(error)
     assert c.ended().supervisor.error is error
+    assert c.states[-1] == "ERROR"
 
 
 def test_the_first_error_counts() -> None:
@@ -288,7 +287,6 @@ def test_the_status_puts_all_threads_together() -> None:
     assert (status.tasks, status.lags) == ({A: "running", b: "restoring"}, {left: 5, right: 7})
     assert (status.restoring, status.records, status.generation) == ({b: 100}, 30, 4)
     assert (status.state, status.stage) == (StreamsState.REBALANCING, "baseline")
-    c.end()
 
 
 # -- what hangs, and what of an error is told
@@ -402,8 +400,6 @@ def test_a_stream_thread_and_the_supervisor_itself_do_not_wait_for_the_end_they_
     fake, member.thread = member.thread, threading.current_thread()  # type: ignore[assignment]
     assert supervisor.is_inside()
     member.thread = fake
-    supervisor.ask_to_close(True)
-    c.ended()
 
 
 def test_handlers_are_set_before_the_start_only(streams: Streams) -> None:
@@ -423,9 +419,3 @@ def test_a_client_can_be_used_in_a_with_statement(streams: Streams) -> None:
         assert streams.state is StreamsState.REBALANCING
     assert streams.state is StreamsState.NOT_RUNNING
     assert streams.error is None
-
-
-def test_a_client_failure_from_outside_is_an_ending_too() -> None:
-    c = Client().begin()
-    c.supervisor._tell(ClientFailed(StateError("disk")))
-    assert c.ended().states[-1] == "ERROR"
