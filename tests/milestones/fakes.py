@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milestones import wiring
+from milestones.baseline.state import TaskOwnedState
 from milestones.common import serdes
 from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
@@ -24,7 +25,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStorage
+from milestones.common.task.task import Task, TaskStorage
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
@@ -120,36 +121,30 @@ class FakeState:
         ids = self.changelog_ids.setdefault(id, {})
         return FakeTaskStorage(id, specs, stores, ids, lambda: self.held.discard(id))
 
-    def _opened(self, id: TaskId, stores: TaskStorage | None) -> OpenStores:
+    def _usable(self, id: TaskId, stores: TaskStorage | None) -> TaskStorage:
         """`stores`, or newly opened ones: for tests that make a task themselves."""
         if stores is None:
-            return lambda: self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
+            return self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
         if id in self.errors:
             stores.close()
             raise self.errors[id]
-        return lambda: stores
+        return stores
+
+    @property
+    def _owned(self) -> TaskOwnedState:
+        return TaskOwnedState(self._world.context, lambda _: 1)
 
     def create_standby(self, id: TaskId, stores: TaskStorage | None = None) -> StandbyTask:
-        sub = self._world.context.application.subtopology(id.subtopology)
-        task = self.standbys[id] = StandbyTask(id, sub, self._opened(id, stores))
-        task.open()
-        return task
+        standby = self.standbys[id] = self._owned.create_standby(id, self._usable(id, stores))
+        return standby
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
         open_now = self.held.difference(opening)
         return {id: position for id, position in self.closed.items() if id not in open_now}
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage | None = None) -> Task:
-        open_stores = self._opened(id, stores)
-        sub = self._world.context.application.subtopology(id.subtopology)
-        settings = TaskSettings(
-            application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
-            transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
-            record_caches=self._world.budget.record_caches, read_caches=self._world.budget.read_caches,
-        )  # fmt: skip
+        task = self.tasks[id] = self._owned.create(id, partitions, self._usable(id, stores))
         self.made += 1
-        task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
-        task.open()
         return task
 
     def content(self, id: TaskId, store: str = "counts") -> dict[bytes, bytes]:

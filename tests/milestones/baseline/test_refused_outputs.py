@@ -287,13 +287,6 @@ def test_a_sink_topic_that_a_broker_does_not_know_is_its_handlers_business(code:
     assert len(handler.asked) == 1
 
 
-def test_a_changelog_record_is_never_skipped() -> None:
-    handler = Handler(Action.CONTINUE)
-    with pytest.raises(ProductionError, match="the store would differ from what is restored"):
-        collected(handler, output(CHANGELOG, b"x" * 101))
-    assert handler.asked == []
-
-
 def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
     _, producer, collection = made(handler := Handler(Action.CONTINUE))
     producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
@@ -320,10 +313,18 @@ def test_a_dead_letter_without_a_timestamp_gets_the_present() -> None:
     assert producer.sent[0][1].timestamp > 0
 
 
-def test_missing_rights_are_not_the_handlers_business() -> None:
+@pytest.mark.parametrize(
+    ("refused", "refusals", "why"),
+    [
+        (output(CHANGELOG, b"x" * 101), {}, "the store would differ from what is restored"),
+        (output(), {"out": KafkaError.TOPIC_AUTHORIZATION_FAILED}, "rights"),
+    ],
+    ids=["a changelog record, which is never skipped", "missing rights"],
+)
+def test_is_not_the_handlers_business(refused: Output, refusals: dict[str, int], why: str) -> None:
     handler = Handler(Action.CONTINUE)
-    with pytest.raises(ProductionError, match="rights"):
-        collected(handler, output(), out=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ProductionError, match=why):
+        collected(handler, refused, **refusals)
     assert handler.asked == []
 
 

@@ -66,13 +66,12 @@ def test_a_standby_that_stays_is_not_touched_by_a_rebalance() -> None:
 
 
 def test_a_standby_whose_changelog_was_truncated_past_it_is_rebuilt() -> None:
-    world = World().logged("1", key="a")
-    r = standby(world)
-    world.logs[LOG].control(9).add("2", key="new")
-    world.logs[LOG].cut_to(5)
+    r = standby(World().logged("1", key="a"))
+    r.world.logs[LOG].control(9).add("2", key="new")
+    r.world.logs[LOG].cut_to(5)
     r.step(5)
     assert r.world.state.text() == {"new": "2"}
-    assert world.state.offset(A) == 11
+    assert r.world.state.offset(A) == 11
 
 
 def test_a_standby_notices_by_itself_that_its_changelog_was_made_anew_and_is_as_long_again() -> None:
@@ -107,24 +106,23 @@ def test_a_standby_that_stays_the_same_for_long_is_asked_about_and_not_read_anew
 
 
 def test_the_answer_to_a_question_from_before_does_not_make_a_standby_seem_ahead_of_its_changelog() -> None:
-    world = World().logged("1", key="a")
-    r = standby(world)
-    world.requests.holds = True
+    r = standby(World().logged("1", key="a"))
+    r.world.requests.holds = True
     r.step(ms=60_000)
-    (old,) = world.requests.questions
-    world.requests.questions.clear()
-    old_bounds = world.logs.bounds([LOG])
-    world.logs[LOG].add("2", key="b")
+    (old,) = r.world.requests.questions
+    r.world.requests.questions.clear()
+    old_bounds = r.world.logs.bounds([LOG])
+    r.world.logs[LOG].add("2", key="b")
     r.step()
-    world.restorer.next.append(Fetched(out_of_range=[LOG]))
+    r.world.restorer.next.append(Fetched(out_of_range=[LOG]))
     r.step()
     old.reply_to.try_put(Bounds(A, old_bounds))
     r.step()
-    world.requests.holds = False
-    world.requests.answer()
+    r.world.requests.holds = False
+    r.world.requests.answer()
     r.step(3)
-    assert world.state.offset(A) == 2
-    assert world.state.opens == 1
+    assert r.world.state.offset(A) == 2
+    assert r.world.state.opens == 1
     assert r.world.state.text() == {"a": "1", "b": "2"}
 
 
@@ -179,44 +177,41 @@ def test_a_damaged_store_is_not_taken_for_complete_by_the_end_that_came_with_the
 
 
 def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_when_resumed() -> None:
-    world = World().logged("1", key="a")
-    world.logs[LOG_B].add("1", key="b")
-    r = Running(world)
-    world.context.thread_registry.pause({0})
+    r = Running(World().logged("1", key="a"))
+    r.world.logs[LOG_B].add("1", key="b")
+    r.world.context.thread_registry.pause({0})
     r.rebalance(1, standby=frozenset({A}))
     r.step(5)
-    assert world.restorer.assigned == frozenset()
+    assert r.world.restorer.assigned == frozenset()
     assert r.places == {A: "standby", B: "restoring"}
-    world.context.thread_registry.resume({0})
+    r.world.context.thread_registry.resume({0})
     r.step(5)
     assert r.world.state.text() == {"a": "1"}
     assert r.places == {A: "standby", B: "processing"}
 
 
 def test_while_an_active_task_has_much_to_restore_standbys_get_a_fifth_of_the_time() -> None:
-    world = World()
-    r = standby(world, A)
-    world.logs[LOG_B].add(*"x" * 200_000)
-    world.logs[LOG].add("1", key="a")
-    world.restorer.next.extend([Fetched()] * 100)
+    r = standby()
+    r.world.logs[LOG_B].add(*"x" * 200_000)
+    r.world.logs[LOG].add("1", key="a")
+    r.world.restorer.next.extend([Fetched()] * 100)
     r.rebalance(1, standby=frozenset({A}))
     r.step(3)
     reading = []
     for _ in range(50):
         r.step(ms=100)
-        reading.append(LOG in world.restorer.assigned)
+        reading.append(LOG in r.world.restorer.assigned)
     assert 5 <= reading.count(True) <= 15
     assert sum(a != b for a, b in pairwise(reading)) <= 2
 
 
 def test_an_active_task_with_little_to_restore_takes_no_prefetched_records_from_standbys() -> None:
-    world = World()
-    r = standby(world, A)
-    moves = len(world.restorer.moves)
-    world.logs[LOG_B].add(*"xyz")
+    r = standby()
+    moves = len(r.world.restorer.moves)
+    r.world.logs[LOG_B].add(*"xyz")
     r.rebalance(1, standby=frozenset({A}))
     r.step(5)
-    assert [move for move in world.restorer.moves[moves:] if LOG in move] == []
+    assert [move for move in r.world.restorer.moves[moves:] if LOG in move] == []
 
 
 # -- a source topic as changelog

@@ -35,35 +35,32 @@ def test_a_thread_joins_with_its_standbys_its_positions_and_why() -> None:
 
 
 def test_an_active_task_that_is_not_restored_yet_tells_how_far_it_is() -> None:
-    world = World().logged(*"1234")
-    world.state.closed = {B: 2}
-    world.requests.holds = world.member.holds = True
-    r = Running(world)
+    r = Running(World().logged(*"1234"))
+    r.world.state.closed = {B: 2}
+    r.world.requests.holds = r.world.member.holds = True
     r.rebalance(0, 1)
-    world.state.locked.add(B)
-    world.member.answer()
+    r.world.state.locked.add(B)
+    r.world.member.answer()
     r.step()
-    world.requests.answer()
-    world.restorer.next.append(Fetched(records={LOG: world.logs[LOG].entries[:3]}))  # type: ignore[dict-item]
+    r.world.requests.answer()
+    r.world.restorer.next.append(Fetched(records={LOG: r.world.logs[LOG].entries[:3]}))  # type: ignore[dict-item]
     r.step()
     assert r.tasks.positions()[A] == 3
 
 
 def test_a_task_that_was_assigned_and_not_opened_yet_is_as_far_as_what_lies_on_the_disk() -> None:
-    world = World()
-    world.state.closed = {A: 2}
-    r = Running(world)
+    r = Running()
+    r.world.state.closed = {A: 2}
     r.tasks.assign({A: [IN], B: [TopicPartition("in", 1)]})
     assert r.tasks.positions() == {A: 2, B: 0}
 
 
 def test_only_the_thread_with_the_lowest_number_tells_what_lies_on_the_disk() -> None:
-    world = World()
-    world.state.closed = {A: 2}
-    r = Running(world)
+    r = Running()
+    r.world.state.closed = {A: 2}
     assert r.tasks.positions() == {A: 2}
-    world.context.thread_registry.add()
-    world.context.thread_registry.remove(1)
+    r.world.context.thread_registry.add()
+    r.world.context.thread_registry.remove(1)
     assert r.tasks.positions() == {}
 
 
@@ -74,19 +71,18 @@ def test_stateless_tasks_have_no_position() -> None:
 
 
 def test_reports_and_metrics_show_standbys() -> None:
-    world = World().logged("1", "2")
-    r = standby(world, A, active=(1,))
+    r = standby(World().logged("1", "2"), A, active=(1,))
     r.step(ms=1_000)
-    report = next(event for event in reversed(world.events) if isinstance(event, ThreadReport))
+    report = next(event for event in reversed(r.world.events) if isinstance(event, ThreadReport))
     assert report.tasks == {A: "standby", B: "running"}
     assert report.standby_lags == {A: 0}
-    shown = world.context.metrics.snapshot()
+    shown = r.world.context.metrics.snapshot()
     (thread,) = shown["stream-thread-metrics"]
     assert (thread["metrics"]["active-tasks"], thread["metrics"]["standby-updating-tasks"]) == (1, 1)
     (mine,) = [entry for entry in shown["stream-task-metrics"] if entry["tags"]["task-id"] == "0_0"]
     assert (mine["metrics"]["update-total"], mine["metrics"]["standby-records-lag"]) == (2, 0)
     r.rebalance(1)
-    assert [e["tags"]["task-id"] for e in world.context.metrics.snapshot()["stream-task-metrics"]] == ["0_1"]
+    assert [e["tags"]["task-id"] for e in r.world.context.metrics.snapshot()["stream-task-metrics"]] == ["0_1"]
 
 
 # -- losses
@@ -120,14 +116,13 @@ def test_a_roll_back_leaves_standbys_where_they_are() -> None:
 
 
 def test_a_warm_up_that_has_caught_up_asks_for_a_rebalance_once() -> None:
-    world = World(settings={"acceptable_recovery_lag": 1}).logged("1", "2", "3")
-    world.restorer.next.extend([Fetched()] * 3)
-    r = Running(world)
+    r = Running(World(settings={"acceptable_recovery_lag": 1}).logged("1", "2", "3"))
+    r.world.restorer.next.extend([Fetched()] * 3)
     r.rebalance(warmup=frozenset({A}))
     r.step(2)
-    assert world.member.rejoins == []
+    assert r.world.member.rejoins == []
     r.step(5)
-    assert world.member.rejoins == ["warm-up 0_0 has caught up"]
+    assert r.world.member.rejoins == ["warm-up 0_0 has caught up"]
 
 
 def test_a_standby_that_is_no_warm_up_asks_for_nothing() -> None:
@@ -152,17 +147,16 @@ def test_a_warm_up_that_is_still_one_after_it_has_asked_waits_longer_each_time()
 
 
 def test_a_warm_up_that_catches_up_while_the_thread_joins_waits_for_the_assignment() -> None:
-    world = World()
-    r = Running(world)
-    world.requests.holds = True
+    r = Running()
+    r.world.requests.holds = True
     r.rebalance(warmup=frozenset({A}))
-    world.member.events.append(JoinNeeded("another"))
+    r.world.member.events.append(JoinNeeded("another"))
     r.step()
-    world.requests.answer()
+    r.world.requests.answer()
     r.step(3)
-    assert world.member.rejoins == []
-    world.requests.holds = False
+    assert r.world.member.rejoins == []
+    r.world.requests.holds = False
     r.assign(0)
     r.step(3)
-    assert world.member.rejoins == []
+    assert r.world.member.rejoins == []
     assert r.places == {A: "processing"}

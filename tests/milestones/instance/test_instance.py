@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,20 @@ def thread_context(instance: Instance, number: int, registry: ThreadRegistry) ->
     return instance.thread_context(number, nothing, nothing, nothing, nothing, registry, Listeners())
 
 
-def prepare(
-    topology: Topology, existing: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
-) -> Instance:
-    """Prepare an instance of an application on a Kafka that has these topics, and close it."""
-    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
-    with made(topology, folder, **settings) as instance:
-        instance.prepare()
-    return instance
+Prepare = Callable[..., Instance]
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """Prepares an instance of an application on a Kafka that has these topics, and closes it."""
+
+    def prepared(topology: Topology, existing: set[str], **settings: Any) -> Instance:
+        monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
+        with made(topology, tmp_path, **settings) as instance:
+            instance.prepare()
+        return instance
+
+    return prepared
 
 
 @pytest.mark.parametrize(
@@ -65,45 +71,41 @@ def prepare(
     ],
 )
 def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
-    existing: set[str], missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    existing: set[str], missing: str, prepare: Prepare
 ) -> None:
     with pytest.raises(SourceTopicError, match=missing):
-        prepare(counting(), existing, tmp_path, monkeypatch)
+        prepare(counting(), existing)
 
 
 LETTERS = {"errors_dead_letter_queue_topic_name": "letters"}
 
 
-def test_a_dead_letter_topic_that_does_not_exist_is_named_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_letter_topic_that_does_not_exist_is_named_at_the_start(prepare: Prepare) -> None:
     """Not at the first poison record, and at each start after it."""
     with pytest.raises(SourceTopicError, match="dead letter topics don't exist: letters; create them"):
-        prepare(counting(), {"in", "out"}, tmp_path, monkeypatch, **LETTERS)
+        prepare(counting(), {"in", "out"}, **LETTERS)
 
 
 @pytest.mark.parametrize("handler", ["deserialization", "processing", "production", None])
 def test_a_dead_letter_topic_that_nothing_is_written_to_is_warned_of(
-    handler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    handler: str | None, prepare: Prepare, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {} if handler is None else {f"{handler}_exception_handler": "log_and_continue"}
-    prepare(counting(), {"in", "out", "letters"}, tmp_path, monkeypatch, **LETTERS, **settings)
+    prepare(counting(), {"in", "out", "letters"}, **LETTERS, **settings)
     assert ("errors_dead_letter_queue_topic_name='letters' has no effect" in caplog.text) == (handler is None)
 
 
-def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_applications_own_repartition_topics_need_not_exist(prepare: Prepare, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in").group_by(lambda _, value: value).count("counts").to_stream().to("out")
     assert Application.of(builder.build(), config(tmp_path)).repartition_topics
-    prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
+    prepare(builder.build(), {"in", "out"})
 
 
-def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(prepare: Prepare) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("sensor-.*")).to("out")
-    instance = prepare(builder.build(), {"sensor-1", "sensor-2", "other", "out"}, tmp_path, monkeypatch)
+    instance = prepare(builder.build(), {"sensor-1", "sensor-2", "other", "out"})
     assert instance.sources == {"sensor-1", "sensor-2"}
 
 

@@ -16,12 +16,11 @@ from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A, Running, W
 
 
 def test_a_record_comes_in_is_counted_sent_and_committed() -> None:
-    world = World().fed("a", "b", "c")
-    r = Running(world).run(0)
+    r = Running(World().fed("a", "b", "c")).run(0)
     r.step(3, ms=100)
-    assert [output.topic for _, output in world.producer.sent].count("out") == 3
-    assert world.producer.committed[IN].offset == 3
-    assert world.state.content(A) == {b"k": (3).to_bytes(8, "big")}
+    assert [output.topic for _, output in r.world.producer.sent].count("out") == 3
+    assert r.world.producer.committed[IN].offset == 3
+    assert r.world.state.content(A) == {b"k": (3).to_bytes(8, "big")}
 
 
 def test_an_idle_thread_waits_for_input_until_the_next_commit_or_poll_ms_whichever_is_sooner() -> None:
@@ -69,18 +68,17 @@ def test_an_abortable_error_rolls_back_in_place_and_the_records_are_counted_once
 
 @pytest.mark.parametrize("call", ["send", "poll", "flush", "send_offsets", "commit"])
 def test_a_fenced_producer_costs_the_tasks_and_a_rejoin_wherever_it_shows(call: str) -> None:
-    world = World()
-    r = Running(world).run(0)
-    put(world, 0, "a", "b")
-    world.producer.fail(call, FENCED)
+    r = Running().run(0)
+    put(r.world, 0, "a", "b")
+    r.world.producer.fail(call, FENCED)
     r.step(3, ms=100)
-    assert world.clients.renewed == 1
+    assert r.world.clients.renewed == 1
     assert r.tasks.owned == frozenset()
-    assert world.state.tasks[A].state is State.CLOSED
-    assert [reason[:10] for reason in world.member.rejoins] == ["tasks lost"]
+    assert r.world.state.tasks[A].state is State.CLOSED
+    assert [reason[:10] for reason in r.world.member.rejoins] == ["tasks lost"]
     r.run(0)
     r.step(10, ms=100)
-    assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
+    assert r.world.state.content(A) == {b"k": (2).to_bytes(8, "big")}
 
 
 def test_user_code_that_fails_ends_the_thread_uncommitted() -> None:
@@ -124,16 +122,15 @@ def test_a_clean_end_whose_commit_fails_closes_all_the_same(error: Any, caplog: 
 
 
 def test_a_clean_end_in_the_middle_of_a_rebalance_closes_what_waits_restores_and_starts() -> None:
-    world = World(passing())
-    world.state.locked.add(A)
-    world.requests.holds = True
-    r = Running(world)
+    r = Running(World(passing()))
+    r.world.state.locked.add(A)
+    r.world.requests.holds = True
     r.rebalance(0, 1)
-    world.member.holds = True
+    r.world.member.holds = True
     r.assign(0, 1, 2)
     r.loop.shut_down(leave_group=True)
     assert r.tasks.owned == frozenset()
-    assert world.state.held == set()
+    assert r.world.state.held == set()
 
 
 def test_an_end_by_an_error_commits_nothing() -> None:
@@ -145,13 +142,12 @@ def test_an_end_by_an_error_commits_nothing() -> None:
 
 
 def test_the_client_is_told_twice_a_second_what_the_thread_has() -> None:
-    world = World()
-    world.state.locked.add(TaskId(0, 1))
-    r = Running(world)
+    r = Running()
+    r.world.state.locked.add(TaskId(0, 1))
     r.rebalance(0, 1)
-    put(world, 0, "a")
+    put(r.world, 0, "a")
     r.step(10, ms=100)
-    reports = [event for event in world.events if isinstance(event, ThreadReport)]
+    reports = [event for event in r.world.events if isinstance(event, ThreadReport)]
     assert 2 <= len(reports) <= 4
     assert reports[-1].tasks == {A: "running", TaskId(0, 1): "restoring"}
     assert reports[-1].places == {A: "processing", TaskId(0, 1): "waiting for its lock"}

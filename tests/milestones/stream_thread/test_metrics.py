@@ -64,9 +64,8 @@ def test_restored_records_and_those_to_go_are_counted() -> None:
 
 
 def test_uncommitted_bytes_are_there_until_the_commit() -> None:
-    world = World(settings={"commit_interval_ms": 60_000, "transaction_timeout_ms": 60_000})
-    r = Running(world).run(0)
-    put(world, 0, "a")
+    r = Running(commit_interval_ms=60_000, transaction_timeout_ms=60_000).run(0)
+    put(r.world, 0, "a")
     assert of(r, "stream-task-metrics", task_id="0_0")["uncommitted-bytes"] > 0
     r.step(2, ms=60_000)
     assert of(r, "stream-task-metrics", task_id="0_0")["uncommitted-bytes"] == 0
@@ -91,12 +90,11 @@ def test_a_thread_that_fails_leaves_no_metrics() -> None:
 
 
 def test_a_task_that_comes_back_begins_at_zero() -> None:
-    world = World().fed("a", "b")
-    r = Running(world).run(0)
+    r = Running(World().fed("a", "b")).run(0)
     r.step(5)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 2
     r.rebalance()
-    world.commit(IN, 2)
+    r.world.commit(IN, 2)
     r.run(0)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 0
     assert of(r, "stream-thread-metrics")["process-total"] == 2
@@ -118,17 +116,15 @@ def test_rebalances_are_counted_and_timed_those_that_fail_apart() -> None:
 
 
 def test_lag_is_what_is_not_processed_yet() -> None:
-    world = World(passing())
-    r = Running(world).run(0)
-    put(world, 0, "a", "b")
+    r = Running(World(passing())).run(0)
+    put(r.world, 0, "a", "b")
     assert of(r, "consumer-fetch-manager-metrics", partition="0")["records-lag"] == 0
 
 
 def test_a_roll_back_is_counted() -> None:
-    world = World()
-    r = Running(world).run(0)
-    put(world, 0, "a")
-    world.producer.fail("send_offsets", kafka_error(22, abort=True))
+    r = Running().run(0)
+    put(r.world, 0, "a")
+    r.world.producer.fail("send_offsets", kafka_error(22, abort=True))
     r.step(5, ms=1_000)
     assert of(r, "stream-thread-metrics")["rolled-back-total"] == 1
 
@@ -156,9 +152,8 @@ class Punctuating(Processor):
 
 
 def test_punctuations_of_both_clocks_are_counted() -> None:
-    world = World(counting(processor=Punctuating))
-    r = Running(world).run(0)
-    put(world, 0, "a")
+    r = Running(World(counting(processor=Punctuating))).run(0)
+    put(r.world, 0, "a")
     r.step(2)
     r.step(ms=1_000)
     task = r.tasks.processing[TaskId(0, 0)]
@@ -182,15 +177,14 @@ def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() ->
 
 
 def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once"})
-    r = Running(world).run(0)
-    put(world, 0, "a")
+    r = Running(processing_guarantee="at_least_once").run(0)
+    put(r.world, 0, "a")
     r.step()
-    world.producer.room = 0
-    put(world, 0, "b", "c")
+    r.world.producer.room = 0
+    put(r.world, 0, "b", "c")
     r.step(3, ms=1_000)
-    put(world, 0, "d")
+    put(r.world, 0, "d")
     r.step(3, ms=1_000)
-    held = world.budget.held()
+    held = r.world.budget.held()
     assert held[Account.OUTPUTS] > 0
     assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0

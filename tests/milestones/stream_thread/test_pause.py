@@ -37,12 +37,11 @@ def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done
 
 
 def test_an_idle_paused_thread_waits_for_input_as_long_as_any_other() -> None:
-    world = World(settings={"poll_ms": 50})
-    r = Running(world).run(0)
-    put(world, 0, *"abc")
-    world.context.thread_registry.pause(ALL)
+    r = Running(poll_ms=50).run(0)
+    put(r.world, 0, *"abc")
+    r.world.context.thread_registry.pause(ALL)
     r.step(4, ms=10)
-    assert world.consumer.waits[-1] > 0
+    assert r.world.consumer.waits[-1] > 0
 
 
 def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:

@@ -174,23 +174,20 @@ def test_a_stale_generation_at_a_commit_rolls_back_in_place_and_the_loss_that_fo
     assert r.world.state.held == set()
 
 
-def test_a_member_that_failed_for_good_ends_the_thread_with_its_error() -> None:
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        (Failed(MembershipError("not authorised")), MembershipError("not authorised")),
+        (Assigned(2, "member", Assignment(error="topic in is missing")), SourceTopicError("topic in is missing")),
+        (Assigned(2, "member", Assignment(error="thread 7 died", shutdown=True)), ApplicationShutdownError("thread 7")),
+    ],
+    ids=["a member that failed for good", "why nothing can run", "somebody's wish to shut the application down"],
+)
+def test_ends_the_thread_with_its_reason(event: Any, error: Exception) -> None:
     r = busy(0)
-    r.world.member.events.append(Failed(MembershipError("not authorised")))
-    with pytest.raises(MembershipError, match="not authorised"):
+    r.world.member.events.append(event)
+    with pytest.raises(type(error), match=str(error)):
         r.step()
-
-
-def test_an_assignment_that_says_why_nothing_can_run_ends_the_thread_with_it() -> None:
-    r = busy()
-    with pytest.raises(SourceTopicError, match="topic in is missing"):
-        r.assign(error="topic in is missing")
-
-
-def test_somebodys_wish_to_shut_the_application_down_ends_the_thread() -> None:
-    r = busy(0)
-    with pytest.raises(ApplicationShutdownError, match="thread 7 died"):
-        r.assign(error="thread 7 died", shutdown=True)
 
 
 def test_an_assignment_and_the_next_request_to_join_may_come_at_once() -> None:

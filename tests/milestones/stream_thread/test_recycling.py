@@ -21,17 +21,16 @@ def stores_of(task: Any) -> Any:
 
 
 def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_only() -> None:
-    world = World().logged(*"123", key="a")
-    r = standby(world)
-    stores = stores_of(world.state.standbys[A])
-    world.logs[LOG].add("4", key="a").control()
-    world.restorer.next.append(Fetched())
+    r = standby(World().logged(*"123", key="a"))
+    stores = stores_of(r.world.state.standbys[A])
+    r.world.logs[LOG].add("4", key="a").control()
+    r.world.restorer.next.append(Fetched())
     r.rebalance(0)
     r.step(5)
     assert r.places == {A: "processing"}
-    assert stores_of(world.state.tasks[A]) is stores
-    assert (world.state.opens, world.state.tasks[A].counters.restored) == (1, 1)
-    assert world.state.standbys[A].state is State.CLOSED
+    assert stores_of(r.world.state.tasks[A]) is stores
+    assert (r.world.state.opens, r.world.state.tasks[A].counters.restored) == (1, 1)
+    assert r.world.state.standbys[A].state is State.CLOSED
     assert r.world.state.text() == {"a": "4"}
 
 
@@ -80,23 +79,22 @@ def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> 
 
 @pytest.mark.parametrize("place", ["waiting", "positioning", "restoring"])
 def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it_is(place: str) -> None:
-    world = World().logged(*"123")
+    r = Running(World().logged(*"123"))
     if place == "waiting":
-        world.state.locked.add(A)
-    world.member.holds, world.requests.holds = place == "positioning", place == "restoring"
-    r = Running(world)
+        r.world.state.locked.add(A)
+    r.world.member.holds, r.world.requests.holds = place == "positioning", place == "restoring"
     r.rebalance(0)
     r.step()
     assert r.places == {A: place}
     r.rebalance(standby=frozenset({A}))
-    world.member.holds = world.requests.holds = False
-    world.member.answer()
-    world.requests.answer()
-    world.state.locked.clear()
+    r.world.member.holds = r.world.requests.holds = False
+    r.world.member.answer()
+    r.world.requests.answer()
+    r.world.state.locked.clear()
     r.step(4)
     assert r.places == {A: "standby"}
-    assert world.state.opens == 1
-    assert world.state.offset(A) == 3
+    assert r.world.state.opens == 1
+    assert r.world.state.offset(A) == 3
 
 
 def test_a_task_that_is_starting_becomes_a_standby() -> None:

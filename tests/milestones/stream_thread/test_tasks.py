@@ -147,42 +147,39 @@ def test_a_task_that_is_revoked_while_positioning_is_closed() -> None:
 
 
 def test_a_task_that_is_revoked_while_restoring_is_closed_and_keeps_what_is_restored() -> None:
-    world = World()
-    world.logs[LOG].add(*"abc").control()
-    r = Running(world)
+    r = Running()
+    r.world.logs[LOG].add(*"abc").control()
     r.assign(0)
-    world.restorer.next.append(Fetched())
+    r.world.restorer.next.append(Fetched())
     r.step()
     assert r.places == {A: "restoring"}
     r.rebalance()
-    assert world.state.tasks[A].state is State.CLOSED
-    assert world.restorer.assigned == frozenset()
-    assert world.state.held == set()
+    assert r.world.state.tasks[A].state is State.CLOSED
+    assert r.world.restorer.assigned == frozenset()
+    assert r.world.state.held == set()
 
 
 def test_a_task_that_is_revoked_in_the_very_round_after_its_restoration_is_closed() -> None:
-    world = World().logged(*"abc")
-    r = Running(world)
+    r = Running(World().logged(*"abc"))
     r.assign(0)
     while not r.loop._restoration._restored:  # type: ignore[attr-defined]
         r.step()
     assert r.places == {A: "restoring"}
     r.assign()
-    assert world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is State.CLOSED
     assert r.places == {}
 
 
 def test_a_task_that_is_revoked_while_starting_is_closed() -> None:
-    world = World(passing())
-    world.requests.holds = True
-    r = Running(world)
+    r = Running(World(passing()))
+    r.world.requests.holds = True
     r.rebalance(0)
     r.step(2)
     assert r.places == {A: "starting"}
     r.rebalance()
-    world.requests.answer()
+    r.world.requests.answer()
     r.step()
-    assert world.state.tasks[A].state is State.CLOSED
+    assert r.world.state.tasks[A].state is State.CLOSED
     assert r.places == {}
 
 
@@ -258,16 +255,15 @@ class FailsToInit(Counting):
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("changelog", [(), ("x",)])
 def test_when_one_task_cannot_start_no_other_is_lost_sight_of(changelog: tuple[str, ...], committed: bool) -> None:
-    world = World(counting(processor=FailsToInit))
+    r = Running(World(counting(processor=FailsToInit)))
     for partition in (0, 1, 2):
-        world.logs[LOG._replace(partition=partition)].add(*changelog)
+        r.world.logs[LOG._replace(partition=partition)].add(*changelog)
         if committed:
-            world.commit(TopicPartition("in", partition), 0)
-    r = Running(world)
+            r.world.commit(TopicPartition("in", partition), 0)
     with pytest.raises(ProcessingError, match="user's init"):
         r.run(0, 1, 2)
     r.loop.fail(shut_application_down=None)
-    assert world.state.held == set()
+    assert r.world.state.held == set()
     assert r.places == {}
 
 
