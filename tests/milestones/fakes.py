@@ -333,17 +333,25 @@ class Running:
             self.world.clock.advance(ms)
             self.loop.run_once(self.world.clock.monotonic_ms())
 
-    def rebalance(self, *partitions: int, **fields: Any) -> None:
-        """JoinNeeded, the join, then an assignment of the tasks 0_p."""
-        self.world.member.events.append(JoinNeeded("a test"))
-        self.step()
-        self.assign(*partitions, **fields)
+    def feed(self, *values: str, partition: int = 0, steps: int = 1, ms: int = 0) -> None:
+        """These values come for 0_p; steps follow."""
+        put(self.world, partition, *values)
+        self.step(steps, ms=ms)
 
-    def assign(self, *partitions: int, **fields: Any) -> None:
+    def hear(self, *events: Any, steps: int = 1, ms: int = 0) -> None:
+        """The group says this; steps follow."""
+        self.world.member.events += events
+        self.step(steps, ms=ms)
+
+    def rebalance(self, *partitions: int, steps: int = 0, ms: int = 0, **fields: Any) -> None:
+        """JoinNeeded, the join, then an assignment of the tasks 0_p; steps follow."""
+        self.hear(JoinNeeded("a test"))
+        self.assign(*partitions, steps=steps, ms=ms, **fields)
+
+    def assign(self, *partitions: int, steps: int = 0, ms: int = 0, **fields: Any) -> None:
         self.generation += 1
-        assigned = assignment(self.world, *partitions, **fields)
-        self.world.member.events.append(Assigned(self.generation, "member", assigned))
-        self.step()
+        self.hear(Assigned(self.generation, "member", assignment(self.world, *partitions, **fields)))
+        self.step(steps, ms=ms)
 
     def run(self, *partitions: int) -> Running:
         """Rebalance, and go on until all tasks process."""
@@ -372,6 +380,5 @@ def busy(*partitions: int, **settings: Any) -> Running:
 def standby(world: World | None = None, *tasks: TaskId, active: tuple[int, ...] = (), **kinds: Any) -> Running:
     """A thread with these tasks as standbys, some rounds later."""
     r = Running(world)
-    r.rebalance(*active, **{"standby": frozenset(tasks or {A}), **kinds})
-    r.step(5)
+    r.rebalance(*active, **{"standby": frozenset(tasks or {A}), **kinds}, steps=5)
     return r

@@ -59,8 +59,7 @@ def test_a_standby_that_goes_away_is_closed_and_nothing_of_it_is_read_any_more()
 def test_a_standby_that_stays_is_not_touched_by_a_rebalance() -> None:
     r = standby()
     before, moves = r.world.state.standbys[A], len(r.world.restorer.moves)
-    r.rebalance(1, warmup=frozenset({A}))
-    r.step(3)
+    r.rebalance(1, warmup=frozenset({A}), steps=3)
     assert r.world.state.standbys[A] is before
     assert [move for move in r.world.restorer.moves[moves:] if LOG in move] == []
 
@@ -133,8 +132,7 @@ def test_a_standby_whose_changelog_is_deleted_waits_for_a_new_one_and_the_thread
     world.restorer.next.append(Fetched(gone=[LOG]))
     world.requests.error = KafkaUnreachableError("no such topic")
     r.step(5, ms=1_000)
-    put(world, 1, "y")
-    r.step(3)
+    r.feed("y", partition=1, steps=3)
     assert r.loop._processing.processed == 2
     world.requests.error = None
     world.logs[LOG].add("1", key="new")
@@ -180,8 +178,7 @@ def test_a_paused_subtopologys_standbys_and_restorations_stand_still_and_go_on_w
     r = Running(World().logged("1", key="a"))
     r.world.logs[LOG_B].add("1", key="b")
     r.world.context.thread_registry.pause({0})
-    r.rebalance(1, standby=frozenset({A}))
-    r.step(5)
+    r.rebalance(1, standby=frozenset({A}), steps=5)
     assert r.world.restorer.assigned == frozenset()
     assert r.places == {A: "standby", B: "restoring"}
     r.world.context.thread_registry.resume({0})
@@ -195,8 +192,7 @@ def test_while_an_active_task_has_much_to_restore_standbys_get_a_fifth_of_the_ti
     r.world.logs[LOG_B].add(*"x" * 200_000)
     r.world.logs[LOG].add("1", key="a")
     r.world.restorer.next.extend([Fetched()] * 100)
-    r.rebalance(1, standby=frozenset({A}))
-    r.step(3)
+    r.rebalance(1, standby=frozenset({A}), steps=3)
     reading = []
     for _ in range(50):
         r.step(ms=100)
@@ -209,8 +205,7 @@ def test_an_active_task_with_little_to_restore_takes_no_prefetched_records_from_
     r = standby()
     moves = len(r.world.restorer.moves)
     r.world.logs[LOG_B].add(*"xyz")
-    r.rebalance(1, standby=frozenset({A}))
-    r.step(5)
+    r.rebalance(1, standby=frozenset({A}), steps=5)
     assert [move for move in r.world.restorer.moves[moves:] if LOG in move] == []
 
 

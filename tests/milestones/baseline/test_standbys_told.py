@@ -27,8 +27,7 @@ def test_a_thread_joins_with_its_standbys_its_positions_and_why() -> None:
     world = World().logged("1", "2", "3")
     world.state.closed = {TaskId(0, 7): 5, TaskId(0, 8): 6}
     r = standby(world, A, active=(1,))
-    world.member.events.append(JoinNeeded("a test"))
-    r.step()
+    r.hear(JoinNeeded("a test"))
     said = world.member.joins[-1]
     assert (said.active, said.standby, said.reason) == ({B}, {A}, "a test")
     assert said.positions == {A: 3, TaskId(0, 7): 5, TaskId(0, 8): 6}
@@ -90,8 +89,7 @@ def test_reports_and_metrics_show_standbys() -> None:
 
 def test_a_lost_membership_leaves_standbys_open() -> None:
     r = standby(None, A, active=(1,))
-    r.world.member.events.append(Lost("session timeout"))
-    r.step()
+    r.hear(Lost("session timeout"))
     assert r.places == {A: "standby"}
 
 
@@ -118,8 +116,7 @@ def test_a_roll_back_leaves_standbys_where_they_are() -> None:
 def test_a_warm_up_that_has_caught_up_asks_for_a_rebalance_once() -> None:
     r = Running(World(settings={"acceptable_recovery_lag": 1}).logged("1", "2", "3"))
     r.world.restorer.next.extend([Fetched()] * 3)
-    r.rebalance(warmup=frozenset({A}))
-    r.step(2)
+    r.rebalance(warmup=frozenset({A}), steps=2)
     assert r.world.member.rejoins == []
     r.step(5)
     assert r.world.member.rejoins == ["warm-up 0_0 has caught up"]
@@ -131,16 +128,13 @@ def test_a_standby_that_is_no_warm_up_asks_for_nothing() -> None:
 
 def test_a_warm_up_that_is_still_one_after_it_has_asked_waits_longer_each_time() -> None:
     r = Running()
-    r.rebalance(warmup=frozenset({A}))
-    r.step(3)
+    r.rebalance(warmup=frozenset({A}), steps=3)
     assert len(r.world.member.rejoins) == 1
-    r.rebalance(warmup=frozenset({A}))
-    r.step(3)
+    r.rebalance(warmup=frozenset({A}), steps=3)
     assert len(r.world.member.rejoins) == 1
     r.step(ms=1_000)
     assert len(r.world.member.rejoins) == 2
-    r.rebalance(warmup=frozenset({A}))
-    r.step(ms=1_000)
+    r.rebalance(warmup=frozenset({A}), steps=1, ms=1_000)
     assert len(r.world.member.rejoins) == 2
     r.step(ms=1_000)
     assert len(r.world.member.rejoins) == 3
@@ -150,13 +144,11 @@ def test_a_warm_up_that_catches_up_while_the_thread_joins_waits_for_the_assignme
     r = Running()
     r.world.requests.holds = True
     r.rebalance(warmup=frozenset({A}))
-    r.world.member.events.append(JoinNeeded("another"))
-    r.step()
+    r.hear(JoinNeeded("another"))
     r.world.requests.answer()
     r.step(3)
     assert r.world.member.rejoins == []
     r.world.requests.holds = False
-    r.assign(0)
-    r.step(3)
+    r.assign(0, steps=3)
     assert r.world.member.rejoins == []
     assert r.places == {A: "processing"}

@@ -33,23 +33,20 @@ def test_an_idle_thread_waits_for_input_until_the_next_commit_or_poll_ms_whichev
 
 def test_a_thread_with_work_does_not_wait() -> None:
     r = Running().run(0)
-    put(r.world, 0, "a")
-    r.step(2)
+    r.feed("a", steps=2)
     assert r.world.consumer.waits[-1] == 0
 
 
 def test_a_thread_whose_tasks_do_not_all_run_waits_ten_ms_at_most() -> None:
     r = Running()
     r.world.state.locked.add(A)
-    r.rebalance(0)
-    r.step(2)
+    r.rebalance(0, steps=2)
     assert r.world.consumer.waits[-1] == 10
 
 
 def test_a_thread_that_joins_the_group_waits_ten_ms_at_most() -> None:
     r = Running().run()
-    r.world.member.events.append(JoinNeeded("a test"))
-    r.step(2)
+    r.hear(JoinNeeded("a test"), steps=2)
     assert r.world.consumer.waits[-1] == 10
 
 
@@ -145,8 +142,7 @@ def test_the_client_is_told_twice_a_second_what_the_thread_has() -> None:
     r = Running()
     r.world.state.locked.add(TaskId(0, 1))
     r.rebalance(0, 1)
-    put(r.world, 0, "a")
-    r.step(10, ms=100)
+    r.feed("a", steps=10, ms=100)
     reports = [event for event in r.world.events if isinstance(event, ThreadReport)]
     assert 2 <= len(reports) <= 4
     assert reports[-1].tasks == {A: "running", TaskId(0, 1): "restoring"}

@@ -109,8 +109,7 @@ def test_rebalances_are_counted_and_timed_those_that_fail_apart() -> None:
     assert (group["rebalance-total"], group["failed-rebalance-total"], group["assigned-partitions"]) == (1, 0, 2)
     assert group["rebalance-latency-max"] > 0
     assert 0 <= group["last-rebalance-seconds-ago"] < 10
-    r.world.member.events += [JoinNeeded("a test"), Lost("a test")]
-    r.step()
+    r.hear(JoinNeeded("a test"), Lost("a test"))
     group = of(r, "consumer-coordinator-metrics")
     assert (group["rebalance-total"], group["failed-rebalance-total"], group["assigned-partitions"]) == (1, 1, 0)
 
@@ -153,8 +152,7 @@ class Punctuating(Processor):
 
 def test_punctuations_of_both_clocks_are_counted() -> None:
     r = Running(World(counting(processor=Punctuating))).run(0)
-    put(r.world, 0, "a")
-    r.step(2)
+    r.feed("a", steps=2)
     r.step(ms=1_000)
     task = r.tasks.processing[TaskId(0, 0)]
     assert of(r, "stream-task-metrics", task_id="0_0")["punctuate-total"] == task.counters.punctuated >= 2
@@ -178,13 +176,10 @@ def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() ->
 
 def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
     r = Running(processing_guarantee="at_least_once").run(0)
-    put(r.world, 0, "a")
-    r.step()
+    r.feed("a")
     r.world.producer.room = 0
-    put(r.world, 0, "b", "c")
-    r.step(3, ms=1_000)
-    put(r.world, 0, "d")
-    r.step(3, ms=1_000)
+    r.feed("b", "c", steps=3, ms=1_000)
+    r.feed("d", steps=3, ms=1_000)
     held = r.world.budget.held()
     assert held[Account.OUTPUTS] > 0
     assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0

@@ -28,8 +28,7 @@ def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done
     world.context.thread_registry.pause(ALL)
     r.step()
     assert world.member.committed[IN].offset == 2
-    put(world, 0, "c")
-    r.step(20, ms=100)
+    r.feed("c", steps=20, ms=100)
     assert outputs(world) == 2
     world.context.thread_registry.resume(ALL)
     r.step(3)
@@ -50,8 +49,7 @@ def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
     r = Running(world).run(0)
     world.context.thread_registry.pause(ALL)
     put(world, 0, "a")
-    r.rebalance(1)
-    r.step(10)
+    r.rebalance(1, steps=10)
     assert r.tasks.owned == assignment(world, 1).active
     assert outputs(world) == 0
 

@@ -12,7 +12,7 @@ from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
-from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, put, standby
+from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
 from tests.milestones.stepped_workers import with_ledger
 
 
@@ -25,8 +25,7 @@ def test_a_standby_becomes_active_with_its_stores_open_and_restores_the_tail_onl
     stores = stores_of(r.world.state.standbys[A])
     r.world.logs[LOG].add("4", key="a").control()
     r.world.restorer.next.append(Fetched())
-    r.rebalance(0)
-    r.step(5)
+    r.rebalance(0, steps=5)
     assert r.places == {A: "processing"}
     assert stores_of(r.world.state.tasks[A]) is stores
     assert (r.world.state.opens, r.world.state.tasks[A].counters.restored) == (1, 1)
@@ -39,8 +38,7 @@ def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> Non
     world.logs[LOG].add(*"123").control()
     r = standby(world)
     moves = len(world.restorer.moves)
-    r.rebalance(0)
-    r.step(3)
+    r.rebalance(0, steps=3)
     assert r.places == {A: "processing"}
     assert world.restorer.moves[moves:] == []
 
@@ -66,11 +64,9 @@ def test_there_and_back_again_the_stores_stay_open_and_nothing_is_restored() -> 
     r = Running(world).run(0)
     r.step(3)
     for number in range(3):
-        r.rebalance(standby=frozenset({A}))
-        r.step(3)
+        r.rebalance(standby=frozenset({A}), steps=3)
         r.run(0)
-        put(world, 0, f"round {number}")
-        r.step(3)
+        r.feed(f"round {number}", steps=3)
     assert world.state.opens == 1
     assert world.state.tasks[A].counters.restored == 0
     r.step(3, ms=100)
@@ -83,8 +79,7 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
     if place == "waiting":
         r.world.state.locked.add(A)
     r.world.member.holds, r.world.requests.holds = place == "positioning", place == "restoring"
-    r.rebalance(0)
-    r.step()
+    r.rebalance(0, steps=1)
     assert r.places == {A: place}
     r.rebalance(standby=frozenset({A}))
     r.world.member.holds = r.world.requests.holds = False
@@ -100,8 +95,7 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
 def test_a_task_that_is_starting_becomes_a_standby() -> None:
     r = Running()
     r.world.requests.holds = True
-    r.rebalance(0)
-    r.step()
+    r.rebalance(0, steps=1)
     r.world.requests.answer()
     r.step(2)
     assert r.places == {A: "starting"}
@@ -172,8 +166,7 @@ def test_stores_that_cannot_be_opened_in_their_new_role_are_closed() -> None:
 def test_a_rolled_back_task_becomes_a_standby_without_what_was_not_committed() -> None:
     r = busy(0)
     r.tasks.roll_back()
-    r.rebalance(standby=frozenset({A}))
-    r.step(2)
+    r.rebalance(standby=frozenset({A}), steps=2)
     assert r.places == {A: "standby"}
     assert (r.world.state.content(A), r.world.state.opens) == ({}, 1)
 
@@ -185,10 +178,8 @@ def test_when_the_commit_before_recycling_fails_in_place_the_standby_has_committ
     r.assign(standby=frozenset({A}))
     assert world.producer.committed[IN].offset == 2
     r.run(0)
-    put(world, 0, "z")
-    r.step(2)
+    r.feed("z", steps=2)
     world.producer.fail("send_offsets", ILLEGAL_GENERATION)
-    r.assign(standby=frozenset({A}))
-    r.step(2)
+    r.assign(standby=frozenset({A}), steps=2)
     assert r.places == {A: "standby"}
     assert world.state.content(A) == {b"k": (2).to_bytes(8, "big")}

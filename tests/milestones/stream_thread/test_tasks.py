@@ -83,8 +83,7 @@ def test_a_task_whose_state_cannot_be_used_ends_the_thread_and_the_others_are_cl
 def test_a_task_whose_stores_could_not_be_opened_is_opened_again_when_the_thread_recovers(stage: type[Running]) -> None:
     r = stage().run(1)
     r.world.state.errors[A] = StateCorruptError("bad block")
-    r.rebalance(0, 1)
-    r.step(3)
+    r.rebalance(0, 1, steps=3)
     assert (r.tasks.owned, A in r.tasks.processing) == ({A, B}, False)
     r.world.state.errors.clear()
     r.step(5)
@@ -131,8 +130,7 @@ def test_an_answer_to_the_question_of_a_task_that_was_closed_since_is_not_taken(
     old = world.member.questions.pop()
     world.member.holds = False
     old[2].try_put(Committed(old[0], {}))
-    r.rebalance(0)
-    r.step(5)
+    r.rebalance(0, steps=5)
     assert world.state.tasks[A].input.position(IN) == 5
     assert r.places == {A: "processing"}
 
@@ -173,8 +171,7 @@ def test_a_task_that_is_revoked_in_the_very_round_after_its_restoration_is_close
 def test_a_task_that_is_revoked_while_starting_is_closed() -> None:
     r = Running(World(passing()))
     r.world.requests.holds = True
-    r.rebalance(0)
-    r.step(2)
+    r.rebalance(0, steps=2)
     assert r.places == {A: "starting"}
     r.rebalance()
     r.world.requests.answer()
@@ -232,8 +229,7 @@ def test_a_roll_back_leaves_restoring_tasks_where_they_are() -> None:
     r = Running().run(0)
     r.world.logs[LOG_B].add("x")
     r.world.requests.holds = True
-    r.rebalance(0, 1)
-    r.step()
+    r.rebalance(0, 1, steps=1)
     r.tasks.roll_back()
     assert r.places == {A: "positioning", B: "restoring"}
 
@@ -270,11 +266,9 @@ def test_when_one_task_cannot_start_no_other_is_lost_sight_of(changelog: tuple[s
 def test_a_consumer_that_refuses_an_assignment_leaves_no_ghost_of_the_task() -> None:
     r = Running(World(passing()))
     r.world.consumer.fail_assign = FENCED
-    r.rebalance(0)
-    r.step()
+    r.rebalance(0, steps=1)
     r.world.consumer.fail_assign = None
-    r.rebalance(0)
-    r.step(3)
+    r.rebalance(0, steps=3)
     assert r.places == {A: "processing"}
 
 
@@ -294,8 +288,7 @@ def test_every_task_is_in_one_place_at_a_time_whatever_comes(seed: int) -> None:
         restored = {id for id, place in where.items() if place in ("standby", "restoring")}
         assert world.restorer.assigned <= {LOG._replace(partition=id.partition) for id in restored}
     disturber.calm()
-    r.rebalance(0, 1, 2, 3)
-    r.step(20, ms=100)
+    r.rebalance(0, 1, 2, 3, steps=20, ms=100)
     assert set(r.places.values()) == {"processing"}
 
 
