@@ -141,8 +141,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
 
     r = RunningProcessing(ProcessingWorld(topology=counting(processor=Seen)))
     r.run(0)
-    put(r.world, 0, "a")
-    r.step(10, ms=20)
+    r.feed("a", steps=10, ms=20)
     with r.turn():
         r.loop._recover(ILLEGAL_GENERATION)
     r.step(20, ms=20)
@@ -153,8 +152,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
 
 def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_when_its_tasks_are_rolled_back() -> None:
     r = running(0, processing_guarantee="at_least_once")
-    put(r.world, 0, "a")
-    r.step(10, ms=5)
+    r.feed("a", steps=10, ms=5)
     member, commit = r.world.member, r.world.member.commit_offsets
 
     def without_an_answer(offsets: Any, timeout_ms: int) -> None:
@@ -166,18 +164,15 @@ def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_w
         r.loop._commit_or_recover()
     member.commit_offsets = commit  # type: ignore[method-assign]
     r.step(30, ms=20)
-    put(r.world, 0, "b")
-    r.step(30, ms=20)
+    r.feed("b", steps=30, ms=20)
     assert r.world.written() == [("k", 1), ("k", 2)]
 
 
 def test_a_wall_clock_that_is_put_back_holds_no_task_with_several_inputs_up() -> None:
     r = RunningProcessing(ProcessingWorld(topology=counting(("in", "other")))).run(0)
-    put(r.world, 0, "a")
-    r.step(3, ms=1)
+    r.feed("a", steps=3, ms=1)
     r.world.clock.set_wall_ms(0)
-    put(r.world, 0, "b")
-    r.step(20, ms=20)
+    r.feed("b", steps=20, ms=20)
     r.loop._commit()
     assert r.world.written() == [("k", 1), ("k", 2)]
 
@@ -295,8 +290,7 @@ def test_user_code_of_the_start_and_the_end_isnt_called_by_the_stream_thread() -
     r = RunningProcessing(ProcessingWorld(counting(processor=Watching)))
     r.run(0)
     r.step(3)
-    r.rebalance()
-    r.step(3)
+    r.rebalance(steps=3)
     assert callers == ["made False", "init False", "close False"]
 
 
@@ -315,8 +309,7 @@ def test_an_error_of_init_ends_the_thread_at_once() -> None:
 
 def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
     r = running(0)
-    put(r.world, 0, "a")
-    r.step()
+    r.feed("a")
     r.loop.shut_down(leave_group=True)
     r.loop.close()
     assert r.world.state.held == set()

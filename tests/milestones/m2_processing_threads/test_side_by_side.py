@@ -40,8 +40,7 @@ def test_a_paused_task_that_begins_at_the_end_has_no_commit_made_each_turn_and_b
     r.world.context.thread_registry.resume(frozenset({0}))
     r.step(10, ms=10)
     assert r.world.member.committed[TopicPartition("in", 0)].offset == 1
-    put(r.world, 0, "after")
-    r.step(10, ms=10)
+    r.feed("after", steps=10, ms=10)
     r.loop._commit()
     assert r.world.written() == [("k", 1)]
 
