@@ -142,13 +142,14 @@ class Client:
 
     all: list[Client]
 
-    def __init__(self, *observers: Any, **settings: Any) -> None:
+    def __init__(self, *observers: Any, handler: Any = None, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
         self.supervisor = Supervisor(world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS)
         self.heard: list[tuple[str, str]] = []
         self.also: Callable[[StreamsState], None] = lambda _: None
         self.supervisor.listener = self.listen
+        self.supervisor.handler = handler or self.supervisor.handler
         self._take = self.supervisor._take
         self.supervisor._take = self.take  # type: ignore[method-assign]
         Client.all.append(self)

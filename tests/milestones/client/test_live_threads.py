@@ -122,9 +122,7 @@ def test_a_removed_thread_that_takes_long_is_said_and_its_number_is_kept_until_i
 
 @pytest.mark.parametrize("decision", list(Exceptions))
 def test_a_thread_that_dies_while_it_is_removed_has_no_successor(decision: Exceptions) -> None:
-    c = Changing(num_stream_threads=2)
-    c.supervisor.handler = lambda _: decision
-    c.up()
+    c = Changing(num_stream_threads=2, handler=lambda _: decision).up()
     dying = FakeThread.all[1]
     dying.on_stop = lambda: dying.fails(ProcessingError("user code", A))
     assert c.remove() == dying.name

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -153,9 +154,7 @@ def test_a_start_that_fails_gives_the_directory_back_and_may_be_tried_again() ->
 
 @pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
 def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: Exceptions) -> None:
-    c = Client(num_stream_threads=2)
-    c.supervisor.handler = lambda _: decision
-    c.begin()
+    c = Client(num_stream_threads=2, handler=lambda _: decision).begin()
     error = ProcessingError("user code", A)
     FakeThread.all[1].fails(error)
     assert c.supervisor.status().error is None
@@ -172,9 +171,7 @@ def test_a_static_client_that_fails_stays_in_the_group() -> None:
 
 
 def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_on_counting() -> None:
-    c = Client(num_stream_threads=2)
-    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
-    c.begin()
+    c = Client(num_stream_threads=2, handler=lambda _: Exceptions.REPLACE_THREAD).begin()
     first, second = FakeThread.all
     second.context.notify(ThreadReport(second.name, {}, {}, {}, 40, 1))
     second.fails(ProcessingError("user code", A))
@@ -191,8 +188,7 @@ def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_
 
 @pytest.mark.parametrize("answer", [None, "replace the thread"])
 def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answer: Any) -> None:
-    c = Client()
-    c.supervisor.handler = lambda _: answer
+    c = Client(handler=lambda _: answer)
     assert c.supervisor._decide(ProcessingError("user code", A)) is Exceptions.SHUTDOWN_CLIENT
     c.begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
@@ -201,12 +197,7 @@ def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answe
 
 @pytest.mark.parametrize("raised", [ValueError("handler"), SystemExit(1)])
 def test_a_handler_that_raises_shuts_the_client_down(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    def handler(_: BaseException) -> Exceptions:
-        raise raised
-
-    c = Client()
-    c.supervisor.handler = handler
-    c.begin()
+    c = Client(handler=Mock(side_effect=raised)).begin()
     error = ProcessingError("user code", A)
     FakeThread.all[0].fails(error)
     assert c.ended().supervisor.error is error
@@ -216,11 +207,7 @@ def test_a_handler_that_raises_shuts_the_client_down(raised: BaseException, capl
 @pytest.mark.parametrize("raised", [ValueError("listener"), SystemExit(1)])
 def test_a_listener_that_raises_changes_nothing(raised: BaseException) -> None:
     c = Client()
-
-    def raising(_: StreamsState) -> None:
-        raise raised
-
-    c.also = raising
+    c.also = Mock(side_effect=raised)
     c.begin()
     FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
     c.settle().supervisor.ask_to_close(True)
@@ -324,9 +311,7 @@ def test_a_state_listener_that_does_not_return_is_named_once_close_timeout_ms_is
 
 
 def test_an_error_after_that_of_a_thread_that_was_replaced_is_still_to_be_told() -> None:
-    c = Client()
-    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
-    c.begin()
+    c = Client(handler=lambda _: Exceptions.REPLACE_THREAD).begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
     c.settle()
     FakeHousekeeper.last.on_error(StateError("disk"))
