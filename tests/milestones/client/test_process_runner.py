@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,21 +80,15 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
 def test_an_error_of_the_start_is_one_line_and_its_exit_code(
     program: Program, error: MilestonesError, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def start() -> None:
-        raise error
-
-    assert program.run(start) == code
+    assert program.run(Mock(side_effect=error)) == code
     assert program.supervisor.error is error
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (line.getMessage(), line.exc_info) == (str(error), None)
 
 
 def test_a_bug_met_while_starting_keeps_its_traceback(program: Program) -> None:
-    def start() -> None:
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        program.run(start)
+        program.run(Mock(side_effect=ZeroDivisionError))
 
 
 @pytest.mark.parametrize(

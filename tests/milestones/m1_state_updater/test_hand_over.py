@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -102,10 +103,7 @@ def test_lost_membership_is_answered_at_once_too() -> None:
 
 
 def failing(task: Any, error: BaseException) -> None:
-    def restore(*_: Any) -> None:
-        raise error
-
-    task.restore = restore
+    task.restore = Mock(side_effect=error)
 
 
 def test_tasks_of_an_updater_that_died_are_opened_anew_and_restored() -> None:

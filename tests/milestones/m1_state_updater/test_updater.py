@@ -282,10 +282,7 @@ def test_a_task_that_is_added_after_the_updater_has_died_unnoticed_goes_to_a_new
 def test_an_updater_that_dies_of_the_first_of_several_requests_loses_none_of_the_others(
     u: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(ChangelogReader, "add", die)
+    monkeypatch.setattr(ChangelogReader, "add", Mock(side_effect=RuntimeError("a bug")))
     u.add()
     u.add_standby(1)
     u.step()

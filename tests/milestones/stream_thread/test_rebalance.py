@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -257,11 +258,7 @@ def test_a_member_that_has_failed_cannot_tell_and_does_not_try_for_long(caplog: 
 
 def test_a_member_that_has_ended_before_cannot_tell_either(caplog: pytest.LogCaptureFixture) -> None:
     r = busy(0)
-
-    def ended(_: Subscription) -> None:
-        raise MembershipError("the member is closed")
-
-    r.world.member.on_join = ended
+    r.world.member.on_join = Mock(side_effect=MembershipError("the member is closed"))
     r.loop.fail(shut_application_down="we died")
     assert "the member is closed" in caplog.text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from milestones.common.errors import (
@@ -296,11 +298,7 @@ def test_a_damaged_store_that_cannot_be_set_aside_costs_no_other_task_its_way_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     r = RunningProcessing().run(0, 1, 2)
-
-    def set_aside(task: Task, store: str, reason: object) -> None:
-        raise StateError("the disk is full")
-
-    monkeypatch.setattr(Task, "set_aside", set_aside)
+    monkeypatch.setattr(Task, "set_aside", Mock(side_effect=StateError("the disk is full")))
     monkeypatch.setattr(Task, "applying", True)  # so that a processing thread has to do something before
     r.tasks.roll_back()
     r.tasks.rebuild([StoreId(TaskId(0, partition), "counts") for partition in range(3)], "a test")

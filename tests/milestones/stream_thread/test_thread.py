@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -88,11 +89,7 @@ def test_a_thread_that_has_ended_leaves_its_memory_to_the_others() -> None:
 
 
 def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why() -> None:
-    t = Thread()
-
-    def unreachable(*_: Any) -> Any:
-        raise KafkaUnreachableError("no broker")
-
+    t, unreachable = Thread(), Mock(side_effect=KafkaUnreachableError("no broker"))
     t.thread = StreamThread(t.context, replace(t.world.parts, clients=unreachable), NO_CLIENTS)
     t.run()
     assert t.states == ["STARTING", "PENDING_SHUTDOWN", "DEAD"]
@@ -101,11 +98,7 @@ def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why()
 
 def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() -> None:
     t = Thread()
-
-    def start() -> None:
-        raise MembershipError("this confluent-kafka isn't supported")
-
-    t.world.member.start = start  # type: ignore[method-assign]
+    t.world.member.start = Mock(side_effect=MembershipError("not supported"))  # type: ignore[method-assign]
     t.run()
     assert t.world.clients.closed is True
     assert isinstance(t.failure.error, MembershipError)
@@ -146,12 +139,7 @@ def test_shutting_the_application_down_is_said_to_the_group() -> None:
 
 def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
     t = Thread(rounds=100)
-
-    def told(polls: int) -> None:
-        if polls == 5:
-            raise ApplicationShutdownError("thread 7 died")
-
-    t.each_round = told
+    t.each_round = Mock(side_effect=[None] * 4 + [ApplicationShutdownError("thread 7 died")])
     t.run()
     assert t.decided == []
     assert t.failure.decision is Exceptions.SHUTDOWN_CLIENT
@@ -159,12 +147,7 @@ def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
 
 def test_even_an_exit_called_in_user_code_ends_in_order() -> None:
     t = Thread(rounds=100)
-
-    def leave(polls: int) -> None:
-        if polls == 5:
-            raise SystemExit(3)
-
-    t.each_round = leave
+    t.each_round = Mock(side_effect=[None] * 4 + [SystemExit(3)])
     t.run()
     assert isinstance(t.failure.error, SystemExit)
     assert t.world.state.held == set()
