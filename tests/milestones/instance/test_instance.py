@@ -62,28 +62,24 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     return prepared
 
 
-@pytest.mark.parametrize(
-    ("existing", "missing"),
-    [
-        ({"in"}, "output topics don't exist: out; create them, then start again"),
-        ({"out"}, "source topics don't exist: in; create them, then start again"),
-        (set(), "source topics don't exist: in; output topics don't exist: out; create them"),
-    ],
-)
-def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
-    existing: set[str], missing: str, prepare: Prepare
-) -> None:
-    with pytest.raises(SourceTopicError, match=missing):
-        prepare(counting(), existing)
-
-
 LETTERS = {"errors_dead_letter_queue_topic_name": "letters"}
 
 
-def test_a_dead_letter_topic_that_does_not_exist_is_named_at_the_start(prepare: Prepare) -> None:
-    """Not at the first poison record, and at each start after it."""
-    with pytest.raises(SourceTopicError, match="dead letter topics don't exist: letters; create them"):
-        prepare(counting(), {"in", "out"}, **LETTERS)
+@pytest.mark.parametrize(
+    ("existing", "settings", "missing"),
+    [
+        ({"in"}, {}, "output topics don't exist: out; create them, then start again"),
+        ({"out"}, {}, "source topics don't exist: in; create them, then start again"),
+        (set(), {}, "source topics don't exist: in; output topics don't exist: out; create them"),
+        ({"in", "out"}, LETTERS, "dead letter topics don't exist: letters; create them"),
+    ],
+)
+def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
+    existing: set[str], settings: dict[str, str], missing: str, prepare: Prepare
+) -> None:
+    """A dead letter topic not at the first poison record, and at each start after it."""
+    with pytest.raises(SourceTopicError, match=missing):
+        prepare(counting(), existing, **settings)
 
 
 @pytest.mark.parametrize("handler", ["deserialization", "processing", "production", None])
