@@ -194,8 +194,7 @@ def test_a_place_that_goes_while_it_is_being_restored_is_rebuilt_too() -> None:
 
 def test_a_changelog_that_one_broker_does_not_know_is_asked_for_again() -> None:
     """Whether it was deleted is the housekeeper's to say, who looks twice."""
-    r = Restoring()
-    r.world.logs[LOG].add("1", key="a")
+    r = Restoring(World().logged("1", key="a"))
     task = r.add()
     r.world.restorer.next.append(Fetched(gone=[LOG]))
     assert r.step(4) == [task]
@@ -322,16 +321,14 @@ def test_without_tasks_nothing_is_fetched() -> None:
 
 
 def test_restoration_never_waits_for_records() -> None:
-    r = Restoring()
-    r.world.logs[LOG].add("1")
+    r = Restoring(World().logged("1"))
     r.add()
     r.step(3)
     assert set(r.world.restorer.waits) == {0}
 
 
 def test_the_records_that_are_still_to_come_are_told_by_task() -> None:
-    r = Restoring()
-    r.world.logs[LOG].add("1", "2", "3")
+    r = Restoring(World().logged("1", "2", "3"))
     r.world.restorer.next.append(Fetched())
     r.add()
     assert r.restoration.remaining() == {A: 0}

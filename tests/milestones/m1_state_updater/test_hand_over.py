@@ -134,9 +134,7 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 
-def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     r = restoring()
     r.loop.shut_down(leave_group=True)
     assert r.world.updaters.newest.joined == []

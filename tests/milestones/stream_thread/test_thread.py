@@ -108,18 +108,16 @@ def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() ->
 def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everything_is_closed(
     decision: Exceptions,
 ) -> None:
-    world = World().fed("fail")
-    t = Thread(world, decision=decision, rounds=100).run()
+    t = Thread(World().fed("fail"), decision=decision, rounds=100).run()
     assert isinstance(t.failure.error, ProcessingError)
     assert t.failure.decision is decision
     assert t.decided == [t.failure.error]
-    assert world.state.held == set()
-    assert world.clients.closed is True
+    assert t.world.state.held == set()
+    assert t.world.clients.closed is True
 
 
 def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    world = World().fed("fail")
-    t = Thread(world, rounds=100).run()
+    t = Thread(World().fed("fail"), rounds=100).run()
     (told,) = [record for record in caplog.records if record.exc_info]
     assert str(t.failure.error) in told.getMessage()
     assert t.failure.error.__cause__ is not None
@@ -132,9 +130,8 @@ def test_a_static_member_that_dies_stays_in_the_group_as_it_is_expected_back(sta
 
 
 def test_shutting_the_application_down_is_said_to_the_group() -> None:
-    world = World().fed("fail")
-    Thread(world, decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
-    assert "user code" in str(world.member.joins[-1].shutdown)
+    t = Thread(World().fed("fail"), decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
+    assert "user code" in str(t.world.member.joins[-1].shutdown)
 
 
 def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
@@ -159,9 +156,8 @@ class FailsToClose(Counting):
 
 
 def test_a_task_that_does_not_close_cleanly_does_not_keep_the_thread_from_its_end() -> None:
-    world = World(counting(processor=FailsToClose))
-    t = Thread(world).run()
-    assert world.clients.closed is True
+    t = Thread(World(counting(processor=FailsToClose))).run()
+    assert t.world.clients.closed is True
     assert t.states[-1] == "DEAD"
     assert isinstance(t.failure.error, KeyboardInterrupt)
 
