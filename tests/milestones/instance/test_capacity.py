@@ -69,6 +69,7 @@ def test_processing_threads_are_as_many_as_the_config_says_and_one_for_each_stre
     assert sum(shares) == max(processing, stream + added)
     assert min(shares) >= 1
     assert max(shares) - min(shares) <= 1
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_processing_threads_that_are_not_given_are_as_many_as_stream_threads_are_now() -> None:
