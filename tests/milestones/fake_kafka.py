@@ -251,10 +251,8 @@ class FakeProducer:
     def begin_flush(self, timeout_ms: int) -> None:
         self._begin("flush", lambda: self.flush(timeout_ms))
 
-    def begin_send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
-    ) -> None:
-        self._begin("send_offsets", lambda: self.send_offsets(offsets, group_metadata, timeout_ms))
+    def begin_send_offsets(self, *arguments: Any) -> None:
+        self._begin("send_offsets", lambda: self.send_offsets(*arguments))
 
     def begin_commit(self, timeout_ms: int) -> None:
         self._begin("commit", lambda: self.commit(timeout_ms))

@@ -156,9 +156,9 @@ class UserCode:
 class ProcessingWorld(UpdaterWorld):
     """A world of stage m2: in -> count per key -> out."""
 
-    def __init__(self, topology: Topology | None = None, **settings: Any) -> None:
+    def __init__(self, topology: Topology | None = None, *, cached: bool = False, **settings: Any) -> None:
         self.user_code = UserCode()
-        super().__init__(topology or counting(processor=self.user_code.processor()), settings)
+        super().__init__(topology or counting(processor=self.user_code.processor(), cached=cached), settings)
 
     def __post_init__(self) -> None:
         super().__post_init__()

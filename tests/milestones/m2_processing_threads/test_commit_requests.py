@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.common.records import TopicPartition
-from tests.milestones.fakes import counting, put
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing, UserCode
+from tests.milestones.fakes import put
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 
 def running() -> RunningProcessing:
-    user_code = UserCode()
-    settings: dict[str, Any] = {"statestore_cache_max_bytes": 10_000_000, "commit_interval_ms": 10_000}
-    world = ProcessingWorld(counting(processor=user_code.processor(), cached=True), **settings)
-    world.user_code = user_code
+    world = ProcessingWorld(cached=True, statestore_cache_max_bytes=10_000_000, commit_interval_ms=10_000)
     r: Any = RunningProcessing(world).run(0, 1)
     assert isinstance(r, RunningProcessing)
     return r
