@@ -32,63 +32,22 @@ class Stage:
 _DESIGN = "Kafka Streams: refactored threading model"
 
 STAGES: tuple[Stage, ...] = (
-    Stage(
-        name="baseline",
-        flag=None,
-        needs=(),
-        title="stream threads, each with its own clients and tasks; all work inline",
-        source="Kafka Streams: threading model",
-        built=True,
-    ),
-    Stage(
-        name="m1",
-        flag="state_updater",
-        needs=(),
-        title="restoration and standby updates on threads of their own",
-        source=f"{_DESIGN}, KAFKA-10199",
-        built=True,
-    ),
-    Stage(
-        name="m2",
-        flag="processing_threads",
-        needs=("state_updater",),
-        title="processing threads take tasks; the stream thread polls, sends, commits",
-        source=f"{_DESIGN}, KAFKA-15326, KIP-408",
-        built=True,
-    ),
-    Stage(
-        name="m3",
-        flag="fencing_tolerance",
-        needs=(),
-        title="a fenced or timed-out producer is replaced in place",
-        source=f"{_DESIGN}, KIP-588, KAFKA-9803",
-        built=True,
-    ),
-    Stage(
-        name="m4",
-        flag="polling_thread",
-        needs=("processing_threads",),
-        title="one consumer, one producer, one group member per instance",
-        source=_DESIGN,
-        built=False,
-    ),
-    Stage(
-        name="m5",
-        flag="committed_collector",
-        needs=("polling_thread", "fencing_tolerance"),
-        title="one shared collector; processing goes on during commits",
-        source=f"{_DESIGN}, KIP-691",
-        built=False,
-    ),
-    Stage(
-        name="m6",
-        flag="state_manager",
-        needs=("committed_collector",),
-        title="one owner of all stores; snapshots; one memory budget",
-        source=_DESIGN,
-        built=False,
-    ),
-)
+    Stage("baseline", None, (), "stream threads, each with its own clients and tasks; all work inline",
+          "Kafka Streams: threading model", built=True),
+    Stage("m1", "state_updater", (), "restoration and standby updates on threads of their own",
+          f"{_DESIGN}, KAFKA-10199", built=True),
+    Stage("m2", "processing_threads", ("state_updater",),
+          "processing threads take tasks; the stream thread polls, sends, commits",
+          f"{_DESIGN}, KAFKA-15326, KIP-408", built=True),
+    Stage("m3", "fencing_tolerance", (), "a fenced or timed-out producer is replaced in place",
+          f"{_DESIGN}, KIP-588, KAFKA-9803", built=True),
+    Stage("m4", "polling_thread", ("processing_threads",),
+          "one consumer, one producer, one group member per instance", _DESIGN, built=False),
+    Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
+          "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=False),
+    Stage("m6", "state_manager", ("committed_collector",),
+          "one owner of all stores; snapshots; one memory budget", _DESIGN, built=False),
+)  # fmt: skip
 _BY_NAME = {stage.name: stage for stage in STAGES}
 _BY_FLAG = {stage.flag: stage for stage in STAGES if stage.flag is not None}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from confluent_kafka import KafkaException
 
@@ -71,9 +72,9 @@ class ThreadClients:
             self.producer = factory.producer()
             unfinished.callback(self.producer.close)
             self._initialise(context.config.task_timeout_ms)
-            self._pulse = Heartbeats(context.metrics.add(HeartbeatMetrics, client_id=f"{context.name}-consumer"))
-            unfinished.callback(context.metrics.remove, self._pulse.scope)
-            self.member = factory.member(self._pulse.tell)
+            self._heartbeats = context.metrics.add(HeartbeatMetrics, client_id=f"{context.name}-consumer")
+            unfinished.callback(context.metrics.remove, self._heartbeats)
+            self.member = factory.member(partial(publish_silence, self._heartbeats))
             unfinished.pop_all()
 
     def new_restore_consumer(self) -> AssignedConsumer:
@@ -108,21 +109,14 @@ class ThreadClients:
                 close()
             except Exception:
                 log.warning("a client didn't close cleanly", exc_info=True)
-        self._context.metrics.remove(self._pulse.scope)
+        self._context.metrics.remove(self._heartbeats)
 
 
-class Heartbeats:
-    """Publishes a member's heartbeats. *Owns*: their metrics, in the membership thread. `scope` is removed with the
-    member."""
-
-    def __init__(self, scope: HeartbeatMetrics) -> None:
-        self.scope = scope
-
-    def tell(self, now_ms: int, silent_ms: int) -> None:
-        """Publish the silence about once a second, the first one at once."""
-        if now_ms - self.scope.published.at_ms >= PUBLISH_INTERVAL_MS or not self.scope.published.values:
-            self.scope.last_heartbeat_seconds_ago.value = silent_ms // 1000
-            self.scope.publish(now_ms)
+def publish_silence(heartbeats: HeartbeatMetrics, now_ms: int, silent_ms: int) -> None:
+    """Publish a member's silence about once a second, the first one at once. The membership thread calls it."""
+    if now_ms - heartbeats.published.at_ms >= PUBLISH_INTERVAL_MS or not heartbeats.published.values:
+        heartbeats.last_heartbeat_seconds_ago.value = silent_ms // 1000
+        heartbeats.publish(now_ms)
 
 
 def initialise(

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import (
-    MilestonesError,
-    OwnershipError,
-    StateError,
-    TaskCorruptedError,
-    TaskMigratedError,
-)
+from milestones.common.errors import MilestonesError, OwnershipError, StateError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import is_retriable
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TopicPartition

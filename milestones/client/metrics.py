@@ -15,8 +15,6 @@ from milestones.instance.memory_metrics import MemoryMeasures
 
 
 class ClientPublisher:
-    """Publishes the metrics of one client."""
-
     def __init__(
         self, metrics: Metrics, client_id: str, application_id: str, stage: str, memory: MemoryBudget, clock: Clock
     ) -> None:

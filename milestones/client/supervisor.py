@@ -95,9 +95,7 @@ class Supervisor:
         self._make_instance, self._make_housekeeper = instance, housekeeper
         self._config, self._application, self._parts, self._clock = config, application, parts, clock
         self.stage = stage_name(flags)
-        self.metrics = Metrics(
-            clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms
-        )
+        self.metrics = Metrics(clock, level=config.metrics_recording_level, window_ms=config.metrics_sample_window_ms)
         self.metrics.labels = {"application_id": config.application_id}
         self.endpoint: MetricsEndpoint | None = None
         self._publisher: ClientPublisher | None = None

@@ -23,9 +23,7 @@ P = ParamSpec("P")
 class StateRestoreListener:
     """Follows active tasks that restore. Override what you need."""
 
-    def on_restore_start(
-        self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int
-    ) -> None:
+    def on_restore_start(self, partition: TopicPartition, store: str, starting_offset: int, ending_offset: int) -> None:
         """The store is to be restored from `starting_offset` to before `ending_offset`, which may be no record."""
 
     def on_batch_restored(

@@ -59,5 +59,4 @@ class MemoryMeasures:
         scope.publish(now_ms)
 
     def close(self) -> None:
-        """Remove the metrics."""
         self._metrics.remove(self._scope)

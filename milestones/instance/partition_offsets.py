@@ -10,7 +10,6 @@ an error after `ANSWER_MS` at the latest.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Node
 
     from milestones.common.kafka.topics import Cluster
-
-log = logging.getLogger(__name__)
 
 ANSWER_MS = 15_000
 """The longest time to an answer. A request's time-out is less: this limit is for a client that has lost the request."""

@@ -154,7 +154,6 @@ class SnapshotFetcher(threading.Thread):
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def serve(self, request: AskSnapshots) -> None:
-        """Answer one request."""
         found: dict[str, LocalSnapshot] = {}
         for store, (changelog, kind) in request.stores.items():
             snapshot = self._fetch(request, store, changelog, kind)

@@ -77,9 +77,7 @@ THREAD_MOVES: dict[ThreadState, frozenset[ThreadState]] = {
     _T.DEAD: frozenset(),
 }
 
-ALIVE_THREADS = frozenset(
-    {_T.CREATED, _T.STARTING, _T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.RUNNING}
-)
+ALIVE_THREADS = frozenset({_T.CREATED, _T.STARTING, _T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.RUNNING})
 
 
 def moved(old: StreamsState, new: StreamsState) -> StreamsState:

@@ -48,7 +48,6 @@ class EngineMetricsThread(Observer):
             self._metrics.remove(self._scopes.pop(key))
 
     def run_once(self, now_ms: int) -> None:
-        """Read and publish once."""
         found = self._read()
         for key in self._scopes.keys() - found.keys():
             self._metrics.remove(self._scopes.pop(key))
@@ -62,5 +61,4 @@ class EngineMetricsThread(Observer):
             scope.publish(now_ms)
 
     def close(self) -> None:
-        """Ask it to end."""
         self._requests.close()

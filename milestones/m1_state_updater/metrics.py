@@ -112,7 +112,6 @@ class UpdaterMeasures:
         scope.publish(now_ms)
 
     def close(self) -> None:
-        """Remove everything."""
         for store in self._stores.values():
             self._metrics.remove(store.scope)
         self._stores.clear()

@@ -98,8 +98,6 @@ class Measured:
 
 
 class TaskMeasures:
-    """One task's metrics."""
-
     def __init__(self, task: Task, metrics: Metrics, thread: str, dropped_before: int) -> None:
         """`dropped_before`: outputs dropped of a task of this id that the thread had earlier."""
         self.task, self._dropped_before = task, dropped_before
@@ -144,8 +142,6 @@ class TaskMeasures:
 
 
 class StandbyMeasures:
-    """One standby's metrics."""
-
     def __init__(self, task: StandbyTask, metrics: Metrics, thread: str) -> None:
         self.task, self._metrics = task, metrics
         self.scope = metrics.add(StandbyMetrics, thread_id=thread, task_id=str(task.id))
@@ -310,7 +306,6 @@ class ThreadMeasures:
             scope.publish(now_ms)
 
     def close(self) -> None:
-        """Remove everything."""
         self._follow({}, {})
         for scope in (*self._partitions.values(), self._group, self._thread):
             self._metrics.remove(scope)

@@ -169,11 +169,9 @@ class TaskRegistry:
         return self._tasks[id]
 
     def of(self, *phases: Phase) -> list[AssignedTask]:
-        """The tasks in these phases."""
         return [entry for phase in phases for entry in self._phases[phase].values()]
 
     def any(self, *phases: Phase) -> bool:
-        """Whether a task is in one of these phases."""
         return any(self._phases[phase] for phase in phases)
 
     @property
@@ -182,7 +180,6 @@ class TaskRegistry:
         return MappingProxyType(self._processing)
 
     def places(self) -> dict[TaskId, Phase]:
-        """Where each task is."""
         return {entry.id: entry.phase for entry in self._tasks.values()}
 
     def enter(self, id: TaskId, role: Role) -> None:

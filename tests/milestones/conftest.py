@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.milestones.app import App
-from tests.milestones.client.fake_threads import FakeInstance, FakeThread
+from tests.milestones.client.fake_threads import Client, FakeInstance, FakeThread
 
 
 @pytest.fixture
-def fake_threads() -> None:
-    """The fakes of what a supervisor drives are as if none had been made before."""
-    FakeThread.all, FakeThread.start_error = [], None
+def fake_threads() -> Iterator[None]:
+    """The fakes of what a supervisor drives are as if none had been made before; the clients are closed at the end."""
+    FakeThread.all, FakeThread.start_error, Client.all = [], None, []
     FakeInstance.prepare_error = FakeInstance.close_error = None
     FakeInstance.closed = 0
+    yield
+    for client in Client.all:
+        client.end()
 
 
 @pytest.fixture

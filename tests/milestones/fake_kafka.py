@@ -39,14 +39,12 @@ class Log:
 
     def add(self, *values: str, key: str = "k", timestamp: int = 1_000) -> Log:
         for value in values:
-            topic, partition = self.partition
-            self.entries.append(
-                Message(
-                    topic=topic, partition=partition, offset=self.end, key=key.encode(), value=value.encode(),
-                    timestamp=(1, timestamp),
-                )
-            )
+            self.entries.append(self.message(self.end, key.encode(), value.encode(), timestamp))
         return self
+
+    def message(self, offset: int, key: bytes | None, value: bytes | None, timestamp: int) -> Message:
+        topic, partition = self.partition
+        return Message(topic=topic, partition=partition, offset=offset, key=key, value=value, timestamp=(1, timestamp))
 
     def control(self, count: int = 1) -> Log:
         self.entries += [None] * count
@@ -253,10 +251,8 @@ class FakeProducer:
     def begin_flush(self, timeout_ms: int) -> None:
         self._begin("flush", lambda: self.flush(timeout_ms))
 
-    def begin_send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int
-    ) -> None:
-        self._begin("send_offsets", lambda: self.send_offsets(offsets, group_metadata, timeout_ms))
+    def begin_send_offsets(self, *arguments: Any) -> None:
+        self._begin("send_offsets", lambda: self.send_offsets(*arguments))
 
     def begin_commit(self, timeout_ms: int) -> None:
         self._begin("commit", lambda: self.commit(timeout_ms))
@@ -386,10 +382,11 @@ class FakeMember:
 
 class FakeRequests:
     """The housekeeper's mailbox. Questions are answered at once from the logs, unless `holds`; `error` is the answer
-    instead, when set."""
+    instead, when set. `asked`: how many there were."""
 
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
+        self.asked = 0
         self.questions: list[AskBounds] = []
         self.purges: list[Purge] = []
         self.holds = False
@@ -398,6 +395,7 @@ class FakeRequests:
         self.full = False
 
     def put(self, question: AskBounds, timeout_ms: int) -> None:
+        self.asked += 1
         self.questions.append(question)
         if not self.holds:
             self.answer()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milestones import wiring
+from milestones.baseline.state import TaskOwnedState
 from milestones.common import serdes
 from milestones.common.assignment.model import Assignment
 from milestones.common.config import StreamsConfig
@@ -24,7 +25,7 @@ from milestones.common.state.memory_storage import MemoryTaskStorage
 from milestones.common.state.spec import StoreSpec
 from milestones.common.state.store_engine import StoreEngine
 from milestones.common.task.standby import StandbyTask
-from milestones.common.task.task import OpenStores, Task, TaskSettings, TaskStorage
+from milestones.common.task.task import Task, TaskStorage
 from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
@@ -47,12 +48,14 @@ from tests.milestones.fake_kafka import (
 )
 
 __all__ = [
-    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "TIMED_OUT", "Counting", "FakeClients", "FakeConsumer", "FakeMember",
-    "FakeProducer", "FakeState", "Log", "Logs", "Passing", "Running", "World", "assignment", "counting", "inputs",
-    "kafka_error", "passing", "put",
+    "CHANGELOG", "FENCED", "ILLEGAL_GENERATION", "IN", "LOG", "LOG_B", "TIMED_OUT", "A", "B", "Counting",
+    "FailsToClose", "FakeClients", "FakeConsumer", "FakeMember", "FakeProducer", "FakeState", "Log", "Logs", "Passing",
+    "Running", "World", "assignment", "busy", "counting", "inputs", "kafka_error", "passing", "put", "standby",
 ]  # fmt: skip
 
 CHANGELOG = "app-counts-changelog"
+A, B = TaskId(0, 0), TaskId(0, 1)
+IN, LOG, LOG_B = TopicPartition("in", 0), TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)
 
 
 class FakeTaskStorage(MemoryTaskStorage):
@@ -83,7 +86,6 @@ class FakeTaskStorage(MemoryTaskStorage):
 
     def keep_changelog_ids(self, ids: Mapping[str, str]) -> None:
         self.ids.update(ids)
-
 
     def close(self) -> None:
         self._on_close()
@@ -119,41 +121,38 @@ class FakeState:
         ids = self.changelog_ids.setdefault(id, {})
         return FakeTaskStorage(id, specs, stores, ids, lambda: self.held.discard(id))
 
-    def _opened(self, id: TaskId, stores: TaskStorage | None) -> OpenStores:
+    def _usable(self, id: TaskId, stores: TaskStorage | None) -> TaskStorage:
         """`stores`, or newly opened ones: for tests that make a task themselves."""
         if stores is None:
-            return lambda: self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
+            return self.open(id, self._world.context.application.subtopology(id.subtopology).stores)
         if id in self.errors:
             stores.close()
             raise self.errors[id]
-        return lambda: stores
+        return stores
+
+    @property
+    def _owned(self) -> TaskOwnedState:
+        return TaskOwnedState(self._world.context, lambda _: 1)
 
     def create_standby(self, id: TaskId, stores: TaskStorage | None = None) -> StandbyTask:
-        sub = self._world.context.application.subtopology(id.subtopology)
-        task = self.standbys[id] = StandbyTask(id, sub, self._opened(id, stores))
-        task.open()
-        return task
+        standby = self.standbys[id] = self._owned.create_standby(id, self._usable(id, stores))
+        return standby
 
     def closed_positions(self, opening: Collection[TaskId] = ()) -> Mapping[TaskId, int]:
         open_now = self.held.difference(opening)
         return {id: position for id, position in self.closed.items() if id not in open_now}
 
     def create(self, id: TaskId, partitions: Collection[TopicPartition], stores: TaskStorage | None = None) -> Task:
-        open_stores = self._opened(id, stores)
-        sub = self._world.context.application.subtopology(id.subtopology)
-        settings = TaskSettings(
-            application_id="app", clock=self._world.clock, partitions_of=lambda _: 1,
-            transactional_id="app-tx", max_task_idle_ms=self._world.config.max_task_idle_ms,
-            record_caches=self._world.budget.record_caches, read_caches=self._world.budget.read_caches,
-        )  # fmt: skip
+        task = self.tasks[id] = self._owned.create(id, partitions, self._usable(id, stores))
         self.made += 1
-        task = self.tasks[id] = Task(id, sub, partitions, settings, open_stores)
-        task.open()
         return task
 
     def content(self, id: TaskId, store: str = "counts") -> dict[bytes, bytes]:
         found = self.stores[id].get(store)
         return {} if found is None else dict(found.namespace.scan(None, None))
+
+    def text(self, store: str = "counts", id: TaskId = A) -> dict[str, str]:
+        return {key.decode(): value.decode() for key, value in self.content(id, store).items()}
 
     def offset(self, id: TaskId, store: str = "counts") -> int | None:
         return self.stores[id][store].namespace.offset()
@@ -188,6 +187,10 @@ class Counting(Processor):
             raise type(self).close_error
 
 
+class FailsToClose(Counting):
+    close_error = ValueError("user's close")
+
+
 class Passing(Processor):
     def process(self, record: Record) -> None:
         if record.value == "fail":
@@ -196,14 +199,18 @@ class Passing(Processor):
 
 
 def counting(
-    topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, **source: Any
-) -> Topology:
-    """in -> count per key, with a changelog -> out."""
+    topics: tuple[str, ...] = ("in",), processor: type[Processor] = Counting, cached: bool = False,
+    source_topic: str | None = None, **source: Any,
+) -> Topology:  # fmt: skip
+    """in -> count per key, with a changelog -> out. `source_topic`: serves as that changelog."""
     topology = Topology()
     topology.add_source("source", *topics, key=serdes.STRING, value=serdes.STRING, **source)
     topology.add_processor("counting", processor, "source")
     topology.add_sink("sink", "out", "counting", key=serdes.STRING, value=serdes.LONG)
-    topology.add_state_store(StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG), "counting")
+    store = StoreSpec(
+        "counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=cached, source_topic=source_topic
+    )
+    topology.add_state_store(store, "counting")
     return topology
 
 
@@ -275,6 +282,16 @@ class World:
         id = TaskId(subtopology, partition)
         return self.state.create(id, inputs(self, id))
 
+    def fed(self, *values: str) -> World:
+        """With these values in the input of 0_0."""
+        self.logs[IN].add(*values)
+        return self
+
+    def logged(self, *values: str, key: str = "k") -> World:
+        """With these values in the changelog of 0_0."""
+        self.logs[LOG].add(*values, key=key)
+        return self
+
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
         """What the group has committed."""
         self.member.committed[partition] = OffsetAndMetadata(offset, metadata)
@@ -296,10 +313,10 @@ def assignment(world: World, *partitions: int, **fields: Any) -> Assignment:
 
 
 class Running:
-    """A loop with its world, driven by hand."""
+    """A loop with its world, driven by hand. `settings`: of a world that isn't given."""
 
-    def __init__(self, world: World | None = None) -> None:
-        self.world = world or World()
+    def __init__(self, world: World | None = None, **settings: Any) -> None:
+        self.world = world or World(settings=settings)
         self.loop = self.world.loop()
         self.generation = 0
 
@@ -307,22 +324,34 @@ class Running:
     def tasks(self) -> Any:
         return self.loop._tasks
 
+    @property
+    def places(self) -> dict[TaskId, str]:
+        return {id: phase.value for id, phase in self.tasks.places().items()}
+
     def step(self, times: int = 1, *, ms: int = 0) -> None:
         for _ in range(times):
             self.world.clock.advance(ms)
             self.loop.run_once(self.world.clock.monotonic_ms())
 
-    def rebalance(self, *partitions: int, **fields: Any) -> None:
-        """JoinNeeded, the join, then an assignment of the tasks 0_p."""
-        self.world.member.events.append(JoinNeeded("a test"))
-        self.step()
-        self.assign(*partitions, **fields)
+    def feed(self, *values: str, partition: int = 0, steps: int = 1, ms: int = 0) -> None:
+        """These values come for 0_p; steps follow."""
+        put(self.world, partition, *values)
+        self.step(steps, ms=ms)
 
-    def assign(self, *partitions: int, **fields: Any) -> None:
+    def hear(self, *events: Any, steps: int = 1, ms: int = 0) -> None:
+        """The group says this; steps follow."""
+        self.world.member.events += events
+        self.step(steps, ms=ms)
+
+    def rebalance(self, *partitions: int, steps: int = 0, ms: int = 0, **fields: Any) -> None:
+        """JoinNeeded, the join, then an assignment of the tasks 0_p; steps follow."""
+        self.hear(JoinNeeded("a test"))
+        self.assign(*partitions, steps=steps, ms=ms, **fields)
+
+    def assign(self, *partitions: int, steps: int = 0, ms: int = 0, **fields: Any) -> None:
         self.generation += 1
-        assigned = assignment(self.world, *partitions, **fields)
-        self.world.member.events.append(Assigned(self.generation, "member", assigned))
-        self.step()
+        self.hear(Assigned(self.generation, "member", assignment(self.world, *partitions, **fields)))
+        self.step(steps, ms=ms)
 
     def run(self, *partitions: int) -> Running:
         """Rebalance, and go on until all tasks process."""
@@ -337,3 +366,19 @@ class Running:
 
 def put(world: World, partition: int, *values: str, key: str = "k", topic: str = "in") -> None:
     world.logs[TopicPartition(topic, partition)].add(*values, key=key)
+
+
+def busy(*partitions: int, **settings: Any) -> Running:
+    """A thread whose tasks have processed two records each, uncommitted."""
+    r = Running(**{"commit_interval_ms": 10_000, **settings})
+    for partition in partitions:
+        put(r.world, partition, "a", "b")
+    r.run(*partitions).step(2)
+    return r
+
+
+def standby(world: World | None = None, *tasks: TaskId, active: tuple[int, ...] = (), **kinds: Any) -> Running:
+    """A thread with these tasks as standbys, some rounds later."""
+    r = Running(world)
+    r.rebalance(*active, **{"standby": frozenset(tasks or {A}), **kinds}, steps=5)
+    return r

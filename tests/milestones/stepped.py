@@ -14,9 +14,7 @@ from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
-from tests.milestones.fakes import Running, World
-
-FIRST = TaskId(0, 0)
+from tests.milestones.fakes import LOG, Running, World
 
 
 class Stepped:
@@ -143,7 +141,9 @@ class Updating:
     def updater(self) -> Stepped:
         return self.world.updaters.newest
 
-    def add(self, partition: int = 0) -> Task:
+    def add(self, partition: int = 0, *values: str) -> Task:
+        """Add a task, with these records in its changelog."""
+        self.world.logs[LOG._replace(partition=partition)].add(*values)
         task = self.world.task(partition)
         self.restoration.add(task, {})
         return task
@@ -158,6 +158,3 @@ class Updating:
             self.world.clock.advance(ms)
             self.world.updaters.step()
             self.restoration.run_once(self.world.clock.monotonic_ms())
-
-    def content(self, id: TaskId = FIRST, store: str = "counts") -> dict[str, str]:
-        return {key.decode(): value.decode() for key, value in self.world.state.content(id, store).items()}

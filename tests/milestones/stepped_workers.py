@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Message
-
 from milestones.baseline.committing import Committer
 from milestones.common import serdes
 from milestones.common.records import Emitted, Output, Record, TaskId, TopicPartition
@@ -23,7 +21,7 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m2_processing_threads.worker import Worker
 from tests.milestones.fake_kafka import FakeMember, FakeProducer, Logs
-from tests.milestones.fakes import CHANGELOG, Counting, counting
+from tests.milestones.fakes import CHANGELOG, Counting, Running, World, counting
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 
 
@@ -105,13 +103,8 @@ class Ledger(FakeProducer):
         return ()
 
     def _write(self, output: Output) -> None:
-        at = TopicPartition(output.topic, max(0, output.partition))
-        log = self._logs[at]
-        message = Message(
-            topic=at.topic, partition=at.partition, offset=log.end, key=output.key, value=output.value,
-            timestamp=(1, output.timestamp),
-        )  # fmt: skip
-        log.entries.append(message)
+        log = self._logs[TopicPartition(output.topic, max(0, output.partition))]
+        log.entries.append(log.message(log.end, output.key, output.value, output.timestamp))
 
     def commit(self, timeout_ms: int) -> None:
         self._call("commit")
@@ -125,6 +118,16 @@ class Ledger(FakeProducer):
     def abort(self, timeout_ms: int) -> None:
         super().abort(timeout_ms)
         self._open.clear()
+
+
+def with_ledger(world: World) -> World:
+    """The world, with producers whose outputs are in the logs once they are committed."""
+
+    def ledger() -> Ledger:
+        return Ledger(world.logs, world.member, transactional=world.config.exactly_once)
+
+    world.clients.producer, world.clients.new_producer = ledger(), ledger  # type: ignore[method-assign]
+    return world
 
 
 class UserCode:
@@ -153,17 +156,14 @@ class UserCode:
 class ProcessingWorld(UpdaterWorld):
     """A world of stage m2: in -> count per key -> out."""
 
-    def __init__(self, topology: Topology | None = None, **settings: Any) -> None:
+    def __init__(self, topology: Topology | None = None, *, cached: bool = False, **settings: Any) -> None:
         self.user_code = UserCode()
-        super().__init__(topology or counting(processor=self.user_code.processor()), settings)
+        super().__init__(topology or counting(processor=self.user_code.processor(), cached=cached), settings)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         workers = self.workers = Workers(self.clock)
-        self.clients.producer = Ledger(self.logs, self.member, transactional=self.config.exactly_once)
-        self.clients.new_producer = lambda: Ledger(  # type: ignore[method-assign]
-            self.logs, self.member, transactional=self.config.exactly_once
-        )
+        with_ledger(self)
         self.parts = replace(
             self.parts,
             processing=lambda context: ThreadedProcessing(context, workers.launch, workers.wait),
@@ -200,3 +200,11 @@ class RunningProcessing(RunningUpdater):
             yield
         finally:
             self.inside = before
+
+
+STAGES: dict[str, Callable[..., Running]] = {
+    "baseline": lambda topology=None, **settings: Running(World(topology or counting(), settings)),
+    "m1": lambda topology=None, **settings: RunningUpdater(UpdaterWorld(topology or counting(), settings)),
+    "m2": lambda topology=None, **settings: RunningProcessing(ProcessingWorld(topology, **settings)),
+}
+"""By stage: a thread of it, with this topology and these settings."""

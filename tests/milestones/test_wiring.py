@@ -95,7 +95,7 @@ class Recorder:
                             TO_COME[flag].get("observers", ()))  # fmt: skip
             table[flag] = Replacement(
                 instance=self.doubles(flag, put, base.instance), thread=self.doubles(flag, put, base.thread),
-                observers=tuple(self.double(flag, "observer", lambda *_: FakeObserver()) for _ in range(observers)),
+                observers=tuple(self.double(flag, "observer", observer) for _ in range(observers)),
             )  # fmt: skip
         return wiring.parts(flags, table, base)
 
@@ -104,20 +104,12 @@ class Recorder:
         return {name: self.double(flag, name, getattr(base, name)) for name in names}
 
 
-class FakeObserver:
-    name = "observer"
+def observer(*_: Any) -> Any:
+    def nothing(*_: Any) -> None: ...
 
-    def start(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def join(self, timeout: float | None = None) -> None:
-        pass
-
-    def is_alive(self) -> bool:
-        return False
+    return SimpleNamespace(
+        name="observer", ident=None, start=nothing, close=nothing, join=nothing, is_alive=lambda: False
+    )
 
 
 @pytest.mark.usefixtures("fake_threads")

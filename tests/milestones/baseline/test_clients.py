@@ -57,14 +57,14 @@ class Making:
         return all(client.closed for client in [*self.consumers, *self.producers])
 
 
-def test_a_transactional_producer_is_initialised_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transactional_producer_is_initialised_before_anything_is_sent() -> None:
     making = Making()
     making.producer_errors = [TIMED_OUT]
     assert making.make().producer is making.producers[0]
     assert making.producer_errors == []
 
 
-def test_at_least_once_needs_no_transactional_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_least_once_needs_no_transactional_id() -> None:
     making = Making(processing_guarantee="at_least_once")
     making.producer_errors = [TIMED_OUT]
     assert not making.make().producer.transactional
@@ -76,9 +76,7 @@ def test_at_least_once_needs_no_transactional_id(monkeypatch: pytest.MonkeyPatch
     [TIMED_OUT, kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)],
     ids=["late", "refused"],
 )
-def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left(error: Exception) -> None:
     making = Making(task_timeout_ms=1_000)
     making.producer_errors = [error] * 100
     with pytest.raises(KafkaUnreachableError, match="transactional id app-tx can't be initialised"):
@@ -87,7 +85,7 @@ def test_a_producer_that_cannot_be_initialised_is_an_error_and_no_client_is_left
     assert making.world.clock.monotonic_ms() <= 1_100
 
 
-def test_a_member_that_cannot_be_made_leaves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_cannot_be_made_leaves_no_client() -> None:
     making = Making()
     making.member_error = ValueError("group_id")
     with pytest.raises(ValueError, match="group_id"):
@@ -95,7 +93,7 @@ def test_a_member_that_cannot_be_made_leaves_no_client(monkeypatch: pytest.Monke
     assert making.all_closed
 
 
-def test_a_renewed_producer_replaces_the_one_before_which_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewed_producer_replaces_the_one_before_which_is_closed() -> None:
     making = Making()
     made = making.make()
     made.renew_producer()
@@ -117,9 +115,7 @@ def test_all_clients_are_closed_the_producer_before_the_group_is_left(
     assert all(consumer.closed for consumer in making.consumers)
 
 
-def test_a_client_that_does_not_close_cleanly_keeps_no_other_open(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_does_not_close_cleanly_keeps_no_other_open(caplog: pytest.LogCaptureFixture) -> None:
     making = Making()
     made = making.make()
     making.producers[0].fail("close", RuntimeError("already closed"))

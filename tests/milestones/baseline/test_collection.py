@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from milestones.baseline.collection import DirectCollection
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
-from milestones.common.records import Output, TaskId
 from milestones.common.steps import to_the_end
+from tests.milestones.baseline.test_refused_outputs import Task, output
 from tests.milestones.fakes import TIMED_OUT, FakeProducer, World
 
 
-class Task:
-    """As much of a task as collecting needs."""
-
-    id, changelog_topics = TaskId(0, 0), frozenset[str]()
-
-    def take_outputs(self) -> list[Output]:
-        return [Output("out", 0, b"k", b"v", 5, [], "sink")]
-
-
-class Boundary:
-    """As much of a boundary as sending needs."""
-
-    outputs = Task().take_outputs()
-
-
-def collection(guarantee: str) -> tuple[World, DirectCollection]:
-    """Of a thread whose group hasn't answered for longer than the session."""
+def collection(guarantee: str, *, silent: bool = True) -> tuple[World, DirectCollection]:
+    """Of a thread whose group hasn't answered for longer than the session, or has."""
     world = World(settings={"processing_guarantee": guarantee})
-    world.clients.member.silent = True
+    world.clients.member.silent = silent
     clients: Any = world.clients
     return world, DirectCollection(world.context, clients)
 
 
+def frozen(count: int = 1) -> dict[Any, Any]:
+    """A task with a boundary of so many outputs."""
+    return {Task(): SimpleNamespace(outputs=[output()] * count)}
+
+
 def test_a_thread_that_stood_still_beyond_its_session_sends_nothing_that_no_transaction_fences() -> None:
     world, collecting = collection("at_least_once")
-    task, boundary = Task(), Boundary()
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        collecting.collect([task])  # type: ignore[list-item]
+        collecting.collect([Task(output())])  # type: ignore[list-item]
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        to_the_end(collecting.send({task: boundary}, 1_000))  # type: ignore[dict-item]
+        to_the_end(collecting.send(frozen(), 1_000))
     assert world.producer.sent == []
 
 
 def test_a_thread_that_stood_still_while_it_waited_for_room_sends_nothing_more() -> None:
-    world, collecting = collection("at_least_once")
-    member, producer = world.clients.member, world.producer
-    member.silent, producer.room = False, 0
-    producer.while_full = lambda: setattr(member, "silent", True)
+    world, collecting = collection("at_least_once", silent=False)
+    world.producer.room = 0
+    world.producer.while_full = lambda: setattr(world.member, "silent", True)
     with pytest.raises(StaleGenerationError, match="the session is over"):
-        to_the_end(collecting.send({Task(): Boundary()}, 1_000))  # type: ignore[dict-item]
-    assert producer.sent == []
+        to_the_end(collecting.send(frozen(), 1_000))
+    assert world.producer.sent == []
 
 
 def test_a_thread_that_has_nothing_to_send_may_wait_for_its_group_as_long_as_it_takes() -> None:
@@ -63,24 +52,21 @@ def test_a_thread_that_has_nothing_to_send_may_wait_for_its_group_as_long_as_it_
 
 def test_under_exactly_once_kafka_itself_fences_what_is_late() -> None:
     world, collecting = collection("exactly_once_v2")
-    assert collecting.collect([Task()])  # type: ignore[list-item]
+    assert collecting.collect([Task(output())])  # type: ignore[list-item]
     assert len(world.producer.sent) == 1
 
 
 def test_a_commit_waits_for_a_slow_kafka_as_long_as_it_takes_anything() -> None:
     """Else a commit that needs more time than one try would never be made."""
-    world = World(settings={"processing_guarantee": "at_least_once"})
-    collecting = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
+    world, collecting = collection("at_least_once", silent=False)
     world.producer.while_full = lambda: setattr(world.producer, "room", len(world.producer.sent) + 1)
-    world.producer.room, boundary = 0, Boundary()
-    boundary.outputs = Boundary.outputs * 20
-    assert to_the_end(collecting.send({Task(): boundary}, 1_000))  # type: ignore[dict-item]
+    world.producer.room = 0
+    assert to_the_end(collecting.send(frozen(20), 1_000))
     assert (len(world.producer.sent), world.clock.monotonic_ms()) == (20, 20_000)
 
 
 def test_a_flush_waits_for_a_slow_kafka_as_long_as_it_acknowledges_anything() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once"})
-    collecting, left = DirectCollection(world.context, world.clients), [10]  # type: ignore[arg-type]
+    (world, collecting), left = collection("at_least_once", silent=False), [10]
 
     def flush(timeout_ms: int) -> None:
         world.clock.advance(timeout_ms)

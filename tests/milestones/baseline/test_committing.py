@@ -14,16 +14,14 @@ from milestones.common import serdes
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.common.errors import KafkaUnreachableError, OwnershipError, TaskMigratedError
 from milestones.common.kafka.membership import CommitRetriableError, StaleGenerationError
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.commit_set import freeze
 from milestones.common.task.task import Task
 from milestones.common.testing.faults import POINTS
 from milestones.common.topology import StreamsBuilder
 from milestones.parts import CommitStep
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, counting, kafka_error
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, TIMED_OUT, A, World, counting, kafka_error
 
-A, B = TaskId(0, 0), TaskId(0, 1)
-IN = TopicPartition("in", 0)
 COMMIT_POINTS = [point for point in POINTS if point.startswith("commit.")]
 POINTS_OF_TWO_TASKS = [*COMMIT_POINTS[:-1], *COMMIT_POINTS[-2:]]
 """Each of two tasks applies its part."""

@@ -6,39 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from milestones.baseline.processing import MOST_RECORDS, SLICE_MS, InlineProcessing
-from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.parts import CloseMode, RemovedTask
-
-
-class Work:
-    """Takes the place of a task: `waiting` records, each of which takes `record_ms`."""
-
-    def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0, sub: int = 0) -> None:
-        self.id = TaskId(sub, partition)
-        self.initialised = False
-        self.punctuated = 0
-        self.waiting, self.turns = waiting, list[int]()
-        self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
-        self._clock, self._record_ms = clock, record_ms
-
-    def initialise(self) -> None:
-        self.initialised = True
-
-    def process(self, limit: int, _now_ms: int) -> int:
-        done = min(limit, self.waiting)
-        self.waiting -= done
-        self._clock.advance(done * self._record_ms)
-        if done:
-            self.turns.append(done)
-        return done
-
-    def punctuate(self, _now_ms: int) -> bool:
-        self.punctuated += 1
-        return False
-
-    def next_punctuation_ms(self) -> int | None:
-        return 0
+from tests.milestones.work import Work
 
 
 def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
@@ -51,12 +21,11 @@ def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
 
 def test_all_that_was_fetched_is_processed_before_more_is_when_time_allows() -> None:
     clock = StepClock()
-    task = Work(clock, waiting=10 * MOST_RECORDS, record_ms=0)
-    part = processing(clock, task)
+    part = processing(clock, task := Work(clock, waiting=10 * MOST_RECORDS, record_ms=0))
     assert part.run_once(clock.monotonic_ms())
     assert task.waiting == 0
     assert part.processed == 10 * MOST_RECORDS
-    assert max(task.turns) == MOST_RECORDS
+    assert max(task.limits) == MOST_RECORDS
 
 
 def test_a_call_ends_soon_after_its_time_slice_however_much_waits() -> None:
@@ -71,26 +40,27 @@ def test_a_call_ends_soon_after_its_time_slice_however_much_waits() -> None:
 
 def test_no_task_waits_for_another_one_to_finish() -> None:
     clock = StepClock()
-    busy, idle = Work(clock, 1_000_000, record_ms=1), Work(clock, 1, record_ms=1, partition=1)
+    busy, idle = Work(clock, waiting=1_000_000), Work(clock, partition=1, waiting=1)
     processing(clock, busy, idle).run_once(clock.monotonic_ms())
     assert idle.waiting == 0
 
 
 def test_nothing_to_do_is_said() -> None:
     clock = StepClock()
-    assert not processing(clock, Work(clock, waiting=0, record_ms=0)).run_once(clock.monotonic_ms())
+    assert not processing(clock, Work(clock)).run_once(clock.monotonic_ms())
 
 
 def test_tasks_of_a_paused_sub_topology_neither_process_nor_punctuate_until_it_is_resumed() -> None:
     clock = StepClock()
-    paused, going = Work(clock, 5, record_ms=0, sub=1), Work(clock, 5, record_ms=0)
+    paused, going, later = (Work(clock, number, waiting=5, sub=sub) for number, sub in ((0, 1), (0, 0), (1, 1)))
+    for task in (paused, going, later):
+        task.punctuation_ms = 0
     part = processing(clock, paused, going)
     part.pause(frozenset({1}))
-    later = Work(clock, 5, record_ms=0, partition=1, sub=1)
     part.add(later)  # type: ignore[arg-type]
     part.run_once(clock.monotonic_ms())
     assert [task.waiting for task in (paused, later, going)] == [5, 5, 0]
-    assert [task.punctuated for task in (paused, later, going)] == [0, 0, 1]
+    assert ["punctuate" in task.done for task in (paused, later, going)] == [False, False, True]
     part.pause(frozenset())
     part.run_once(clock.monotonic_ms())
     assert (paused.waiting, later.waiting) == (0, 0)
@@ -98,17 +68,17 @@ def test_tasks_of_a_paused_sub_topology_neither_process_nor_punctuate_until_it_i
 
 def test_a_punctuation_of_a_paused_task_wakes_nobody_up() -> None:
     clock = StepClock()
-    part = processing(clock, Work(clock, 0, record_ms=0))
+    part = processing(clock, task := Work(clock))
+    task.punctuation_ms = clock.wall_ms() + 70
     part.run_once(clock.monotonic_ms())
-    assert part.wake_up_ms(clock.monotonic_ms()) == 0
+    assert part.wake_up_ms(clock.monotonic_ms()) == 70
     part.pause(frozenset({0}))
     assert part.wake_up_ms(clock.monotonic_ms()) is None
 
 
 def test_a_paused_task_can_be_taken_away() -> None:
     clock = StepClock()
-    task = Work(clock, 0, record_ms=0)
-    part = processing(clock, task)
+    part = processing(clock, task := Work(clock))
     part.pause(frozenset({0}))
     part.remove(task.id, CloseMode.SUSPEND)
     assert part.take_removed() == [RemovedTask(task)]  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
-"""Which error costs what: nothing but the uncommitted work, the tasks, or the thread."""
+"""Which error costs what: nothing but the uncommitted work, the tasks, or the thread. What fencing tolerance answers in
+the same way is tried with its recovery too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +12,11 @@ from confluent_kafka import KafkaError
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.common.errors import (
     KafkaUnreachableError,
+    MilestonesError,
     ProcessingError,
     ProductionError,
     RefusedTogetherError,
+    StateCorruptError,
     StateError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -20,15 +24,25 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import TaskId
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, kafka_error
+from milestones.common.records import StoreId
+from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, World, kafka_error
+from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld
 
-A = TaskId(0, 0)
+Recover = Callable[[World, Exception], bool]
 
 
-def recover(world: World, error: Exception) -> bool:
-    clients: Any = world.clients
-    return RejoinRecovery(world.context, clients).recover(error, [])
+@pytest.fixture(params=[RejoinRecovery, InPlaceRecovery])
+def recover(request: pytest.FixtureRequest) -> Recover:
+    """The answer of each recovery."""
+    return lambda world, error: request.param(world.context, world.clients).recover(error, [])
+
+
+@pytest.fixture
+def world() -> World:
+    world = TolerantWorld()
+    world.producer.begin()
+    return world
 
 
 ROLLED_BACK: dict[str, Exception] = {
@@ -38,40 +52,78 @@ ROLLED_BACK: dict[str, Exception] = {
     "any error that asks for an abort": kafka_error(KafkaError._MSG_TIMED_OUT, abort=True),
     "a member without a generation": StaleGenerationError("none"),
     "tasks whose work is void": TaskCorruptedError("void", [A]),
-    "a topic that a broker doesn't know yet": RefusedInTransactionError("unknown", single=True, unknown_topic=True),
+    "a damaged store": StateCorruptError("damaged", [StoreId(A, "counts")]),
 }
 
 
 @pytest.mark.parametrize("error", ROLLED_BACK.values(), ids=ROLLED_BACK)
-def test_is_aborted_and_the_tasks_go_on_in_place_with_the_same_producer(error: Exception) -> None:
-    world = World()
-    world.producer.begin()
+def test_is_aborted_and_the_tasks_go_on_in_place_with_the_same_producer(
+    world: World, recover: Recover, error: Exception
+) -> None:
     assert recover(world, error)
-    assert "abort" in world.producer.calls
+    assert world.producer.calls == ["begin", "abort", "poll"]
     assert world.clients.renewed == 0
 
 
-def test_an_abort_after_a_broken_connection_may_end_the_next_transaction_so_that_gets_another_producer() -> None:
-    world = World()
-    world.producer.begin()
+@pytest.mark.parametrize("error", [ILLEGAL_GENERATION, TaskCorruptedError("void", [A])], ids=str)
+def test_an_abort_after_a_broken_connection_may_end_the_next_transaction_so_that_gets_another_producer(
+    world: World, recover: Recover, error: Exception
+) -> None:
     world.producer.disconnected = True
-    assert recover(world, ILLEGAL_GENERATION)
+    assert recover(world, error)
     assert world.clients.renewed == 1
 
 
-@pytest.mark.parametrize("error", [StaleGenerationError("none"), TaskCorruptedError("void", [A])], ids=type)
-def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(error: Exception) -> None:
-    world = World(settings={"processing_guarantee": "at_least_once"})
+@pytest.mark.parametrize(
+    ("error", "one_by_one"),
+    [(StaleGenerationError("none"), False), (TaskCorruptedError("void", [A]), False),
+     (RefusedTogetherError("refused", [A]), True)], ids=str,
+)  # fmt: skip
+def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer(
+    recover: Recover, error: Exception, one_by_one: bool
+) -> None:
+    world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
     old = world.producer
     assert recover(world, error)
     assert old.closed
-    assert world.clients.renewed == 1
+    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, one_by_one)
 
 
-def test_outputs_that_were_refused_together_are_sent_one_by_one_by_the_next_producer() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once"})
-    assert recover(world, RefusedTogetherError("refused", [A]))
-    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProcessingError("user code", A),
+        ProductionError("too large", A),
+        StateError("disk"),
+        TimeoutExceededError("committed offsets"),
+        MilestonesError("any"),
+        RuntimeError("a bug"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_about_transactions_ends_the_thread(world: World, recover: Recover, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        recover(world, error)
+    assert world.producer.calls == ["begin"]
+
+
+def test_a_new_producer_that_cannot_be_made_ends_the_thread(world: World, recover: Recover) -> None:
+    world.clients.renewal_error = KafkaUnreachableError("no broker")
+    with pytest.raises(KafkaUnreachableError):
+        recover(world, FENCED)
+
+
+# -- the baseline alone
+
+
+def rejoin(world: World, error: Exception) -> bool:
+    clients: Any = world.clients
+    return RejoinRecovery(world.context, clients).recover(error, [])
+
+
+def test_a_topic_that_a_broker_does_not_know_yet_is_aborted_and_the_tasks_go_on_in_place(world: World) -> None:
+    assert rejoin(world, RefusedInTransactionError("unknown", single=True, unknown_topic=True))
+    assert ("abort" in world.producer.calls, world.clients.renewed) == (True, 0)
 
 
 LOST: dict[str, Exception] = {
@@ -83,39 +135,12 @@ LOST: dict[str, Exception] = {
 
 
 @pytest.mark.parametrize("error", LOST.values(), ids=LOST)
-def test_costs_the_tasks_and_makes_a_new_producer(error: Exception) -> None:
-    world = World()
-    assert not recover(world, error)
+def test_costs_the_tasks_and_makes_a_new_producer(world: World, error: Exception) -> None:
+    assert not rejoin(world, error)
     assert world.clients.renewed == 1
 
 
-def test_an_abort_that_fails_costs_the_tasks() -> None:
-    world = World()
+def test_an_abort_that_fails_costs_the_tasks(world: World) -> None:
     world.producer.fail("abort", FENCED)
-    assert not recover(world, ILLEGAL_GENERATION)
+    assert not rejoin(world, ILLEGAL_GENERATION)
     assert world.clients.renewed == 1
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ProcessingError("user code", A),
-        ProductionError("too large", A),
-        StateError("disk"),
-        TimeoutExceededError("committed offsets"),
-        RuntimeError("a bug"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_is_not_about_transactions_ends_the_thread(error: Exception) -> None:
-    world = World()
-    with pytest.raises(type(error)):
-        recover(world, error)
-    assert world.producer.calls == []
-
-
-def test_a_new_producer_that_cannot_be_made_ends_the_thread() -> None:
-    world = World()
-    world.clients.renewal_error = KafkaUnreachableError("no broker")
-    with pytest.raises(KafkaUnreachableError):
-        recover(world, FENCED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError
@@ -22,9 +23,8 @@ from milestones.common.records import Emitted, Output, TaskId
 from milestones.common.steps import to_the_end
 from milestones.common.topology.handlers import Action, ErrorContext, Response, send_to_dead_letter_topic
 from milestones.m2_processing_threads.collection import BufferedCollection
-from tests.milestones.fakes import CHANGELOG, FakeProducer, World
+from tests.milestones.fakes import CHANGELOG, A, FakeProducer, World
 
-TASK = TaskId(0, 0)
 GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 
 
@@ -78,7 +78,7 @@ class Task:
     """As much of a task as collecting needs."""
 
     def __init__(self, *outputs: Output) -> None:
-        self.id, self.outputs, self.changelog_topics = TASK, list(outputs), frozenset({CHANGELOG})
+        self.id, self.outputs, self.changelog_topics = A, list(outputs), frozenset({CHANGELOG})
         self.committable, self.cached = True, False
 
     def take_outputs(self) -> list[Output]:
@@ -89,16 +89,23 @@ class Task:
         self.outputs = [*map(Output._make, outputs), *self.outputs]
 
 
+def made(
+    handler: Any, guarantee: str = "at_least_once", parts: Any = DirectCollection, **settings: Any
+) -> tuple[World, Refusing, Any]:
+    """A collection of a producer that refuses outputs, and what surrounds it."""
+    world = World(settings={"production_exception_handler": handler, "processing_guarantee": guarantee, **settings})
+    producer = world.clients.producer = Refusing(transactional=world.config.exactly_once)
+    producer.clock = world.clock
+    return world, producer, parts(world.context, world.clients)
+
+
 def collected(
     handler: Any, *outputs: Output, guarantee: str = "at_least_once", **refusals: int
 ) -> tuple[Refusing, DirectCollection]:
     """What a producer got of these outputs, flushed."""
-    world = World(settings={"production_exception_handler": handler, "processing_guarantee": guarantee})
-    producer = Refusing(transactional=world.config.exactly_once)
+    _, producer, collection = made(handler, guarantee)
     producer.refusals.update(refusals)
-    world.clients.producer = producer
-    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
-    collection.collect([Task(*outputs)])  # type: ignore[list-item]
+    collection.collect([Task(*outputs)])
     to_the_end(collection.flush())
     return producer, collection
 
@@ -108,14 +115,14 @@ def test_an_output_that_a_handler_skips_takes_no_other_with_it(guarantee: str) -
     handler = Handler(Action.CONTINUE)
     producer, collection = collected(handler, output(), BIG, output("other"), guarantee=guarantee)
     assert producer.topics() == ["out", "other"]
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
 
 
 def test_a_handler_is_told_the_task_the_node_and_the_whole_output() -> None:
     handler = Handler(Action.CONTINUE)
     collected(handler, BIG)
     ((context, error),) = handler.asked
-    assert (context.task_id, context.processor_node_id, context.output) == (TASK, "sink", BIG)
+    assert (context.task_id, context.processor_node_id, context.output) == (A, "sink", BIG)
     assert (context.topic, context.partition, context.offset, context.timestamp) == (None, -1, -1, 5)
     assert (context.headers, context.retriable) == ([("h", b"1")], False)
     assert isinstance(error, ProductionError)
@@ -135,11 +142,8 @@ def test_a_handler_that_fails_ends_the_thread_with_what_to_do() -> None:
 
 
 def test_a_handler_that_raises_is_named() -> None:
-    def broken(_context: ErrorContext, _error: Exception) -> Response:
-        raise ValueError("no idea")
-
     with pytest.raises(ProcessingError, match=r"production_exception_handler itself failed .*no idea"):
-        collected(broken, BIG)
+        collected(Mock(side_effect=ValueError("no idea")), BIG)
 
 
 @GUARANTEES
@@ -150,25 +154,20 @@ def test_dead_letters_of_a_refused_output_are_sent(guarantee: str) -> None:
 
 
 def test_no_dead_letter_is_sent_when_the_handler_fails() -> None:
-    world = World(settings={"production_exception_handler": Handler(Action.FAIL, LETTER),
-                            "processing_guarantee": "at_least_once"})  # fmt: skip
-    world.clients.producer = producer = Refusing(transactional=False)
+    _, producer, collection = made(Handler(Action.FAIL, LETTER))
     with pytest.raises(ProductionError):
-        DirectCollection(world.context, world.clients).collect([Task(BIG)])  # type: ignore[arg-type,list-item]
+        collection.collect([Task(BIG)])
     assert producer.topics() == []
 
 
 # -- no room for dead letters
 
 
-def full(guarantee: str, *, parts: Any = DirectCollection, **settings: Any) -> tuple[World, Refusing, Any]:
+def full(guarantee: str, **settings: Any) -> tuple[World, Refusing, Any]:
     """A client that refuses what is too large, takes nothing else, and a handler that writes a letter for each."""
-    handler = Handler(Action.CONTINUE, LETTER)
-    settings |= {"production_exception_handler": handler, "processing_guarantee": guarantee}
-    world = World(settings=settings)
-    producer = world.clients.producer = Refusing(transactional=world.config.exactly_once)
-    producer.clock, producer.room = world.clock, 0
-    return world, producer, parts(world.context, world.clients)
+    world, producer, collection = made(Handler(Action.CONTINUE, LETTER), guarantee, **settings)
+    producer.room = 0
+    return world, producer, collection
 
 
 @GUARANTEES
@@ -244,7 +243,7 @@ def test_dead_letters_of_what_a_transaction_failed_of_wait_for_room_like_others(
     producer.room = 0
     task = Task(output("bad"), output("other"))
     collection.collect([task])  # type: ignore[list-item]
-    assert (producer.sent, task.outputs, collection.dropped) == ([], [output("other")], {TASK: 1})
+    assert (producer.sent, task.outputs, collection.dropped) == ([], [output("other")], {A: 1})
     producer.room = None
     collection.collect([task])  # type: ignore[list-item]
     assert producer.topics() == ["letters", "other"]
@@ -255,7 +254,7 @@ def test_a_dead_letter_that_is_too_large_goes_without_its_value() -> None:
     ((_, letter),) = producer.sent
     assert (letter.topic, letter.key, letter.value) == ("letters", b"k", None)
     assert b"ProductionError" in (dict(letter.headers or [])["__streams.errors.exception"] or b"")
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
 
 
 def test_a_dead_letter_that_is_refused_ends_the_thread_and_asks_nobody() -> None:
@@ -277,7 +276,7 @@ def test_records_for_an_internal_topic_that_a_broker_does_not_know_are_made_agai
     handler = Handler(Action.CONTINUE)
     with pytest.raises(TaskCorruptedError, match=f"{CHANGELOG}: .* processed again") as caught:
         collected(handler, output(CHANGELOG), guarantee=guarantee, **{CHANGELOG: code})
-    assert (caught.value.tasks, handler.asked) == ({TASK}, [])
+    assert (caught.value.tasks, handler.asked) == ({A}, [])
 
 
 @pytest.mark.parametrize("code", UNKNOWN)
@@ -286,19 +285,11 @@ def test_a_sink_topic_that_a_broker_does_not_know_is_its_handlers_business(code:
     assert len(handler.asked) == 1
 
 
-def test_a_changelog_record_is_never_skipped() -> None:
-    handler = Handler(Action.CONTINUE)
-    with pytest.raises(ProductionError, match="the store would differ from what is restored"):
-        collected(handler, output(CHANGELOG, b"x" * 101))
-    assert handler.asked == []
-
-
 def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() -> None:
-    world = World(settings={"production_exception_handler": (handler := Handler(Action.CONTINUE)),
-                            "processing_guarantee": "at_least_once"})  # fmt: skip
-    world.producer.refused = [Refused(TASK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
+    _, producer, collection = made(handler := Handler(Action.CONTINUE))
+    producer.refused = [Refused(A, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), output(), sent=True)]
     with pytest.raises(ProductionError, match=r"refuses the whole batch .* producer_message_max_bytes"):
-        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
+        to_the_end(collection.flush())
     assert handler.asked == []
 
 
@@ -306,13 +297,12 @@ def test_a_batch_that_the_broker_found_too_large_is_not_the_handlers_business() 
 def test_a_batch_that_the_broker_refuses_for_a_record_in_it_is_made_again_before_a_handler_is_asked(
     action: Action,
 ) -> None:
-    settings = {"production_exception_handler": (handler := Handler(action)), "processing_guarantee": "at_least_once"}
-    world = World(settings=settings)
+    _, producer, collection = made(handler := Handler(action))
     codes = [KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD]
-    world.producer.refused = [Refused(TASK, KafkaError(code), output(), sent=True) for code in codes]
+    producer.refused = [Refused(A, KafkaError(code), output(), sent=True) for code in codes]
     with pytest.raises(RefusedTogetherError, match=r"batch of records for out .* sent one by one") as caught:
-        to_the_end(DirectCollection(world.context, world.clients).flush())  # type: ignore[arg-type]
-    assert caught.value.tasks == {TASK}
+        to_the_end(collection.flush())
+    assert caught.value.tasks == {A}
     assert handler.asked == []
 
 
@@ -321,10 +311,18 @@ def test_a_dead_letter_without_a_timestamp_gets_the_present() -> None:
     assert producer.sent[0][1].timestamp > 0
 
 
-def test_missing_rights_are_not_the_handlers_business() -> None:
+@pytest.mark.parametrize(
+    ("refused", "refusals", "why"),
+    [
+        (output(CHANGELOG, b"x" * 101), {}, "the store would differ from what is restored"),
+        (output(), {"out": KafkaError.TOPIC_AUTHORIZATION_FAILED}, "rights"),
+    ],
+    ids=["a changelog record, which is never skipped", "missing rights"],
+)
+def test_is_not_the_handlers_business(refused: Output, refusals: dict[str, int], why: str) -> None:
     handler = Handler(Action.CONTINUE)
-    with pytest.raises(ProductionError, match="rights"):
-        collected(handler, output(), out=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(ProductionError, match=why):
+        collected(handler, refused, **refusals)
     assert handler.asked == []
 
 
@@ -332,7 +330,7 @@ def test_missing_rights_are_not_the_handlers_business() -> None:
 def test_a_handler_that_wants_to_retry_what_may_pass_has_the_records_processed_again(topic: str) -> None:
     with pytest.raises(TaskCorruptedError) as caught:
         collected(Handler(Action.RETRY), output(topic), **{topic: KafkaError._MSG_TIMED_OUT})
-    assert caught.value.tasks == {TASK}
+    assert caught.value.tasks == {A}
 
 
 def test_a_retry_of_what_cannot_pass_is_a_failure() -> None:
@@ -352,11 +350,9 @@ def test_the_default_handler_retries_what_may_pass_and_fails_else() -> None:
 
 def refused_in_a_transaction(handler: Any, code: int = KafkaError.INVALID_RECORD) -> tuple[Refusing, DirectCollection]:
     """The broker has refused one of two outputs; the thread has heard of it."""
-    world = World(settings={"production_exception_handler": handler, "processing_guarantee": "exactly_once_v2"})
-    producer = world.clients.producer = Refusing()
-    collection = DirectCollection(world.context, world.clients)  # type: ignore[arg-type]
-    collection.collect([Task(output(), output("bad"))])  # type: ignore[list-item]
-    producer.refused = [Refused(TASK, KafkaError(code), output("bad"), sent=True)]
+    _, producer, collection = made(handler, "exactly_once_v2")
+    collection.collect([Task(output(), output("bad"))])
+    producer.refused = [Refused(A, KafkaError(code), output("bad"), sent=True)]
     return producer, collection
 
 
@@ -381,13 +377,13 @@ def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the
     producer, collection = refused_in_a_transaction(handler := Handler(Action.CONTINUE, LETTER))
     with pytest.raises(TaskCorruptedError, match="its transaction is made again without it") as caught:
         to_the_end(collection.flush())
-    assert caught.value.tasks == {TASK}
+    assert caught.value.tasks == {A}
     assert collection.dropped == {}
     producer.sent.clear()
     collection.collect([Task(output(), output("bad"), output("other"))])  # type: ignore[list-item]
     to_the_end(collection.flush())
     assert sorted(producer.topics()) == ["letters", "other", "out"]
-    assert collection.dropped == {TASK: 1}
+    assert collection.dropped == {A: 1}
     assert len(handler.asked) == 1
 
 

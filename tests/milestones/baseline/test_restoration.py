@@ -13,15 +13,12 @@ from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.retry import SOONEST_MS
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG, Counting, Log, Passing, World, counting, kafka_error
-
-A = TaskId(0, 0)
-LOG = TopicPartition(CHANGELOG, 0)
+from tests.milestones.fakes import CHANGELOG, IN, LOG, A, Counting, Log, World, counting, kafka_error
 
 
 class Restoring:
@@ -44,9 +41,6 @@ class Restoring:
             self.restoration.run_once(self.world.clock.monotonic_ms())
             restored += self.restoration.take_restored()
         return restored
-
-    def content(self, store: str = "counts") -> dict[str, str]:
-        return {key.decode(): value.decode() for key, value in self.world.state.content(A, store).items()}
 
 
 def test_an_empty_changelog_is_complete_at_once_and_nothing_is_fetched() -> None:
@@ -73,7 +67,7 @@ def test_a_store_gets_all_records_of_its_changelog_and_stands_at_its_end(
     fill(r.world.logs[LOG])
     task = r.add()
     assert r.step(3) == [task]
-    assert (r.content(), r.world.state.offset(A)) == (content, offset)
+    assert (r.world.state.text(), r.world.state.offset(A)) == (content, offset)
     assert r.world.restorer.assigned == frozenset()
 
 
@@ -91,7 +85,7 @@ def test_restoration_waits_for_the_end_as_it_was_when_it_began_an_open_transacti
     assert r.restoration.remaining() == {A: 1}
     log.entries += open_transaction
     assert len(r.step(2)) == 1
-    assert r.content() == {"a": "2"}
+    assert r.world.state.text() == {"a": "2"}
 
 
 def test_what_a_store_has_already_is_not_fetched_again() -> None:
@@ -105,7 +99,7 @@ def test_what_a_store_has_already_is_not_fetched_again() -> None:
     r.add()
     r.step(2)
     assert r.world.restorer.moves[-1] == {LOG: 2}
-    assert r.content() == {"a": "1", "b": "2", "c": "3"}
+    assert r.world.state.text() == {"a": "1", "b": "2", "c": "3"}
 
 
 def restored_to(r: Restoring, *values: str) -> None:
@@ -123,7 +117,7 @@ def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt() -> None:
     r.world.logs[LOG].add("9", key="new")
     r.add()
     assert len(r.step(3)) == 1
-    assert r.content() == {"new": "9"}
+    assert r.world.state.text() == {"new": "9"}
     assert r.world.restorer.moves[-1] == {LOG: 0}
 
 
@@ -138,7 +132,7 @@ def test_a_store_of_a_changelog_that_was_deleted_and_is_longer_again_is_rebuilt_
     r.world.requests.topic_ids = {CHANGELOG: "second"}
     r.add()
     assert len(r.step(3)) == 1
-    assert r.content() == {"new": "9"}
+    assert r.world.state.text() == {"new": "9"}
     assert "made anew (topic id first then, second now)" in caplog.text
     assert r.world.state.changelog_ids[A] == {"counts": "second"}
 
@@ -152,7 +146,7 @@ def test_a_store_that_knows_no_topic_id_keeps_its_content_and_gets_the_id(
     r.world.requests.topic_ids = ids
     r.add()
     assert len(r.step(2)) == 1
-    assert r.content() == {"old": "2"}
+    assert r.world.state.text() == {"old": "2"}
     assert r.world.state.changelog_ids[A] == kept
 
 
@@ -163,7 +157,7 @@ def test_a_store_whose_changelog_kept_its_id_is_not_rebuilt() -> None:
     r.world.logs[LOG].add("3", key="new")
     r.add()
     assert len(r.step(2)) == 1
-    assert r.content() == {"old": "2", "new": "3"}
+    assert r.world.state.text() == {"old": "2", "new": "3"}
 
 
 def test_the_topic_id_is_written_down_before_the_first_record_is_restored() -> None:
@@ -173,7 +167,7 @@ def test_the_topic_id_is_written_down_before_the_first_record_is_restored() -> N
     r.world.restorer.next.append(Fetched())
     r.add()
     assert r.step() == []
-    assert (r.content(), r.world.state.changelog_ids[A]) == ({}, {"counts": "first"})
+    assert (r.world.state.text(), r.world.state.changelog_ids[A]) == ({}, {"counts": "first"})
 
 
 def test_a_store_whose_place_in_the_changelog_is_gone_is_rebuilt() -> None:
@@ -183,7 +177,7 @@ def test_a_store_whose_place_in_the_changelog_is_gone_is_rebuilt() -> None:
     r.world.logs[LOG].cut_to(5)
     r.add()
     assert len(r.step(3)) == 1
-    assert r.content() == {"new": "2"}
+    assert r.world.state.text() == {"new": "2"}
 
 
 def test_a_place_that_goes_while_it_is_being_restored_is_rebuilt_too() -> None:
@@ -195,17 +189,16 @@ def test_a_place_that_goes_while_it_is_being_restored_is_rebuilt_too() -> None:
     r.step()
     r.world.logs[LOG].cut_to(5)
     assert r.step(4) == [task]
-    assert r.content() == {"new": "2"}
+    assert r.world.state.text() == {"new": "2"}
 
 
 def test_a_changelog_that_one_broker_does_not_know_is_asked_for_again() -> None:
     """Whether it was deleted is the housekeeper's to say, who looks twice."""
-    r = Restoring()
-    r.world.logs[LOG].add("1", key="a")
+    r = Restoring(World().logged("1", key="a"))
     task = r.add()
     r.world.restorer.next.append(Fetched(gone=[LOG]))
     assert r.step(4) == [task]
-    assert r.content() == {"a": "1"}
+    assert r.world.state.text() == {"a": "1"}
 
 
 def two_stores() -> Topology:
@@ -227,7 +220,7 @@ def test_a_task_with_several_stores_is_restored_when_the_last_one_is() -> None:
     assert r.step() == []
     assert r.world.restorer.assigned == {other}
     assert r.step(2) == [task]
-    assert (r.content(), r.content("other")) == ({"a": "1"}, {"b": "2"})
+    assert (r.world.state.text(), r.world.state.text("other")) == ({"a": "1"}, {"b": "2"})
 
 
 def test_only_the_store_whose_changelog_is_not_what_it_was_is_rebuilt() -> None:
@@ -238,20 +231,7 @@ def test_only_the_store_whose_changelog_is_not_what_it_was_is_rebuilt() -> None:
     del r.world.logs[LOG]
     r.add()
     r.step(2)
-    assert (r.content(), r.content("other")) == ({}, {"b": "2"})
-
-
-def source_table() -> Topology:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("table", Passing, "source")
-    spec = StoreSpec("table", key_serde=serdes.STRING, value_serde=serdes.STRING, source_topic="in")
-    topology.add_state_store(spec, "table")
-    topology.add_sink("sink", "out", "table", key=serdes.STRING, value=serdes.STRING)
-    return topology
-
-
-IN = TopicPartition("in", 0)
+    assert (r.world.state.text(), r.world.state.text("other")) == ({}, {"b": "2"})
 
 
 @pytest.mark.parametrize(
@@ -266,11 +246,11 @@ IN = TopicPartition("in", 0)
 def test_a_source_topic_as_changelog_is_restored_up_to_the_committed_offset(
     fill: Callable[[Log], object], committed: dict[TopicPartition, int], content: dict[str, str]
 ) -> None:
-    r = Restoring(World(source_table()))
+    r = Restoring(World(counting(source_topic="in")))
     fill(r.world.logs[IN])
     r.add(committed)
     assert len(r.step(3)) == 1
-    assert (r.content("table"), r.world.state.offset(A, "table") or 0) == (content, committed.get(IN, 0))
+    assert (r.world.state.text(), r.world.state.offset(A) or 0) == (content, committed.get(IN, 0))
 
 
 def test_ends_that_cannot_be_learned_now_are_asked_for_again() -> None:
@@ -308,7 +288,7 @@ def test_an_answer_that_an_earlier_restoration_of_the_task_asked_for_does_not_en
     assert r.step(2) == []
     r.world.requests.answer()
     assert len(r.step(2)) == 1
-    assert r.content() == {"a": "1"}
+    assert r.world.state.text() == {"a": "1"}
     assert asked_then.task == A
 
 
@@ -341,16 +321,14 @@ def test_without_tasks_nothing_is_fetched() -> None:
 
 
 def test_restoration_never_waits_for_records() -> None:
-    r = Restoring()
-    r.world.logs[LOG].add("1")
+    r = Restoring(World().logged("1"))
     r.add()
     r.step(3)
     assert set(r.world.restorer.waits) == {0}
 
 
 def test_the_records_that_are_still_to_come_are_told_by_task() -> None:
-    r = Restoring()
-    r.world.logs[LOG].add("1", "2", "3")
+    r = Restoring(World().logged("1", "2", "3"))
     r.world.restorer.next.append(Fetched())
     r.add()
     assert r.restoration.remaining() == {A: 0}

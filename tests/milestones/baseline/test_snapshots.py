@@ -11,22 +11,16 @@ from uuid import uuid4
 import pytest
 
 from milestones.baseline.restoration import InlineRestoration
-from milestones.common import serdes
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.common.state.repository import LocalSnapshot, described
 from milestones.common.state.snapshot import SnapshotManifest
-from milestones.common.state.spec import StoreSpec
 from milestones.common.state.sst import SstWriter
 from milestones.common.state.steps import STEP_ENTRIES
 from milestones.common.task.changelog_task import ChangelogTask
-from milestones.common.topology import Topology
 from milestones.m1_state_updater.reader_hooks import UpdaterHooks
 from milestones.restoration.changelog_reader import ChangelogReader
 from tests.milestones.baseline.test_restoration import Restoring as InlineRestoring
-from tests.milestones.fakes import CHANGELOG, Counting, World
-
-A = TaskId(0, 0)
-LOG = TopicPartition(CHANGELOG, 0)
+from tests.milestones.fakes import CHANGELOG, LOG, A, World, counting
 
 
 @dataclass
@@ -183,7 +177,7 @@ def test_a_table_that_is_restored_from_its_source_takes_no_snapshot_beyond_what_
     source = TopicPartition("in", 0)
     for committed in (1, 2):
         r = Restoring(InlineRestoration, tmp_path)
-        r.world = World(sourced())
+        r.world = World(counting(source_topic="in"))
         r.world.context = replace(r.world.context, snapshots=r.source)
         r.restoration = InlineRestoration(r.world.context, r.world.clients)  # type: ignore[arg-type]
         r.world.logs[source].add("1", key="a").add("2", key="b").add("3", key="c")
@@ -193,14 +187,6 @@ def test_a_table_that_is_restored_from_its_source_takes_no_snapshot_beyond_what_
         assert r.step(5) == [task]
         assert r.rows == ({b"snap": b"shot"} if committed == 2 else {b"a": b"1"})
         assert r.world.restorer.moves == ([] if committed == 2 else [{source: 0}])
-
-
-def sourced() -> Topology:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("counting", Counting, "source")
-    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, source_topic="in")
-    return topology.add_state_store(spec, "counting")
 
 
 # -- leaving before the end

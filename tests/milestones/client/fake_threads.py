@@ -12,14 +12,12 @@ from milestones import Streams, wiring
 from milestones.client.supervisor import Supervisor
 from milestones.common.clock import SystemClock
 from milestones.common.memory import MemoryBudget
-from milestones.common.records import TaskId
 from milestones.instance.context import ThreadFailed, ThreadMoved
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Parts
 from milestones.stream_thread.workforce import StreamThreads
 from tests.milestones.fakes import World, counting
 
-A = TaskId(0, 0)
 WAIT_S = 10
 
 
@@ -142,17 +140,19 @@ def faked(streams: Streams) -> Streams:
 class Client:
     """A supervisor, started. `heard` has the state changes of the listener."""
 
-    def __init__(self, *observers: Any, **settings: Any) -> None:
+    all: list[Client]
+
+    def __init__(self, *observers: Any, handler: Any = None, **settings: Any) -> None:
         world = World(counting(), settings)
         application = world.context.application
-        self.supervisor = Supervisor(
-            world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS
-        )
+        self.supervisor = Supervisor(world.config, frozenset(), application, parts(*observers), world.clock, **MAKERS)
         self.heard: list[tuple[str, str]] = []
         self.also: Callable[[StreamsState], None] = lambda _: None
         self.supervisor.listener = self.listen
+        self.supervisor.handler = handler or self.supervisor.handler
         self._take = self.supervisor._take
         self.supervisor._take = self.take  # type: ignore[method-assign]
+        Client.all.append(self)
 
     def listen(self, new: StreamsState, old: StreamsState) -> None:
         self.heard.append((old.value, new.value))

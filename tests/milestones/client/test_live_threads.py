@@ -11,8 +11,8 @@ from milestones.client.streams import Streams
 from milestones.common.errors import MilestonesError, ProcessingError, TimeoutExceededError
 from milestones.instance.context import Exceptions, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeThread, faked
-from tests.milestones.fakes import counting
+from tests.milestones.client.fake_threads import WAIT_S, Client, FakeThread, faked
+from tests.milestones.fakes import A, counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
 
@@ -73,7 +73,6 @@ def test_a_removed_thread_leaves_the_group_although_it_is_static_and_its_records
     assert c.supervisor.status().records == 40
     assert c.supervisor.state is StreamsState.RUNNING
     assert c.thread_registry.threads == 1
-    c.end()
 
 
 def test_a_thread_can_be_removed_by_its_name_and_its_number_is_used_again() -> None:
@@ -83,7 +82,6 @@ def test_a_thread_can_be_removed_by_its_name_and_its_number_is_used_again() -> N
     assert c.threads == ["2", "3"]
     assert c.add() == first
     assert c.settle().threads == ["1", "2", "3"]
-    c.end()
 
 
 def test_a_client_goes_on_without_threads_and_takes_new_ones() -> None:
@@ -96,7 +94,6 @@ def test_a_client_goes_on_without_threads_and_takes_new_ones() -> None:
     c.until(lambda: len(FakeThread.all) == 2)
     c.obeys(FakeThread.all[-1])
     assert c.settle().states[-2:] == ["REBALANCING", "RUNNING"]
-    c.end()
 
 
 def test_removing_the_thread_that_still_restores_makes_the_client_running() -> None:
@@ -105,7 +102,6 @@ def test_removing_the_thread_that_still_restores_makes_the_client_running() -> N
     assert c.settle().supervisor.state is StreamsState.REBALANCING
     c.remove(FakeThread.all[1].name)
     assert c.settle().supervisor.state is StreamsState.RUNNING
-    c.end()
 
 
 def test_a_removed_thread_that_takes_long_is_said_and_its_number_is_kept_until_it_ends() -> None:
@@ -122,14 +118,11 @@ def test_a_removed_thread_that_takes_long_is_said_and_its_number_is_kept_until_i
     c.settle().settle()
     assert c.threads == ["1", "3"]
     assert c.add() == slow.name
-    c.end()
 
 
 @pytest.mark.parametrize("decision", list(Exceptions))
 def test_a_thread_that_dies_while_it_is_removed_has_no_successor(decision: Exceptions) -> None:
-    c = Changing(num_stream_threads=2)
-    c.supervisor.handler = lambda _: decision
-    c.up()
+    c = Changing(num_stream_threads=2, handler=lambda _: decision).up()
     dying = FakeThread.all[1]
     dying.on_stop = lambda: dying.fails(ProcessingError("user code", A))
     assert c.remove() == dying.name
@@ -169,7 +162,6 @@ def test_an_unknown_thread_is_refused_with_the_names_of_those_there_are() -> Non
     c = Changing(num_stream_threads=2).up()
     with pytest.raises(MilestonesError, match=r"'nobody', .*there are app-process-StreamThread-1, app-process-StreamT"):
         c.remove("nobody")
-    c.end()
 
 
 def test_threads_may_be_added_and_removed_in_the_listener_without_waiting_for_itself() -> None:
@@ -185,7 +177,6 @@ def test_threads_may_be_added_and_removed_in_the_listener_without_waiting_for_it
     c.until(lambda: len(FakeThread.all) == 3)
     assert [name[-1] for name in changed] == ["2", "3"]
     assert c.settle().threads == ["1", "3"]
-    c.end()
 
 
 @pytest.mark.parametrize(("change", "threads"), [("add", "123"), ("remove", "12")])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,29 +80,30 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
 def test_an_error_of_the_start_is_one_line_and_its_exit_code(
     program: Program, error: MilestonesError, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def start() -> None:
-        raise error
-
-    assert program.run(start) == code
+    assert program.run(Mock(side_effect=error)) == code
     assert program.supervisor.error is error
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (line.getMessage(), line.exc_info) == (str(error), None)
 
 
 def test_a_bug_met_while_starting_keeps_its_traceback(program: Program) -> None:
-    def start() -> None:
-        raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        program.run(start)
+        program.run(Mock(side_effect=ZeroDivisionError))
 
 
-def test_an_error_that_ended_the_client_gives_the_exit_code(program: Program) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"), [(ProcessingError("user code", TaskId(0, 0)), False), (CloseTimeoutError("it hangs"), True)]
+)
+def test_an_error_that_ended_the_client_gives_the_exit_code_and_is_logged_unless_the_supervisor_has(
+    program: Program, error: Exception, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     def start() -> None:
-        program.supervisor.error = ProcessingError("user code", TaskId(0, 0))
+        program.supervisor.error, program.supervisor.told = error, told
         program.supervisor.stopped.set()
 
     assert program.run(start) == 1
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert lines == ([] if told else [str(error)])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
@@ -216,17 +218,6 @@ def test_a_thread_that_is_awaited_is_named_with_the_place_it_is_in(
     assert not thread.is_alive()
     assert "waiting for app-StreamThread-1 to end" in caplog.messages[0]
     assert "threading.py" in caplog.messages[0]
-
-
-def test_a_client_that_could_not_be_closed_in_time_ends_the_process_with_1(
-    program: Program, caplog: pytest.LogCaptureFixture
-) -> None:
-    def start() -> None:
-        program.supervisor.error, program.supervisor.told = CloseTimeoutError("a thread hangs"), True
-        program.supervisor.stopped.set()
-
-    assert program.run(start) == 1
-    assert [record for record in caplog.records if record.levelno == logging.ERROR] == []  # the supervisor says it
 
 
 @pytest.mark.parametrize(("given", "hint"), [("words.py", "make one with a StreamsBuilder"), (counting, "call it")])

@@ -6,10 +6,11 @@ import re
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from milestones.client.client_events import ClientFailed, client_state
+from milestones.client.client_events import client_state
 from milestones.client.streams import Streams
 from milestones.common.errors import KafkaUnreachableError, ProcessingError, StateError
 from milestones.common.metrics.scopes import QuarantineMetrics
@@ -17,8 +18,8 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.context import Exceptions, ThreadMoved, ThreadReport
 from milestones.instance.states import StreamsState, ThreadState
 from milestones.parts import Observer
-from tests.milestones.client.fake_threads import WAIT_S, A, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
-from tests.milestones.fakes import counting
+from tests.milestones.client.fake_threads import WAIT_S, Client, FakeHousekeeper, FakeInstance, FakeThread, faked
+from tests.milestones.fakes import A, counting
 
 pytestmark = pytest.mark.usefixtures("fake_threads")
 
@@ -84,7 +85,6 @@ def test_a_task_in_quarantine_is_shown_with_its_error() -> None:
     scope.quarantine_error.value = "ValueError: no rates yet"
     scope.publish(0)
     assert c.supervisor.status().failing == {A: "ValueError: no rates yet"}
-    c.end()
 
 
 def test_a_client_that_has_stopped_shows_no_tasks_and_no_lags_only_what_it_processed() -> None:
@@ -149,15 +149,12 @@ def test_a_start_that_fails_gives_the_directory_back_and_may_be_tried_again() ->
     assert FakeInstance.closed == 1
     assert c.supervisor.state is StreamsState.CREATED
     FakeInstance.prepare_error = None
-    c.begin().supervisor.ask_to_close(True)
-    c.ended()
+    c.begin()
 
 
 @pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
 def test_a_thread_that_dies_takes_the_client_down_in_state_error(decision: Exceptions) -> None:
-    c = Client(num_stream_threads=2)
-    c.supervisor.handler = lambda _: decision
-    c.begin()
+    c = Client(num_stream_threads=2, handler=lambda _: decision).begin()
     error = ProcessingError("user code", A)
     FakeThread.all[1].fails(error)
     assert c.supervisor.status().error is None
@@ -174,9 +171,7 @@ def test_a_static_client_that_fails_stays_in_the_group() -> None:
 
 
 def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_on_counting() -> None:
-    c = Client(num_stream_threads=2)
-    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
-    c.begin()
+    c = Client(num_stream_threads=2, handler=lambda _: Exceptions.REPLACE_THREAD).begin()
     first, second = FakeThread.all
     second.context.notify(ThreadReport(second.name, {}, {}, {}, 40, 1))
     second.fails(ProcessingError("user code", A))
@@ -193,8 +188,7 @@ def test_a_thread_that_dies_can_be_replaced_by_one_of_its_number_and_records_go_
 
 @pytest.mark.parametrize("answer", [None, "replace the thread"])
 def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answer: Any) -> None:
-    c = Client()
-    c.supervisor.handler = lambda _: answer
+    c = Client(handler=lambda _: answer)
     assert c.supervisor._decide(ProcessingError("user code", A)) is Exceptions.SHUTDOWN_CLIENT
     c.begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
@@ -203,12 +197,7 @@ def test_a_handler_that_answers_nothing_that_we_know_shuts_the_client_down(answe
 
 @pytest.mark.parametrize("raised", [ValueError("handler"), SystemExit(1)])
 def test_a_handler_that_raises_shuts_the_client_down(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    def handler(_: BaseException) -> Exceptions:
-        raise raised
-
-    c = Client()
-    c.supervisor.handler = handler
-    c.begin()
+    c = Client(handler=Mock(side_effect=raised)).begin()
     error = ProcessingError("user code", A)
     FakeThread.all[0].fails(error)
     assert c.ended().supervisor.error is error
@@ -218,11 +207,7 @@ def test_a_handler_that_raises_shuts_the_client_down(raised: BaseException, capl
 @pytest.mark.parametrize("raised", [ValueError("listener"), SystemExit(1)])
 def test_a_listener_that_raises_changes_nothing(raised: BaseException) -> None:
     c = Client()
-
-    def raising(_: StreamsState) -> None:
-        raise raised
-
-    c.also = raising
+    c.also = Mock(side_effect=raised)
     c.begin()
     FakeThread.all[0].moves(T.STARTING, REVOKED, ASSIGNED, RUNNING)
     c.settle().supervisor.ask_to_close(True)
@@ -244,6 +229,7 @@ def test_an_error_of_the_housekeeper_takes_the_client_down() -> None:
     error = StateError("disk")
     FakeHousekeeper.last.on_error(error)
     assert c.ended().supervisor.error is error
+    assert c.states[-1] == "ERROR"
 
 
 def test_the_first_error_counts() -> None:
@@ -288,7 +274,6 @@ def test_the_status_puts_all_threads_together() -> None:
     assert (status.tasks, status.lags) == ({A: "running", b: "restoring"}, {left: 5, right: 7})
     assert (status.restoring, status.records, status.generation) == ({b: 100}, 30, 4)
     assert (status.state, status.stage) == (StreamsState.REBALANCING, "baseline")
-    c.end()
 
 
 # -- what hangs, and what of an error is told
@@ -326,9 +311,7 @@ def test_a_state_listener_that_does_not_return_is_named_once_close_timeout_ms_is
 
 
 def test_an_error_after_that_of_a_thread_that_was_replaced_is_still_to_be_told() -> None:
-    c = Client()
-    c.supervisor.handler = lambda _: Exceptions.REPLACE_THREAD
-    c.begin()
+    c = Client(handler=lambda _: Exceptions.REPLACE_THREAD).begin()
     FakeThread.all[0].fails(ProcessingError("user code", A))
     c.settle()
     FakeHousekeeper.last.on_error(StateError("disk"))
@@ -402,8 +385,6 @@ def test_a_stream_thread_and_the_supervisor_itself_do_not_wait_for_the_end_they_
     fake, member.thread = member.thread, threading.current_thread()  # type: ignore[assignment]
     assert supervisor.is_inside()
     member.thread = fake
-    supervisor.ask_to_close(True)
-    c.ended()
 
 
 def test_handlers_are_set_before_the_start_only(streams: Streams) -> None:
@@ -423,9 +404,3 @@ def test_a_client_can_be_used_in_a_with_statement(streams: Streams) -> None:
         assert streams.state is StreamsState.REBALANCING
     assert streams.state is StreamsState.NOT_RUNNING
     assert streams.error is None
-
-
-def test_a_client_failure_from_outside_is_an_ending_too() -> None:
-    c = Client().begin()
-    c.supervisor._tell(ClientFailed(StateError("disk")))
-    assert c.ended().states[-1] == "ERROR"

@@ -68,10 +68,13 @@ def test_processing_threads_are_as_many_as_the_config_says_and_one_for_each_stre
     shares = [processing_threads(of, thread_registry, number) for number in thread_registry.numbers()]
     assert sum(shares) == max(processing, stream + added)
     assert min(shares) >= 1
+    assert max(shares) - min(shares) <= 1
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_processing_threads_that_are_not_given_are_as_many_as_stream_threads_are_now() -> None:
     thread_registry, of = ThreadRegistry(3), config(3)
+    assert of.num_processing_threads == 3
     thread_registry.add()
     assert [processing_threads(of, thread_registry, number) for number in thread_registry.numbers()] == [1, 1, 1, 1]
     thread_registry.remove(1)

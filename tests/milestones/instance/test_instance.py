@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,114 +19,112 @@ from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
+from milestones.instance.context import ThreadContext
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
 from tests.milestones.fakes import counting
 
 
-def prepare(
-    topology: Topology, existing: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
-) -> Instance:
-    """Prepare an instance of an application on a Kafka that has these topics, and close it."""
-    monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
-    config = StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
-    instance = Instance(config, Application.of(topology, config), "baseline", SystemClock(), LocalStateManager)
+def config(folder: Path, **settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="app", bootstrap_servers="localhost:1", state_dir=str(folder), **settings)
+
+
+@contextmanager
+def made(topology: Topology, folder: Path, **settings: Any) -> Iterator[Instance]:
+    """An instance, which is closed at the end."""
+    of = config(folder, **settings)
+    instance = Instance(of, Application.of(topology, of), "baseline", SystemClock(), LocalStateManager)
     try:
-        instance.prepare()
+        yield instance
     finally:
         instance.close()
-    return instance
 
 
-@pytest.mark.parametrize(
-    ("existing", "missing"),
-    [
-        ({"in"}, "output topics don't exist: out; create them, then start again"),
-        ({"out"}, "source topics don't exist: in; create them, then start again"),
-        (set(), "source topics don't exist: in; output topics don't exist: out; create them"),
-    ],
-)
-def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
-    existing: set[str], missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(SourceTopicError, match=missing):
-        prepare(counting(), existing, tmp_path, monkeypatch)
+def thread_context(instance: Instance, number: int, registry: ThreadRegistry) -> ThreadContext:
+    nothing: Any = None
+    return instance.thread_context(number, nothing, nothing, nothing, nothing, registry, Listeners())
+
+
+Prepare = Callable[..., Instance]
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """Prepares an instance of an application on a Kafka that has these topics, and closes it."""
+
+    def prepared(topology: Topology, existing: set[str], **settings: Any) -> Instance:
+        monkeypatch.setattr(Cluster, "partition_counts", lambda *_, **__: dict.fromkeys(existing, 1))
+        with made(topology, tmp_path, **settings) as instance:
+            instance.prepare()
+        return instance
+
+    return prepared
 
 
 LETTERS = {"errors_dead_letter_queue_topic_name": "letters"}
 
 
-def test_a_dead_letter_topic_that_does_not_exist_is_named_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("existing", "settings", "missing"),
+    [
+        ({"in"}, {}, "output topics don't exist: out; create them, then start again"),
+        ({"out"}, {}, "source topics don't exist: in; create them, then start again"),
+        (set(), {}, "source topics don't exist: in; output topics don't exist: out; create them"),
+        ({"in", "out"}, LETTERS, "dead letter topics don't exist: letters; create them"),
+    ],
+)
+def test_topics_that_are_read_or_written_and_do_not_exist_are_named_at_the_start(
+    existing: set[str], settings: dict[str, str], missing: str, prepare: Prepare
 ) -> None:
-    """Not at the first poison record, and at each start after it."""
-    with pytest.raises(SourceTopicError, match="dead letter topics don't exist: letters; create them"):
-        prepare(counting(), {"in", "out"}, tmp_path, monkeypatch, **LETTERS)
+    """A dead letter topic not at the first poison record, and at each start after it."""
+    with pytest.raises(SourceTopicError, match=missing):
+        prepare(counting(), existing, **settings)
 
 
 @pytest.mark.parametrize("handler", ["deserialization", "processing", "production", None])
 def test_a_dead_letter_topic_that_nothing_is_written_to_is_warned_of(
-    handler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    handler: str | None, prepare: Prepare, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {} if handler is None else {f"{handler}_exception_handler": "log_and_continue"}
-    prepare(counting(), {"in", "out", "letters"}, tmp_path, monkeypatch, **LETTERS, **settings)
+    prepare(counting(), {"in", "out", "letters"}, **LETTERS, **settings)
     assert ("errors_dead_letter_queue_topic_name='letters' has no effect" in caplog.text) == (handler is None)
 
 
-def test_an_applications_own_repartition_topics_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_applications_own_repartition_topics_need_not_exist(prepare: Prepare, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in").group_by(lambda _, value: value).count("counts").to_stream().to("out")
-    application = Application.of(builder.build(), StreamsConfig(application_id="app", bootstrap_servers="a:1"))
-    assert application.repartition_topics
-    prepare(builder.build(), {"in", "out"}, tmp_path, monkeypatch)
+    assert Application.of(builder.build(), config(tmp_path)).repartition_topics
+    prepare(builder.build(), {"in", "out"})
 
 
-def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_that_a_pattern_matches_are_known_before_the_group_is_joined(prepare: Prepare) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("sensor-.*")).to("out")
-    instance = prepare(builder.build(), {"sensor-1", "sensor-2", "other", "out"}, tmp_path, monkeypatch)
+    instance = prepare(builder.build(), {"sensor-1", "sensor-2", "other", "out"})
     assert instance.sources == {"sensor-1", "sensor-2"}
 
 
 def test_the_transactional_id_of_a_thread_that_is_added_is_written_down_so_that_a_later_start_ends_its_transactions(
     tmp_path: Path,
 ) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path),
-        processing_guarantee="exactly_once_v2",
-    )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
-    nothing: Any = None
-    try:
-        context = instance.thread_context(5, nothing, nothing, nothing, nothing, ThreadRegistry(1), Listeners())
+    with made(counting(), tmp_path, processing_guarantee="exactly_once_v2") as instance:
+        context = thread_context(instance, 5, ThreadRegistry(1))
         assert context.transactional_id == f"app-{instance.process_id}-5"
         assert context.transactional_id in instance._directory.transactional_ids
-    finally:
-        instance.close()
 
 
 def test_the_threads_of_an_instance_share_its_memory_and_their_clients_queues_count(tmp_path: Path) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="localhost:1", state_dir=str(tmp_path), input_buffer_max_bytes=1_000,
-        statestore_cache_max_bytes=1_000, consumer_queued_max_messages_kbytes=1_024,
-        producer_queue_buffering_max_kbytes=2_048,
-    )  # fmt: skip
-    instance = Instance(config, Application.of(counting(), config), "baseline", SystemClock(), LocalStateManager)
-    nothing: Any = None
-    try:
-        thread_registry, listeners = ThreadRegistry(2), Listeners()
-        one, other = (
-            instance.thread_context(number, nothing, nothing, nothing, nothing, thread_registry, listeners)
-            for number in thread_registry.numbers()
-        )
+    sizes = {
+        "input_buffer_max_bytes": 1_000, "statestore_cache_max_bytes": 1_000,
+        "consumer_queued_max_messages_kbytes": 1_024, "producer_queue_buffering_max_kbytes": 2_048,
+    }  # fmt: skip
+    with made(counting(), tmp_path, **sizes) as instance:
+        registry = ThreadRegistry(2)
+        one, other = (thread_context(instance, number, registry) for number in registry.numbers())
         assert one.memory.part(Account.INPUT) == other.memory.part(Account.INPUT) == 500
         assert one.memory.record_caches is other.memory.record_caches
         assert instance.memory.held()[Account.CLIENT_QUEUES] == 2 * (1 + 1 + 2) * 1024 * 1024
         assert instance.memory.held()[Account.ENGINES] == instance.state.memory_bytes()
         other.memory.leave()
         assert one.memory.part(Account.INPUT) == 1_000
-    finally:
-        instance.close()

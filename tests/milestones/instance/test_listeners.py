@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import TaskId, TopicPartition
 from milestones.instance.listeners import StandbyUpdateListener, StateRestoreListener, SuspendReason
 from milestones.m1_state_updater import updater as updating
-from tests.milestones.fakes import CHANGELOG, Running, World
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
+from tests.milestones.fakes import LOG, A, Running, World
+from tests.milestones.stepped_workers import STAGES
 
-A = TaskId(0, 0)
-LOG = TopicPartition(CHANGELOG, 0)
 STORE = LOG, "counts"
 
 
@@ -31,7 +28,7 @@ def noting(calls: list[tuple[Any, ...]], kind: type) -> Any:
 
 @pytest.fixture(params=["baseline", "m1"])
 def r(request: pytest.FixtureRequest) -> Running:
-    running = Running(World()) if request.param == "baseline" else RunningUpdater(UpdaterWorld())
+    running = STAGES[request.param]()
     running.world.logs[LOG].add("1", "2", "3", key="k")
     return running
 
@@ -63,19 +60,15 @@ def test_a_store_that_has_all_starts_and_ends_at_once(r: Running) -> None:
 def test_a_task_that_goes_while_it_restores_is_suspended(r: Running) -> None:
     calls = listen(r)
     r.world.restorer.next.extend([Fetched()] * 50)
-    r.rebalance(0)
-    r.step(3)
-    r.rebalance()
-    r.step(2)
+    r.rebalance(0, steps=3)
+    r.rebalance(steps=2)
     assert calls == [("on_restore_start", *STORE, 0, 3), ("on_restore_suspended", *STORE, 0)]
 
 
 def test_a_standby_is_told_of_until_it_is_promoted(r: Running) -> None:
     calls = listen(r)
-    r.rebalance(standby=frozenset({A}))
-    r.step(4)
-    r.rebalance(0)
-    r.step(8)
+    r.rebalance(standby=frozenset({A}), steps=4)
+    r.rebalance(0, steps=8)
     assert calls == [
         ("on_update_start", *STORE, 0),
         ("on_batch_loaded", *STORE, A, 2, 3, 3),
@@ -87,10 +80,8 @@ def test_a_standby_is_told_of_until_it_is_promoted(r: Running) -> None:
 
 def test_a_standby_that_goes_elsewhere_has_migrated(r: Running) -> None:
     calls = listen(r)
-    r.rebalance(standby=frozenset({A}))
-    r.step(4)
-    r.rebalance()
-    r.step(2)
+    r.rebalance(standby=frozenset({A}), steps=4)
+    r.rebalance(steps=2)
     assert calls[-1] == ("on_update_suspended", *STORE, 3, 3, SuspendReason.MIGRATED)
 
 

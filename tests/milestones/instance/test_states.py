@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -36,24 +37,17 @@ def test_every_state_is_in_the_table_can_be_reached_and_has_a_way_to_an_end(
     assert reached == set(states)
 
 
-@pytest.mark.parametrize("old", StreamsState)
-@pytest.mark.parametrize("new", StreamsState)
-def test_a_client_moves_only_as_the_table_says(old: StreamsState, new: StreamsState) -> None:
-    if new in STREAMS_MOVES[old]:
-        assert moved(old, new) is new
+@pytest.mark.parametrize(
+    ("move", "moves", "old", "new"),
+    [*((moved, STREAMS_MOVES, *pair) for pair in product(StreamsState, repeat=2)),
+     *((thread_moved, THREAD_MOVES, *pair) for pair in product(ThreadState, repeat=2))],
+)  # fmt: skip
+def test_a_client_and_a_thread_move_only_as_their_tables_say(move: Any, moves: Any, old: Any, new: Any) -> None:
+    if new in moves[old]:
+        assert move(old, new) is new
     else:
         with pytest.raises(RuntimeError, match=f"{old.value} to {new.value}: this is a bug"):
-            moved(old, new)
-
-
-@pytest.mark.parametrize("old", ThreadState)
-@pytest.mark.parametrize("new", ThreadState)
-def test_a_thread_moves_only_as_the_table_says(old: ThreadState, new: ThreadState) -> None:
-    if new in THREAD_MOVES[old]:
-        assert thread_moved(old, new) is new
-    else:
-        with pytest.raises(RuntimeError, match=f"{old.value} to {new.value}: this is a bug"):
-            thread_moved(old, new)
+            move(old, new)
 
 
 def test_a_thread_runs_only_after_an_assignment() -> None:

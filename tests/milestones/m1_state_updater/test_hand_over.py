@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import Lost
-from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import CHANGELOG, put
+from tests.milestones.fakes import LOG, A, B
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-
-A, B = TaskId(0, 0), TaskId(0, 1)
-LOG = TopicPartition(CHANGELOG, 0)
 
 
 def restoring(*values: str) -> RunningUpdater:
@@ -23,8 +20,7 @@ def restoring(*values: str) -> RunningUpdater:
     r = RunningUpdater()
     r.world.logs[LOG].add(*(values or ("1", "2")), key="k")
     r.world.restorer.next.extend([Fetched()] * 50)
-    r.rebalance(0)
-    r.step(3)
+    r.rebalance(0, steps=3)
     assert r.tasks.owned == {A}
     assert r.world.updaters.newest.handover.held.keys() == {A}
     r.world.updaters.newest.hangs = True
@@ -38,11 +34,9 @@ def unhang(r: RunningUpdater, steps: int = 8) -> None:
 
 
 def test_tasks_are_restored_by_the_updater_and_process_then() -> None:
-    r = RunningUpdater()
-    r.world.logs[LOG].add("1", key="old")
+    r = RunningUpdater(UpdaterWorld().logged("1", key="old"))
     r.run(0)
-    put(r.world, 0, "x")
-    r.step(3)
+    r.feed("x", steps=3)
     assert r.world.updaters.newest.handover.held == {}
     assert [output.value for _, output in r.world.producer.sent if output.topic == "out"] != []
 
@@ -63,12 +57,10 @@ def test_other_tasks_go_on_processing_while_the_updater_hangs() -> None:
     r = RunningUpdater().run(1)
     r.world.logs[LOG].add("1", key="k")
     r.world.restorer.next.extend([Fetched()] * 50)
-    r.rebalance(0, 1)
-    r.step(3)
+    r.rebalance(0, 1, steps=3)
     r.world.updaters.newest.hangs = True
     for number in range(5):
-        put(r.world, 1, f"{number}")
-        r.step()
+        r.feed(f"{number}", partition=1)
     assert r.tasks.processing[B].counters.processed == 5
     assert A not in r.tasks.processing
 
@@ -76,8 +68,7 @@ def test_other_tasks_go_on_processing_while_the_updater_hangs() -> None:
 def test_a_task_that_comes_back_to_us_while_it_is_in_transit_goes_on_with_the_same_stores() -> None:
     r = restoring()
     r.rebalance()
-    r.rebalance(0)
-    r.step(2)
+    r.rebalance(0, steps=2)
     assert r.tasks.owned == {A}
     unhang(r)
     assert r.tasks.processing.keys() == {A}
@@ -86,20 +77,16 @@ def test_a_task_that_comes_back_to_us_while_it_is_in_transit_goes_on_with_the_sa
 
 def test_a_task_that_changes_its_role_in_transit_keeps_its_stores_open() -> None:
     r = restoring()
-    r.rebalance(standby=frozenset({A}))
-    r.step()
+    r.rebalance(standby=frozenset({A}), steps=1)
     unhang(r)
     assert (r.tasks.owned, r.tasks.standbys.keys(), r.world.state.opens) == (frozenset(), {A}, 1)
-    r.rebalance(0)
-    r.step(8)
+    r.rebalance(0, steps=8)
     assert (r.tasks.processing.keys(), r.world.state.opens) == ({A}, 1)
 
 
 def test_how_far_a_task_in_transit_is_is_told_to_the_group() -> None:
-    r = RunningUpdater()
-    r.world.logs[LOG].add("1", "2", key="k")
-    r.rebalance(standby=frozenset({A}))
-    r.step(4, ms=200)
+    r = RunningUpdater(UpdaterWorld().logged("1", "2", key="k"))
+    r.rebalance(standby=frozenset({A}), steps=4, ms=200)
     r.world.updaters.newest.hangs = True
     r.rebalance(0)
     r.rebalance(0)
@@ -109,18 +96,14 @@ def test_how_far_a_task_in_transit_is_is_told_to_the_group() -> None:
 
 def test_lost_membership_is_answered_at_once_too() -> None:
     r = restoring()
-    r.world.member.events.append(Lost("session timeout"))
-    r.step()
+    r.hear(Lost("session timeout"))
     assert r.tasks.owned == frozenset()
     unhang(r)
     assert r.world.state.held == set()
 
 
 def failing(task: Any, error: BaseException) -> None:
-    def restore(*_: Any) -> None:
-        raise error
-
-    task.restore = restore
+    task.restore = Mock(side_effect=error)
 
 
 def test_tasks_of_an_updater_that_died_are_opened_anew_and_restored() -> None:
@@ -133,11 +116,9 @@ def test_tasks_of_an_updater_that_died_are_opened_anew_and_restored() -> None:
 
 
 def test_standbys_of_an_updater_that_died_are_opened_anew() -> None:
-    r = RunningUpdater()
-    r.world.logs[LOG].add("1", key="k")
+    r = RunningUpdater(UpdaterWorld().logged("1", key="k"))
     r.world.restorer.next.extend([Fetched()] * 2)
-    r.rebalance(standby=frozenset({A}))
-    r.step()
+    r.rebalance(standby=frozenset({A}), steps=1)
     failing(r.world.state.standbys[A], RuntimeError("a bug"))
     r.step(10, ms=200)
     assert len(r.world.updaters.all) == 2
@@ -153,9 +134,7 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 
-def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     r = restoring()
     r.loop.shut_down(leave_group=True)
     assert r.world.updaters.newest.joined == []
@@ -171,8 +150,7 @@ def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(
 
 def test_a_thread_that_ends_while_nothing_hangs_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     r = RunningUpdater(UpdaterWorld()).run(0)
-    r.rebalance(0, standby=frozenset({B}))
-    r.step(2)
+    r.rebalance(0, standby=frozenset({B}), steps=2)
     r.loop.shut_down(leave_group=True)
     r.loop.close()
     assert (r.world.state.held, r.world.restorer.closed) == (set(), True)

@@ -14,10 +14,9 @@ from milestones.common.records import TaskId
 from milestones.m1_state_updater.opening import OPENERS, REST_MS, ThreadedOpening, Turn
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
-from tests.milestones.fakes import FakeState, World, counting, put
+from tests.milestones.fakes import A, B, FakeState, World, counting, put
 from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
-A, B = TaskId(0, 0), TaskId(0, 1)
 SOON_MS = 20_000
 
 
@@ -188,8 +187,7 @@ def hanging() -> RunningUpdater:
     """Task 0_1 processes; the stores of 0_0 are being opened, which takes as long as `openers.hang`."""
     r = RunningUpdater(UpdaterWorld(counting())).run(1)
     r.world.openers.hang = True
-    r.rebalance(0, 1)
-    r.step(3)
+    r.rebalance(0, 1, steps=3)
     assert r.tasks.places() == {A: Phase.OPENING, B: Phase.PROCESSING}
     return r
 
@@ -202,8 +200,7 @@ def release(r: RunningUpdater) -> None:
 def test_tasks_that_process_go_on_while_the_stores_of_another_one_are_opened() -> None:
     r = hanging()
     for number in range(5):
-        put(r.world, 1, str(number))
-        r.step()
+        r.feed(str(number), partition=1)
     assert r.tasks.processing[B].counters.processed == 5
     release(r)
     assert r.tasks.processing.keys() == {A, B}
@@ -258,8 +255,7 @@ def test_how_far_a_task_is_whose_stores_were_opened_a_moment_ago_is_told_to_the_
     r.world.openers.hang = False
     r.world.openers.step()
     assert (r.tasks.places()[A], r.world.state.held) == (Phase.OPENING, {A, B})
-    r.world.member.events.append(JoinNeeded("a test"))
-    r.step()
+    r.hear(JoinNeeded("a test"))
     assert r.world.member.joins[-1].positions == {A: 7}
 
 

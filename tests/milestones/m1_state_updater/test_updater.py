@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.records import StoreId, TaskId, TopicPartition
+from milestones.common.records import StoreId
 from milestones.common.task.lifecycle import State
-from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG
+from tests.milestones.fakes import LOG, LOG_B, A, B
 from tests.milestones.stepped import UpdaterWorld, Updating
-
-A, B = TaskId(0, 0), TaskId(0, 1)
-LOG, OTHER_LOG = TopicPartition(CHANGELOG, 0), TopicPartition(CHANGELOG, 1)
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def test_a_task_that_is_added_comes_back_restored_up_to_the_end_of_its_changelog
     u.step(4)
     assert u.restoration.take_restored() == [task]
     assert task.state is State.RESTORING
-    assert u.content() == {"a": "1", "b": "2"}
+    assert u.world.state.text() == {"a": "1", "b": "2"}
     assert u.world.restorer.assigned == frozenset()
 
 
@@ -53,9 +49,8 @@ def test_the_stream_thread_cannot_touch_a_task_that_is_away(u: Updating) -> None
 
 
 def test_asking_for_anything_never_waits_for_an_updater_that_hangs(u: Updating) -> None:
-    u.world.logs[LOG].add("1")
     u.world.restorer.next.append(Fetched())
-    u.add()
+    u.add(0, "1")
     u.step()
     u.updater.hangs = True
     u.add(1)
@@ -77,7 +72,7 @@ def test_a_task_that_is_removed_while_it_restores_comes_back_open_with_what_it_h
     u.step()
     assert u.restoration.take_removed() == [task]
     assert (task.state, u.world.state.held) == (State.IN_TRANSIT, {A})
-    assert u.content() == {"a": "1"}
+    assert u.world.state.text() == {"a": "1"}
 
 
 def test_a_task_that_is_removed_for_its_other_role_comes_back_open(u: Updating) -> None:
@@ -117,9 +112,8 @@ def test_a_task_that_is_removed_when_it_is_back_but_not_taken_yet_is_removed_at_
 def test_a_task_may_come_again_and_what_was_published_about_its_first_stay_is_not_told_of_the_second(
     u: Updating,
 ) -> None:
-    u.world.logs[LOG].add("1", "2", "3")
     u.world.restorer.next.append(Fetched())
-    u.add()
+    u.add(0, "1", "2", "3")
     u.step()
     assert u.restoration.remaining() == {A: 3}
     u.restoration.remove(A)
@@ -134,19 +128,17 @@ def test_a_task_may_come_again_and_what_was_published_about_its_first_stay_is_no
 
 
 def test_paused_tasks_are_not_restored_until_they_are_resumed(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
     u.restoration.pause(frozenset({0}))
-    task = u.add()
+    task = u.add(0, "1")
     u.step(5)
-    assert u.content() == {}
+    assert u.world.state.text() == {}
     u.restoration.pause(frozenset())
     u.step(3)
     assert u.restoration.take_restored() == [task]
 
 
 def test_a_task_that_is_paused_can_be_removed(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    task = u.add()
+    task = u.add(0, "1")
     u.restoration.pause(frozenset({0}))
     u.step(2)
     u.restoration.remove(A)
@@ -169,13 +161,12 @@ def test_a_standby_follows_its_changelog_and_its_lag_is_published(u: Updating) -
     assert u.restoration.lags() == {A: 0}
     u.updater.hangs = False
     u.step(2, ms=200)
-    assert (u.content(), u.restoration.positions()) == ({"a": "2"}, {A: 2})
+    assert (u.world.state.text(), u.restoration.positions()) == ({"a": "2"}, {A: 2})
 
 
 def test_a_standby_advances_while_an_active_task_has_much_to_restore(u: Updating) -> None:
-    u.world.logs[LOG].add(*map(str, range(600_000)), key="a")
-    u.world.logs[OTHER_LOG].add(*map(str, range(100_000)), key="b")
-    task = u.add()
+    u.world.logs[LOG_B].add(*map(str, range(100_000)))
+    task = u.add(0, *map(str, range(600_000)))
     u.add_standby(1)
     lags: list[int] = []
     rounds = 0
@@ -192,37 +183,32 @@ def test_a_standby_advances_while_an_active_task_has_much_to_restore(u: Updating
 # -- failures
 
 
-def failing(task: Task | StandbyTask, error: BaseException) -> None:
-    def restore(*_: Any) -> None:
-        raise error
-
-    task.restore = restore  # type: ignore[method-assign]
+def doomed(u: Updating, error: BaseException | None = None) -> Task:
+    """A task whose first record raises this, else what kills an updater."""
+    task = u.add(0, "1")
+    task.restore = Mock(side_effect=error or RuntimeError("a bug"))  # type: ignore[method-assign]
+    return task
 
 
 def test_a_damaged_store_is_rebuilt_and_nothing_else_happens(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    task = u.add()
-    real = task.restore
-    calls: Iterator[int] = iter(range(10))
+    task = u.add(0, "1")
+    damaged, real = [StateCorruptError("damaged", [StoreId(A, "counts")])], task.restore
 
     def once(*args: Any) -> None:
-        if next(calls) == 0:
-            raise StateCorruptError("damaged", [StoreId(A, "counts")])
+        if damaged:
+            raise damaged.pop()
         real(*args)
 
     task.restore = once  # type: ignore[method-assign]
     u.step(6)
     assert u.restoration.take_restored() == [task]
-    assert u.content() == {"a": "1"}
+    assert u.world.state.text() == {"k": "1"}
     assert u.restoration.take_failed() == []
 
 
 def test_an_error_of_one_task_is_its_own_and_the_others_are_restored(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    u.world.logs[OTHER_LOG].add("1", key="b")
-    bad, good = u.add(), u.add(1)
     error = StateError("disk full")
-    failing(bad, error)
+    bad, good = doomed(u, error), u.add(1, "1")
     u.step(5)
     assert u.restoration.take_restored() == [good]
     (failed,) = u.restoration.take_failed()
@@ -231,9 +217,7 @@ def test_an_error_of_one_task_is_its_own_and_the_others_are_restored(u: Updating
 
 
 def test_a_task_that_failed_while_it_was_to_be_removed_counts_as_removed(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    task = u.add()
-    failing(task, StateError("disk full"))
+    task = doomed(u, StateError("disk full"))
     u.world.updaters.step(3)
     u.restoration.remove(A)
     u.step()
@@ -256,9 +240,7 @@ def test_a_task_whose_ends_cannot_be_learned_fails_alone_after_task_timeout() ->
 def test_an_updater_that_dies_fails_everything_it_had_and_the_next_task_gets_a_new_one(
     u: Updating, error: BaseException
 ) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    task, standby = u.add(), u.add_standby(1)
-    failing(task, error)
+    task, standby = doomed(u, error), u.add_standby(1)
     u.step(3)
     assert not u.updater.is_alive()
     found = {failed.task.id: failed for failed in u.restoration.take_failed()}
@@ -273,9 +255,7 @@ def test_an_updater_that_dies_fails_everything_it_had_and_the_next_task_gets_a_n
 
 
 def test_what_was_asked_of_a_dead_updater_is_answered(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    first, second = u.add(), u.add_standby(1)
-    failing(first, RuntimeError("a bug"))
+    first, second = doomed(u), u.add_standby(1)
     u.step()
     u.world.updaters.step(3)
     u.restoration.remove(A)
@@ -288,14 +268,12 @@ def test_what_was_asked_of_a_dead_updater_is_answered(u: Updating) -> None:
 def test_a_task_that_is_added_after_the_updater_has_died_unnoticed_goes_to_a_new_one_that_knows_of_pauses(
     u: Updating,
 ) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    u.world.logs[OTHER_LOG].add("1", key="b")
-    failing(u.add(), RuntimeError("a bug"))
+    doomed(u)
     u.world.updaters.step(3)
     u.restoration.pause(frozenset({0}))
-    u.add(1)
+    u.add(1, "1")
     u.step(4)
-    assert u.content(B) == {}
+    assert u.world.state.text(id=B) == {}
     u.restoration.pause(frozenset())
     u.step(3)
     assert [task.id for task in u.restoration.take_restored()] == [B]
@@ -304,10 +282,7 @@ def test_a_task_that_is_added_after_the_updater_has_died_unnoticed_goes_to_a_new
 def test_an_updater_that_dies_of_the_first_of_several_requests_loses_none_of_the_others(
     u: Updating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(ChangelogReader, "add", die)
+    monkeypatch.setattr(ChangelogReader, "add", Mock(side_effect=RuntimeError("a bug")))
     u.add()
     u.add_standby(1)
     u.step()
@@ -315,11 +290,9 @@ def test_an_updater_that_dies_of_the_first_of_several_requests_loses_none_of_the
 
 
 def test_an_updater_that_dies_again_and_again_is_the_end(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
     agains = []
     for _ in range(3):
-        task = u.add()
-        failing(task, RuntimeError("a bug"))
+        task = doomed(u)
         u.step(3)
         (failed,) = u.restoration.take_failed()
         agains.append(failed.again)
@@ -328,10 +301,8 @@ def test_an_updater_that_dies_again_and_again_is_the_end(u: Updating) -> None:
 
 
 def test_deaths_that_are_far_apart_have_nothing_to_do_with_each_other(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
     for _ in range(5):
-        task = u.add()
-        failing(task, RuntimeError("a bug"))
+        task = doomed(u)
         u.step(3)
         (failed,) = u.restoration.take_failed()
         assert failed.again
@@ -340,9 +311,8 @@ def test_deaths_that_are_far_apart_have_nothing_to_do_with_each_other(u: Updatin
 
 
 def test_a_lasting_error_of_the_consumer_is_the_end_at_once(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
     u.world.restorer.next.append(MilestonesError("the consumer can't read"))
-    u.add()
+    u.add(0, "1")
     u.step(2)
     (failed,) = u.restoration.take_failed()
     assert not failed.again
@@ -362,9 +332,8 @@ def test_the_end_gives_back_what_the_updater_has_and_closes_the_consumer(u: Upda
 
 
 def test_a_task_that_comes_back_after_the_end_is_closed_by_the_updater(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
     u.world.restorer.next.append(Fetched())
-    u.add()
+    u.add(0, "1")
     u.step()
     u.restoration.remove(A)
     u.updater.hangs = True
@@ -377,8 +346,7 @@ def test_a_task_that_comes_back_after_the_end_is_closed_by_the_updater(u: Updati
 
 
 def test_an_updater_that_has_died_does_not_keep_the_thread_from_its_end(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    failing(u.add(), RuntimeError("a bug"))
+    doomed(u)
     u.world.updaters.step(3)
     u.restoration.remove(A)
     u.restoration.close(5_000)
@@ -388,8 +356,7 @@ def test_an_updater_that_has_died_does_not_keep_the_thread_from_its_end(u: Updat
 
 
 def test_the_end_waits_for_an_updater_that_has_died_and_still_closes_too(u: Updating) -> None:
-    u.world.logs[LOG].add("1", key="a")
-    failing(u.add(), RuntimeError("a bug"))
+    doomed(u)
     u.step(3)
     dead = u.updater
     dead.ended = False  # its consumer isn't closed yet
@@ -403,9 +370,8 @@ def test_the_end_waits_for_an_updater_that_has_died_and_still_closes_too(u: Upda
 
 
 def test_metrics_tell_of_the_updater_and_of_each_store_that_restores(u: Updating) -> None:
-    u.world.logs[LOG].add(*map(str, range(20_000)), key="a")
     u.world.restorer.next.append(Fetched())
-    u.add()
+    u.add(0, *map(str, range(20_000)))
     u.step(2)
     u.step(ms=1_000)
     shown = u.world.context.metrics.snapshot()
@@ -423,8 +389,7 @@ def test_metrics_tell_of_the_updater_and_of_each_store_that_restores(u: Updating
 
 def test_one_line_in_ten_seconds_tells_how_far_restoration_is(u: Updating, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    u.world.logs[LOG].add(*map(str, range(200_000)), key="a")
-    u.add()
+    u.add(0, *map(str, range(200_000)))
     u.step(21, ms=1_000)
     lines = [record.message for record in caplog.records if "to go" in record.message]
     assert len(lines) == 2

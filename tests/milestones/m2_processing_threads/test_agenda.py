@@ -19,8 +19,8 @@ from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
-from tests.milestones.m2_processing_threads.test_chaos import STEPS, Chaos
-from tests.milestones.m2_processing_threads.work import Work
+from tests.milestones.m2_processing_threads.test_chaos import Chaos, play
+from tests.milestones.work import Work
 
 MANY = 512
 
@@ -33,27 +33,21 @@ def no_patrol(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- what it costs
 
 
+QUESTIONS = {"ready", "punctuation_due", "next_punctuation_ms", "output_bytes"}
+
+
 class Counted(Work):
     """Counts how often anybody asks how it is. `halves`: its records wait for those of another partition."""
 
     asked = 0
     halves = False
 
+    def __getattribute__(self, name: str) -> Any:
+        Counted.asked += name in QUESTIONS
+        return super().__getattribute__(name)
+
     def ready(self, now_ms: int) -> bool:
-        Counted.asked += 1
         return super().ready(now_ms) and not self.halves
-
-    def punctuation_due(self, wall_ms: int) -> bool:
-        Counted.asked += 1
-        return super().punctuation_due(wall_ms)
-
-    def next_punctuation_ms(self) -> int | None:
-        Counted.asked += 1
-        return super().next_punctuation_ms()
-
-    def output_bytes(self) -> int:
-        Counted.asked += 1
-        return super().output_bytes()
 
 
 class Hall:
@@ -240,17 +234,7 @@ class Told(Chaos):
 
 @pytest.mark.parametrize("fifty", range(10))
 def test_whoever_has_something_to_do_is_in_the_queue_whatever_happened(fifty: int, no_patrol: None) -> None:
-    for seed in range(fifty * 50, (fifty + 1) * 50):
-        chaos = Told(seed)
-        for _ in range(STEPS):
-            actor = chaos.rng.choice([*chaos.hands, None])
-            try:
-                chaos.once() if actor is None else actor.step()
-                chaos.check()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
-        chaos.settle()
+    play(Told, range(fifty * 50, (fifty + 1) * 50))
 
 
 # -- real threads

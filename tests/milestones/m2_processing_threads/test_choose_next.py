@@ -10,7 +10,7 @@ from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.choose_next import ProcessableTask, choose
 from milestones.m2_processing_threads.scheduled_task import Lease
 from milestones.m2_processing_threads.scheduler import SLICE_MS, Scheduler
-from tests.milestones.m2_processing_threads.work import Work
+from tests.milestones.work import Work
 
 
 def test_the_task_with_most_to_do_is_next_while_nobody_has_waited_for_long() -> None:

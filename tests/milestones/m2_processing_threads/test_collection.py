@@ -97,8 +97,7 @@ def test_a_client_that_takes_nothing_stops_only_the_tasks_whose_buffers_are_full
     for number in range(100):
         put(world, 0, f"v{number}")
     r.step(50, ms=10)
-    put(world, 1, "x")
-    r.step(50, ms=10)
+    r.feed("x", partition=1, steps=50, ms=10)
     full, other = (world.state.tasks[id] for id in sorted(r.tasks.processing))
     assert 0 < full.input.waiting() < 100
     assert other.input.waiting() == 0
@@ -111,7 +110,6 @@ def test_what_a_task_has_made_since_its_last_commit_is_dropped_when_it_is_taken_
     r = RunningProcessing(ProcessingWorld(commit_interval_ms=10_000))
     r.run(0)
     task = r.world.state.tasks[next(iter(r.tasks.processing))]
-    put(r.world, 0, "a")
-    r.step(3)
+    r.feed("a", steps=3)
     r.loop._processing.remove(task.id, CloseMode.SUSPEND)
     assert task.take_outputs() == []

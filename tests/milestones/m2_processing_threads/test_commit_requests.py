@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from milestones.common import serdes
 from milestones.common.records import TopicPartition
-from milestones.common.state.spec import StoreSpec
-from milestones.common.topology import Topology
 from tests.milestones.fakes import put
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing, UserCode
-
-
-def with_a_cache(user_code: UserCode) -> Topology:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("counting", user_code.processor(), "source")
-    topology.add_sink("sink", "out", "counting", key=serdes.STRING, value=serdes.LONG)
-    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=True)
-    topology.add_state_store(spec, "counting")
-    return topology
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 
 def running() -> RunningProcessing:
-    user_code = UserCode()
-    settings: dict[str, Any] = {"statestore_cache_max_bytes": 10_000_000, "commit_interval_ms": 10_000}
-    world = ProcessingWorld(with_a_cache(user_code), **settings)
-    world.user_code = user_code
+    world = ProcessingWorld(cached=True, statestore_cache_max_bytes=10_000_000, commit_interval_ms=10_000)
     r: Any = RunningProcessing(world).run(0, 1)
     assert isinstance(r, RunningProcessing)
     return r

@@ -9,20 +9,16 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from milestones.cli.observing import read_metrics
-from milestones.common.config import StreamsConfig
 from milestones.common.errors import ProcessingError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
-from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
-from tests.milestones.fakes import ILLEGAL_GENERATION, Counting, counting, put
+from tests.milestones.fakes import ILLEGAL_GENERATION, A, B, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-
-A, B = TaskId(0, 0), TaskId(0, 1)
 
 
 def running(*partitions: int, **settings: Any) -> RunningProcessing:
@@ -38,25 +34,6 @@ def in_the_midst(r: RunningProcessing, act: Callable[[], object]) -> None:
             act()
 
     r.world.user_code.at = once
-
-
-@pytest.mark.parametrize(
-    ("processing", "stream", "shares"), [(1, 1, [1]), (8, 2, [4, 4]), (5, 3, [2, 2, 1]), (1, 3, [1, 1, 1])]
-)
-def test_an_instances_processing_threads_are_shared_out_to_its_stream_threads(
-    processing: int, stream: int, shares: list[int]
-) -> None:
-    config = StreamsConfig(
-        application_id="app", bootstrap_servers="b:1", num_processing_threads=processing, num_stream_threads=stream,
-        variables={},
-    )  # fmt: skip
-    thread_registry = ThreadRegistry(stream)
-    assert [processing_threads(config, thread_registry, number) for number in thread_registry.numbers()] == shares
-
-
-def test_there_are_as_many_processing_threads_as_stream_threads_by_default() -> None:
-    config = StreamsConfig(application_id="app", bootstrap_servers="b:1", num_stream_threads=3, variables={})
-    assert config.num_processing_threads == 3
 
 
 def test_no_thread_is_started_before_there_is_a_task() -> None:
@@ -164,8 +141,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
 
     r = RunningProcessing(ProcessingWorld(topology=counting(processor=Seen)))
     r.run(0)
-    put(r.world, 0, "a")
-    r.step(10, ms=20)
+    r.feed("a", steps=10, ms=20)
     with r.turn():
         r.loop._recover(ILLEGAL_GENERATION)
     r.step(20, ms=20)
@@ -176,8 +152,7 @@ def test_a_roll_back_has_the_old_processor_closed_and_the_new_one_initialised_by
 
 def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_when_its_tasks_are_rolled_back() -> None:
     r = running(0, processing_guarantee="at_least_once")
-    put(r.world, 0, "a")
-    r.step(10, ms=5)
+    r.feed("a", steps=10, ms=5)
     member, commit = r.world.member, r.world.member.commit_offsets
 
     def without_an_answer(offsets: Any, timeout_ms: int) -> None:
@@ -189,18 +164,15 @@ def test_at_least_once_a_commit_that_was_made_without_an_answer_loses_no_write_w
         r.loop._commit_or_recover()
     member.commit_offsets = commit  # type: ignore[method-assign]
     r.step(30, ms=20)
-    put(r.world, 0, "b")
-    r.step(30, ms=20)
+    r.feed("b", steps=30, ms=20)
     assert r.world.written() == [("k", 1), ("k", 2)]
 
 
 def test_a_wall_clock_that_is_put_back_holds_no_task_with_several_inputs_up() -> None:
     r = RunningProcessing(ProcessingWorld(topology=counting(("in", "other")))).run(0)
-    put(r.world, 0, "a")
-    r.step(3, ms=1)
+    r.feed("a", steps=3, ms=1)
     r.world.clock.set_wall_ms(0)
-    put(r.world, 0, "b")
-    r.step(20, ms=20)
+    r.feed("b", steps=20, ms=20)
     r.loop._commit()
     assert r.world.written() == [("k", 1), ("k", 2)]
 
@@ -318,8 +290,7 @@ def test_user_code_of_the_start_and_the_end_isnt_called_by_the_stream_thread() -
     r = RunningProcessing(ProcessingWorld(counting(processor=Watching)))
     r.run(0)
     r.step(3)
-    r.rebalance()
-    r.step(3)
+    r.rebalance(steps=3)
     assert callers == ["made False", "init False", "close False"]
 
 
@@ -338,8 +309,7 @@ def test_an_error_of_init_ends_the_thread_at_once() -> None:
 
 def test_the_end_waits_for_a_call_and_closes_its_task() -> None:
     r = running(0)
-    put(r.world, 0, "a")
-    r.step()
+    r.feed("a")
     r.loop.shut_down(leave_group=True)
     r.loop.close()
     assert r.world.state.held == set()

@@ -18,7 +18,7 @@ from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
-from tests.milestones.m2_processing_threads.work import Work
+from tests.milestones.work import Work
 
 TIMEOUT_MS = 60_000
 MOST_BYTES = 10_000
@@ -26,9 +26,10 @@ A = TaskId(0, 0)
 
 
 class Shop:
-    """A scheduler with a worker. `slept`: how long whoever waited would have slept."""
+    """A scheduler with a worker. `slept`: how long whoever waited would have slept; `state`: of each task, once it is
+    initialised."""
 
-    def __init__(self, *tasks: dict[str, Any], threads: int = 1) -> None:
+    def __init__(self, *tasks: dict[str, Any], threads: int = 1, **state: Any) -> None:
         self.clock = StepClock()
         self.slept: list[int] = []
         self.scheduler = Scheduler(
@@ -43,6 +44,7 @@ class Shop:
         for task in self.tasks:
             self.scheduler.add(task)
             task.initialise()
+            vars(task).update(state)
 
     @property
     def task(self) -> Any:
@@ -162,8 +164,7 @@ def test_a_task_that_fails_is_tried_again_later_each_time_and_the_others_go_on()
 
 
 def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tried() -> None:
-    shop = Shop({"waiting": 10})
-    shop.task.error = ValueError("user code")
+    shop = Shop({"waiting": 10}, error=ValueError("user code"))
     shop.work()
     assert (shop.scheduler.places(), shop.task.state) == ({A: Place.QUARANTINED}, State.QUARANTINED)
     assert shop.scheduler.take("somebody") is None
@@ -175,8 +176,7 @@ def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tri
 
 
 def test_a_task_that_has_failed_for_task_timeout_is_the_stream_threads_matter() -> None:
-    shop = Shop({"waiting": 10})
-    shop.task.error = ValueError("user code")
+    shop = Shop({"waiting": 10}, error=ValueError("user code"))
     while shop.scheduler.failure() is None:
         shop.work()
         shop.clock.advance(LONGEST_MS // 10)
@@ -212,8 +212,7 @@ def test_errors_of_several_tasks_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("error", [StateError("a full disk"), OwnershipError("a bug"), SystemExit(), MemoryError])
 def test_what_is_no_matter_of_a_record_isnt_tried_again(error: Any) -> None:
-    shop = Shop({"waiting": 10})
-    shop.task.error = error() if isinstance(error, type) else error
+    shop = Shop({"waiting": 10}, error=error() if isinstance(error, type) else error)
     shop.work()
     failure = shop.scheduler.failure()
     if isinstance(shop.task.error, MemoryError):
@@ -239,8 +238,7 @@ def test_processors_that_cant_be_initialised_arent_tried_again() -> None:
 
 
 def test_caches_are_flushed_by_a_processing_thread_and_the_task_then_waits_for_its_commit() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.cached = True
+    shop = Shop({"waiting": 100_000}, cached=True)
     shop.work()
     assert not shop.scheduler.flush()
     shop.work()
@@ -252,8 +250,7 @@ def test_caches_are_flushed_by_a_processing_thread_and_the_task_then_waits_for_i
 
 
 def test_a_task_at_work_is_flushed_after_its_record() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.cached = True
+    shop = Shop({"waiting": 100_000}, cached=True)
     shop.work()
     lease = shop.take()
     assert not shop.scheduler.flush()
@@ -263,9 +260,7 @@ def test_a_task_at_work_is_flushed_after_its_record() -> None:
 
 
 def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call() -> None:
-    shop = Shop({"waiting": 100_000}, {"waiting": 100_000})
-    for task in shop.tasks:
-        task.cached = task.unflushed = True
+    shop = Shop({"waiting": 100_000}, {"waiting": 100_000}, cached=True, unflushed=True)
     call = shop.take()
     shop.clock.advance(SLICE_MS + CALL_MS)
     assert not shop.scheduler.flush()  # the other one's
@@ -279,8 +274,7 @@ def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call
 
 
 def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_waits_in_it() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.cached = True
+    shop = Shop({"waiting": 100_000}, cached=True)
     lease = shop.take()
     shop.task.initialise()
     assert shop.scheduler.flush()
@@ -293,16 +287,14 @@ def test_for_its_last_commit_a_task_with_a_cache_is_locked_although_nothing_wait
 
 
 def test_one_with_a_cache_that_nobody_works_on_is_locked_at_once_for_its_last_commit() -> None:
-    shop = Shop({})
-    shop.task.cached = True
+    shop = Shop({}, cached=True)
     shop.task.initialise()
     assert shop.scheduler.flush(final=True)
     assert (shop.scheduler.places(), shop.task.done) == ({A: Place.LOCKED}, ["initialise"])
 
 
 def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confirmed_is_applied() -> None:
-    shop = Shop({})
-    shop.task.cached = shop.task.applying = True
+    shop = Shop({}, cached=True, applying=True)
     shop.task.initialise()
     assert [shop.scheduler.flush(final=True) for _ in range(2)] == [False, False]
     shop.work()
@@ -311,8 +303,7 @@ def test_one_with_a_cache_isnt_locked_for_its_last_commit_before_what_was_confir
 
 
 def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_applied_but_not_for_a_long_call() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.applying = True
+    shop = Shop({"waiting": 100_000}, applying=True)
     assert shop.scheduler.flush(final=True)
     shop.task.applying = False
     lease = shop.take()
@@ -329,8 +320,7 @@ def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_ap
 
 
 def test_a_lock_is_a_lease_with_an_end() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.cached = True
+    shop = Shop({"waiting": 100_000}, cached=True)
     shop.work()
     shop.scheduler.flush()
     shop.work()
@@ -339,8 +329,7 @@ def test_a_lock_is_a_lease_with_an_end() -> None:
 
 
 def test_a_flush_that_isnt_wanted_any_more_isnt_made() -> None:
-    shop = Shop({"waiting": 100_000})
-    shop.task.cached = True
+    shop = Shop({"waiting": 100_000}, cached=True)
     shop.work()
     lease = shop.take()
     shop.scheduler.flush()
@@ -395,8 +384,7 @@ def test_a_task_at_work_is_void_at_once_and_comes_back_when_its_record_ends(clos
 
 def test_what_is_confirmed_is_applied_before_a_task_comes_back() -> None:
     for close_mode in CloseMode:
-        shop = Shop({"waiting": 10})
-        shop.task.applying = True
+        shop = Shop({"waiting": 10}, applying=True)
         shop.scheduler.remove(A, close_mode)
         shop.work()
         assert ("apply" in shop.task.done, len(shop.scheduler.take_removed())) == (True, 1)
@@ -413,8 +401,7 @@ def test_an_error_of_a_call_whose_task_was_taken_away_is_void() -> None:
 
 
 def test_a_task_that_doesnt_close_cleanly_comes_back_with_its_error() -> None:
-    shop = Shop({})
-    shop.task.error = ValueError("user's close")
+    shop = Shop({}, error=ValueError("user's close"))
     shop.scheduler.remove(A, CloseMode.CLOSE)
     shop.work()
     (removed,) = shop.scheduler.take_removed()
@@ -422,8 +409,7 @@ def test_a_task_that_doesnt_close_cleanly_comes_back_with_its_error() -> None:
 
 
 def test_a_task_in_quarantine_can_be_taken_away() -> None:
-    shop = Shop({"waiting": 10})
-    shop.task.error = ValueError("user code")
+    shop = Shop({"waiting": 10}, error=ValueError("user code"))
     shop.work()
     shop.scheduler.remove(A, CloseMode.SUSPEND)
     assert [removed.task.state for removed in shop.scheduler.take_removed()] == [State.READY]

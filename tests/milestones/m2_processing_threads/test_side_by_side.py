@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import StateCorruptError
-from milestones.common.records import Record, StoreId, TaskId, TopicPartition
+from milestones.common.records import Record, StoreId, TopicPartition
 from milestones.common.task.task import Task
-from tests.milestones.fakes import CHANGELOG, Counting, put
+from tests.milestones.fakes import CHANGELOG, A, B, Counting, put
 from tests.milestones.m2_processing_threads.test_processing import running
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
-
-A, B = TaskId(0, 0), TaskId(0, 1)
 
 
 def turn(r: RunningProcessing, *, ms: int = 1) -> None:
@@ -29,21 +27,13 @@ def test_a_paused_task_that_begins_at_the_end_has_no_commit_made_each_turn_and_b
     put(r.world, 0, "before")
     r.world.context.thread_registry.pause(frozenset({0}))
     r.rebalance(0)
-    asked: list[int] = []
-    prepare = r.loop._processing.prepare_commit
-
-    def counted(*args: Any, **more: Any) -> bool:
-        asked.append(r.world.clock.monotonic_ms())
-        return prepare(*args, **more)
-
-    r.loop._processing.prepare_commit = counted  # type: ignore[method-assign]
+    prepare = r.loop._processing.prepare_commit = Mock(wraps=r.loop._processing.prepare_commit)  # type: ignore[method-assign]
     r.step(100, ms=10)
-    assert len(asked) <= 1
+    assert prepare.call_count <= 1
     r.world.context.thread_registry.resume(frozenset({0}))
     r.step(10, ms=10)
     assert r.world.member.committed[TopicPartition("in", 0)].offset == 1
-    put(r.world, 0, "after")
-    r.step(10, ms=10)
+    r.feed("after", steps=10, ms=10)
     r.loop._commit()
     assert r.world.written() == [("k", 1)]
 

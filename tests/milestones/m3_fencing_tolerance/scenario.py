@@ -23,9 +23,7 @@ class Scenario:
     `world` and `running`: of which stage; with fencing tolerance.
     """
 
-    def __init__(
-        self, seed: int, world: World | None = None, running: Callable[[Any], Running] = Running
-    ) -> None:
+    def __init__(self, seed: int, world: World | None = None, running: Callable[[Any], Running] = Running) -> None:
         self.chance = random.Random(seed)
         self.world = world or TolerantWorld(settings=SETTINGS)
         self.clients = SimulatedClients(self.world, self.chance, TROUBLE)

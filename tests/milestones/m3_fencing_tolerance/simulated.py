@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from milestones.common.errors import MilestonesError
 from milestones.common.records import Emitted, OffsetAndMetadata, Output, TaskId, TopicPartition
@@ -82,10 +82,7 @@ class Coordinator:
         self.offsets.update(offsets)
         for output, offset in records:
             log = self._logs[TopicPartition(output.topic, output.partition)]
-            log.entries[offset - log.first] = Message(
-                topic=output.topic, partition=output.partition, offset=offset, key=output.key, value=output.value,
-                timestamp=(1, output.timestamp),
-            )  # fmt: skip
+            log.entries[offset - log.first] = log.message(offset, output.key, output.value, output.timestamp)
             self.committed.append(output)
 
     def time_out(self) -> None:

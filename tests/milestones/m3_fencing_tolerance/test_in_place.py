@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from milestones.common.kafka.membership import Lost, StaleGenerationError
-from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import FENCED, Running, put
+from tests.milestones.fakes import FENCED, A, Running, put
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
-
-A = TaskId(0, 0)
-
-
-def of_the_thread(r: Running) -> dict[str, Any]:
-    r.step(2, ms=1_000)
-    (entry,) = r.world.context.metrics.snapshot()["stream-thread-metrics"]
-    return dict(entry["metrics"])
+from tests.milestones.stream_thread.test_metrics import of
 
 
 @pytest.mark.parametrize("call", ["send", "poll", "flush", "send_offsets", "commit"])
@@ -90,7 +80,7 @@ def test_metrics_tell_what_happened_and_what_it_cost() -> None:
     world.producer.fail("commit", FENCED)
     world.producer.age = 1_500
     r.step(6, ms=100)
-    thread = of_the_thread(r)
+    thread = of(r, "stream-thread-metrics")
     assert (thread["producer-fenced-total"], thread["producer-recovered-total"]) == (1, 1)
     assert (thread["producer-lost-total"], thread["rolled-back-total"]) == (0, 1)
     assert thread["rolled-back-records-total"] == 3
@@ -103,12 +93,11 @@ def test_the_age_of_open_transactions_is_shown() -> None:
     put(world, 0, "a")
     world.producer.age = 700
     r.step(2)
-    assert of_the_thread(r)["transaction-age-ms-max"] == 700
+    assert of(r, "stream-thread-metrics")["transaction-age-ms-max"] == 700
 
 
 def test_a_task_that_is_rolled_back_before_its_first_commit_loses_nothing_whatever_the_reset_policy() -> None:
-    world = TolerantWorld(settings={"auto_offset_reset": "latest"})
-    put(world, 0, "before the start")
+    world = TolerantWorld(settings={"auto_offset_reset": "latest"}).fed("before the start")
     r = Running(world).run(0)
     put(world, 0, "a", "b")
     world.producer.fail("send", FENCED)

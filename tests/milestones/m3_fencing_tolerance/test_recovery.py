@@ -7,26 +7,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import (
-    KafkaUnreachableError,
-    MilestonesError,
-    ProcessingError,
-    RefusedTogetherError,
-    StateCorruptError,
-    TaskCorruptedError,
-    TaskMigratedError,
-    TransactionalIdError,
-)
+from milestones.common.errors import KafkaUnreachableError, TaskCorruptedError, TaskMigratedError, TransactionalIdError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import StoreId, TaskId
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.takeovers import TAKEOVER_WINDOW_MS
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld, unready
 
-A = TaskId(0, 0)
 TIMEOUT_MS = 2_000
 
 
@@ -34,24 +23,6 @@ def made(**settings: Any) -> tuple[TolerantWorld, InPlaceRecovery]:
     world = TolerantWorld(settings={"transaction_timeout_ms": TIMEOUT_MS, **settings})
     world.producer.begin()
     return world, world.recovery()
-
-
-ABORTED: dict[str, Exception] = {
-    "a stale generation in the transaction": ILLEGAL_GENERATION,
-    "an unknown member": kafka_error(KafkaError.UNKNOWN_MEMBER_ID, abort=True),
-    "any error that asks for an abort": kafka_error(KafkaError._MSG_TIMED_OUT, abort=True),
-    "tasks whose work is void": TaskCorruptedError("void", [A]),
-    "a damaged store": StateCorruptError("damaged", [StoreId(A, "counts")]),
-    "a member without a generation, which has one again": StaleGenerationError("none"),
-}
-
-
-@pytest.mark.parametrize("error", ABORTED.values(), ids=ABORTED)
-def test_is_aborted_and_the_tasks_go_on_in_place_with_the_same_producer(error: Exception) -> None:
-    world, recovery = made()
-    assert recovery.recover(error, [])
-    assert world.producer.calls[-2:] == ["abort", "poll"]
-    assert world.clients.renewed == 0
 
 
 REBUILT: dict[str, Exception] = {
@@ -75,13 +46,6 @@ def test_an_abort_that_fails_costs_the_producer_only() -> None:
     world, recovery = made()
     world.producer.fail("abort", TIMED_OUT)
     assert recovery.recover(ILLEGAL_GENERATION, [])
-    assert world.clients.renewed == 1
-
-
-def test_an_abort_may_be_sent_twice_over_a_broken_connection_so_the_next_transaction_has_a_new_producer() -> None:
-    world, recovery = made()
-    world.producer.disconnected = True
-    assert recovery.recover(TaskCorruptedError("void", [A]), [])
     assert world.clients.renewed == 1
 
 
@@ -146,25 +110,6 @@ def test_a_new_producer_that_kafka_refuses_ends_the_thread() -> None:
     world.clients.renewal_error = unready(kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True))
     with pytest.raises(KafkaUnreachableError):
         recovery.recover(FENCED, [])
-
-
-@pytest.mark.parametrize(
-    "error", [ProcessingError("user code", A), MilestonesError("any"), RuntimeError("a bug")], ids=str
-)
-def test_what_is_not_about_transactions_ends_the_thread(error: Exception) -> None:
-    world, recovery = made()
-    calls = list(world.producer.calls)
-    with pytest.raises(type(error)):
-        recovery.recover(error, [])
-    assert world.producer.calls == calls
-
-
-def test_without_transactions_what_is_queued_is_thrown_away_with_its_producer() -> None:
-    world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
-    old = world.producer
-    assert world.recovery().recover(TaskCorruptedError("void", [A]), [])
-    assert old.closed
-    assert world.clients.renewed == 1
 
 
 # -- whose transactional id it is
@@ -238,13 +183,6 @@ def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_end
     world.producer.one_record_per_batch = True
     with pytest.raises(RefusedInTransactionError):
         recovery.recover(RefusedInTransactionError("refused", single=True), [])
-
-
-def test_without_transactions_outputs_that_were_refused_together_are_sent_one_by_one() -> None:
-    world, recovery = made()
-    world.producer.transactional = False
-    assert recovery.recover(RefusedTogetherError("refused", [A]), [])
-    assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
 
 
 def test_a_topic_that_is_refused_ends_the_thread() -> None:

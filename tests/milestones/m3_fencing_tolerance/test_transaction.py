@@ -13,10 +13,9 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.steps import to_the_end
 from milestones.m3_fencing_tolerance.transaction import CALL_MS, ResolvedTransaction, RolledBackError
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, kafka_error
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, LOG, TIMED_OUT, kafka_error
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 
-CHANGELOG = TopicPartition("app-counts-changelog", 0)
 TRIED = {IN: numbered(7, 3)}
 BEFORE = {IN: numbered(5, 2)}
 UNANSWERED: dict[str, list[Exception]] = {
@@ -38,7 +37,7 @@ class Confirming:
         self.world.member.committed.update(BEFORE)
         self.first = self.world.producer
         self.first.begin()
-        self.first.acknowledged[CHANGELOG] = 11
+        self.first.acknowledged[LOG] = 11
 
     def confirm(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] = TRIED) -> None:
         to_the_end(self.transaction.hand_over(offsets))
@@ -93,7 +92,7 @@ def test_what_was_acknowledged_stays_known_when_the_producer_is_replaced() -> No
     c.fail([FENCED], committed=True)
     c.confirm()
     assert c.world.producer is not c.first
-    assert c.world.producer.acknowledged == {CHANGELOG: 11}
+    assert c.world.producer.acknowledged == {LOG: 11}
 
 
 def test_an_unanswered_end_is_asked_for_again_only_as_long_as_the_transaction_may_last() -> None:
@@ -168,7 +167,7 @@ UNKNOWN: dict[str, Callable[[Confirming], None]] = {
 
 @pytest.mark.parametrize("why", UNKNOWN.values(), ids=UNKNOWN)
 def test_an_outcome_that_stays_unknown_costs_the_tasks_and_is_never_guessed(why: Callable[[Confirming], None]) -> None:
-    c = Confirming(task_timeout_ms=50)
+    c = Confirming(task_timeout_ms=50, request_timeout_ms=50)
     c.fail([FENCED])
     why(c)
     with pytest.raises(TaskMigratedError) as caught:
@@ -182,7 +181,7 @@ def test_after_a_broken_connection_the_next_transaction_has_a_producer_of_its_ow
     c.confirm()
     assert c.first.committed == TRIED
     assert c.world.clients.renewed == 1
-    assert c.world.producer.acknowledged == {CHANGELOG: 11}
+    assert c.world.producer.acknowledged == {LOG: 11}
 
 
 def test_after_a_transaction_with_outputs_told_apart_comes_an_ordinary_one() -> None:
@@ -198,7 +197,7 @@ def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready()
     c.first.disconnected = True
     c.world.clients.renewal_error = unready(TIMED_OUT)
     c.confirm()
-    assert c.world.producer.acknowledged == {CHANGELOG: 11}
+    assert c.world.producer.acknowledged == {LOG: 11}
 
 
 @pytest.mark.parametrize("error", [FENCED, SystemError("returned NULL")], ids=["fenced", "system error"])

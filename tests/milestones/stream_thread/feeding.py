@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from milestones.common import serdes
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.stream_thread.inputs import Inputs
-from tests.milestones.fakes import World, passing
+from tests.milestones.fakes import World, passing, put
 
-A = TaskId(0, 0)
-IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 
 
 class Fed:
@@ -33,10 +32,26 @@ class Fed:
             task.initialise()
         return started
 
+    def paused(self, after: int = 0) -> set[TopicPartition]:
+        """The partitions that are paused once so many more records are processed."""
+        if after:
+            self.task.process(after, 0)
+        self.inputs.throttle()
+        return set(self.world.consumer.paused)
+
     def commit(self) -> None:
         """As the thread does, when a commit is asked for."""
         self.task.applied(self.task.freeze(), {})
         self.inputs.run_once()
+
+
+def full(records: int, **settings: Any) -> Fed:
+    """Inputs with so many records."""
+    f = Fed(**settings)
+    put(f.world, 0, *["x"] * records)
+    f.start(0)
+    f.inputs.fetch(0)
+    return f
 
 
 def two() -> Topology:

@@ -44,8 +44,7 @@ def test_without_room_in_the_client_a_turn_is_short_and_nothing_more_is_processe
 def test_a_thread_without_room_answers_its_group(caplog: pytest.LogCaptureFixture) -> None:
     r = Running(World(passing(), ALOS)).run(0)
     r.world.producer.room = 0
-    put(r.world, 0, "a")
-    r.step()
+    r.feed("a")
     r.world.member.events.append(JoinNeeded("another member"))
     began, joins = r.world.clock.monotonic_ms(), len(r.world.member.joins)
     r.step()
@@ -64,10 +63,8 @@ def test_what_had_no_room_in_a_transaction_is_rolled_back_before_its_task_is_giv
     put(r.world, 0, "a", "b")
     r.world.producer.room = 1
     r.step()
-    r.world.member.events.append(JoinNeeded("another member"))
-    r.step(3)
-    r.world.member.events.append(Assigned(5, "member", assignment(r.world, 1)))
-    r.step(3)
+    r.hear(JoinNeeded("another member"), steps=3)
+    r.hear(Assigned(5, "member", assignment(r.world, 1)), steps=3)
     assert "abort" in r.world.producer.calls
     assert "commit" not in r.world.producer.calls
 
@@ -111,8 +108,7 @@ def test_without_any_room_for_task_timeout_the_thread_ends_and_names_what_has_no
 def test_a_thread_without_room_that_is_to_stop_does_so_in_the_time_it_is_given(guarantee: str) -> None:
     r = Running(World(passing(), {"processing_guarantee": guarantee})).run(0)
     r.world.producer.room = 0
-    put(r.world, 0, "a")
-    r.step()
+    r.feed("a")
     r.world.context.retry_policy.hurry(10_000)
     began = r.world.clock.monotonic_ms()
     r.loop.shut_down(leave_group=True)
@@ -122,8 +118,7 @@ def test_a_thread_without_room_that_is_to_stop_does_so_in_the_time_it_is_given(g
 
 def test_a_last_commit_that_fails_for_a_moment_is_made_again() -> None:
     r = Running(World(passing(), {**ALOS, "commit_interval_ms": 60_000})).run(0)
-    put(r.world, 0, "a")
-    r.step(2)
+    r.feed("a", steps=2)
     r.world.member.commit_errors.extend([CommitRetriableError("not yet")] * 3)
     r.loop.shut_down(leave_group=True)
     assert [next(iter(commit.values())).offset for commit in r.world.member.commits] == [1]

@@ -8,13 +8,11 @@ import pytest
 
 from milestones.common.errors import TaskCorruptedError
 from milestones.common.kafka.membership import CommitRetriableError, JoinNeeded, Lost
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TaskId
 from milestones.parts import CommitStep
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, put
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, IN, A
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
-IN = TopicPartition("in", 0)
-A = TaskId(0, 0)
 ALOS = "at_least_once"
 BEFORE_THE_END = ["flush", "send_offsets"]
 
@@ -26,8 +24,7 @@ def committing(call: str, **settings: Any) -> RunningProcessing:
         r.world.member.withholds = True
     else:
         r.world.producer.withheld = {call}
-    put(r.world, 0, "a")
-    r.step(10, ms=5)
+    r.feed("a", steps=10, ms=5)
     r.step(ms=200)
     r.step(3)
     assert r.loop._commits.under_way
@@ -67,8 +64,7 @@ def test_records_are_fetched_and_processed_but_nothing_is_sent_before_the_transa
     r = committing(call)
     producer: Any = r.world.producer
     sends = producer.calls.count("send")
-    put(r.world, 0, "b", "c")
-    r.step(5)
+    r.feed("b", "c", steps=5)
     assert r.world.user_code.seen == ["a", "b", "c"]
     assert (producer.calls.count("send"), committed(r)) == (sends, None)
     answer(r)
@@ -80,8 +76,7 @@ def test_records_are_fetched_and_processed_but_nothing_is_sent_before_the_transa
 def test_beside_a_commit_no_more_is_processed_than_may_be_uncommitted() -> None:
     r = committing("commit", statestore_uncommitted_max_bytes=1)
     for value in ("b", "c"):
-        put(r.world, 0, value)
-        r.step(5)
+        r.feed(value, steps=5)
     assert r.world.user_code.seen == ["a", "b"]
     answer(r)
     r.step(10, ms=10)
@@ -91,8 +86,7 @@ def test_beside_a_commit_no_more_is_processed_than_may_be_uncommitted() -> None:
 def test_the_member_joins_while_the_end_of_the_transaction_has_no_answer() -> None:
     r = committing("commit")
     joins = len(r.world.member.joins)
-    r.world.member.events.append(JoinNeeded("a test"))
-    r.step()
+    r.hear(JoinNeeded("a test"))
     assert (len(r.world.member.joins), committed(r)) == (joins + 1, None)
     answer(r)
     assert committed(r) == 1
@@ -105,8 +99,7 @@ def test_the_member_joins_while_the_end_of_the_transaction_has_no_answer() -> No
 def test_the_member_does_not_join_while_a_commit_still_needs_its_generation(call: str, settings: Any) -> None:
     r = committing(call, **settings)
     joins = len(r.world.member.joins)
-    r.world.member.events.append(JoinNeeded("a test"))
-    r.step(5)
+    r.hear(JoinNeeded("a test"), steps=5)
     assert len(r.world.member.joins) == joins
     answer(r)
     r.step(3)
@@ -117,8 +110,7 @@ def test_a_member_that_has_joined_beside_a_commit_begins_no_other_before_the_new
     r = committing("commit")
     r.world.member.events.append(JoinNeeded("a test"))
     r.world.member.gate = True
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     answer(r)
     r.step(5, ms=100)
     assert committed(r) == 1
@@ -130,10 +122,8 @@ def test_a_member_that_has_joined_beside_a_commit_begins_no_other_before_the_new
 @pytest.mark.parametrize("call", [*BEFORE_THE_END, "commit"])
 def test_a_task_that_is_to_leave_leaves_with_all_that_it_has_done_once_the_commit_is_over(call: str) -> None:
     r = committing(call)
-    put(r.world, 0, "b")
-    r.step(3)
-    r.assign()
-    r.step(3)
+    r.feed("b", steps=3)
+    r.assign(steps=3)
     assert (r.tasks.owned, committed(r)) == ({A}, None)
     answer(r)
     r.step(5)
@@ -142,16 +132,14 @@ def test_a_task_that_is_to_leave_leaves_with_all_that_it_has_done_once_the_commi
 
 def test_new_tasks_come_while_a_commit_is_under_way() -> None:
     r = committing("commit")
-    r.assign(0, 1)
-    r.step(5)
+    r.assign(0, 1, steps=5)
     assert r.loop._commits.under_way
     assert r.tasks.processing.keys() == {A, TaskId(0, 1)}
 
 
 def test_who_lost_the_membership_waits_for_the_answer_of_what_kafka_may_have_committed() -> None:
     r = committing("commit")
-    r.world.member.events.append(Lost("session timeout"))
-    r.step(3)
+    r.hear(Lost("session timeout"), steps=3)
     assert r.tasks.owned == {A}
     answer(r)
     r.step(3)
@@ -161,8 +149,7 @@ def test_who_lost_the_membership_waits_for_the_answer_of_what_kafka_may_have_com
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", ALOS])
 def test_who_lost_the_membership_abandons_at_once_what_nobody_can_have_committed(guarantee: str) -> None:
     r = committing("flush", processing_guarantee=guarantee)
-    r.world.member.events.append(Lost("session timeout"))
-    r.step(3)
+    r.hear(Lost("session timeout"), steps=3)
     assert (r.tasks.owned, committed(r), r.loop._commits.under_way) == (frozenset(), None, False)
     assert r.world.state.content(A) == {}
 
@@ -170,8 +157,7 @@ def test_who_lost_the_membership_abandons_at_once_what_nobody_can_have_committed
 @pytest.mark.parametrize("call", [*BEFORE_THE_END, "commit"])
 def test_an_error_beside_a_commit_rolls_back_to_what_it_has_committed(call: str) -> None:
     r = committing(call)
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     r.world.producer.answers_ms = r.world.clock.monotonic_ms() + 1_000
     with r.turn():
         r.loop._recover(TaskCorruptedError("a test", [A]))
@@ -193,8 +179,7 @@ def test_an_error_beside_a_commit_that_fails_too_is_answered_after_the_commits()
 
 def test_a_commit_that_fails_beside_the_loop_rolls_back_what_was_done_meanwhile() -> None:
     r = committing("send_offsets")
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     r.world.producer.fail("send_offsets", ILLEGAL_GENERATION)
     answer(r)
     assert committed(r) is None
@@ -205,8 +190,7 @@ def test_a_commit_that_fails_beside_the_loop_rolls_back_what_was_done_meanwhile(
 def test_at_least_once_a_commit_that_may_yet_succeed_keeps_everything_and_is_made_again() -> None:
     r = committing("OffsetCommit", processing_guarantee=ALOS)
     r.world.member.commit_errors.append(CommitRetriableError("no answer"))
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     answer(r)
     assert (committed(r), r.loop._commits.failing) == (None, True)
     r.step(20, ms=100)
@@ -216,8 +200,7 @@ def test_at_least_once_a_commit_that_may_yet_succeed_keeps_everything_and_is_mad
 
 def test_a_pause_meanwhile_has_the_next_commit_follow_at_once() -> None:
     r = committing("commit")
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     r.loop.pause(frozenset([0]))
     answer(r)
     r.step(4)
@@ -226,8 +209,7 @@ def test_a_pause_meanwhile_has_the_next_commit_follow_at_once() -> None:
 
 def test_a_clean_end_brings_the_commit_to_its_end_and_commits_the_rest() -> None:
     r = committing("commit")
-    put(r.world, 0, "b")
-    r.step(3)
+    r.feed("b", steps=3)
     r.world.producer.answers_ms = r.world.clock.monotonic_ms() + 1_000
     workers_work_while_it_sleeps(r)
     with r.turn():

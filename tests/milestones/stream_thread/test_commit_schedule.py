@@ -14,17 +14,16 @@ from milestones.instance.admin_thread import Purge
 from milestones.parts import CommitStep
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.rollback_metrics import RollBacks
-from tests.milestones.fakes import World, passing
-
-A = TaskId(0, 0)
-IN = TopicPartition("in", 0)
+from tests.milestones.fakes import IN, A, B, World, passing
 
 
 class FakeTask:
-    def __init__(self, id: TaskId = A) -> None:
-        self.id = id
-        self.needed, self.requested, self.bytes = True, False, 0
-        self.committable, self.applying = True, False
+    """`looks`: how often its bytes were asked for."""
+
+    def __init__(self, id: TaskId = A, *, needed: bool = True) -> None:
+        self.id, self.needed, self.committable = id, needed, True
+        self.requested = self.applying = False
+        self.bytes = self.outputs = self.looks = 0
 
     def freeze_if_flushed(self) -> object:
         return object()
@@ -36,10 +35,11 @@ class FakeTask:
         return self.requested
 
     def uncommitted_bytes(self) -> int:
+        self.looks += 1
         return self.bytes
 
     def output_bytes(self) -> int:
-        return 0
+        return self.outputs
 
 
 class Scheduled:
@@ -55,7 +55,6 @@ class Scheduled:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
-        self.withheld = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, committed=self._committed)
         self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
@@ -67,8 +66,6 @@ class Scheduled:
         self.step, self.begun = CommitStep.SENDING, list(commit_set)
 
     def run_once(self, wait_ms: int) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        if self.withheld:
-            return None
         self.step = None
         if self.error is not None:
             raise self.error
@@ -133,11 +130,11 @@ def test_without_anything_to_commit_nothing_is_committed() -> None:
     assert s.schedule.due_in_ms(100) == 100
 
 
-def test_only_tasks_with_something_to_commit_are_committed() -> None:
+@pytest.mark.parametrize("lacks", ["needed", "committable"])
+def test_only_tasks_with_something_to_commit_that_are_at_a_boundary_which_can_be_are_committed(lacks: str) -> None:
     s = Scheduled()
-    idle = FakeTask()
-    idle.needed = False
-    s.processing[TaskId(0, 1)] = idle
+    s.processing[B] = FakeTask(B)
+    setattr(s.processing[B], lacks, False)
     s.after(100)
     assert s.commits == [[s.task]]
 
@@ -150,14 +147,6 @@ def test_a_commit_waits_until_the_tasks_are_prepared_and_lets_them_go_on_after_i
     assert (s.after(1), s.released) == (1, 1)
 
 
-def test_a_task_that_isnt_at_a_boundary_that_can_be_committed_is_left_out() -> None:
-    s = Scheduled()
-    s.processing[TaskId(0, 1)] = other = FakeTask()
-    other.committable = False
-    s.after(100)
-    assert s.commits == [[s.task]]
-
-
 def test_tasks_go_on_after_a_commit_that_failed() -> None:
     s = Scheduled()
     s.error = ValueError("Kafka")
@@ -166,24 +155,31 @@ def test_tasks_go_on_after_a_commit_that_failed() -> None:
     assert s.released == 1
 
 
-def test_user_code_can_ask_for_a_commit_at_once() -> None:
-    s = Scheduled()
-    s.task.requested = True
-    assert s.after(1) == 1
+MOST = "statestore_uncommitted_max_bytes"
 
 
-def test_uncommitted_bytes_at_their_limit_ask_for_a_commit_at_once() -> None:
-    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
-    s.task.bytes = 999
-    assert s.after(1) == 0
-    s.task.bytes = 1_000
-    assert s.after(1) == 1
-
-
-def test_the_limit_of_uncommitted_bytes_is_shared_by_the_threads() -> None:
-    s = Scheduled(statestore_uncommitted_max_bytes=1_000, num_stream_threads=4)
-    s.task.bytes = 250
-    assert s.after(1) == 1
+@pytest.mark.parametrize(
+    ("settings", "states"),
+    [
+        ({}, [({"requested": True}, 1)]),
+        ({MOST: 1_000}, [({"bytes": 999}, 0), ({"bytes": 1_000}, 1)]),
+        ({MOST: 1_000, "num_stream_threads": 4}, [({"bytes": 250}, 1)]),
+        ({MOST: 1_000}, [({"bytes": 1_000, "applying": True}, 0), ({"applying": False}, 1)]),
+        ({MOST: -1}, [({"bytes": 10**12}, 0)]),
+    ],
+    ids=[
+        "user code asks for it",
+        "uncommitted bytes are at their limit",
+        "they are at this thread's share of the limit",
+        "they aren't being applied",
+        "there is no limit",
+    ],
+)
+def test_a_commit_is_made_at_once_if(settings: Any, states: Any) -> None:
+    s = Scheduled(**settings)
+    for state, commits in states:
+        vars(s.task).update(state)
+        assert s.after(1) == commits
 
 
 def test_fifty_tasks_of_each_thread_ask_for_a_commit_before_the_instance_has_more_than_its_limit() -> None:
@@ -201,42 +197,20 @@ def test_fifty_tasks_of_each_thread_ask_for_a_commit_before_the_instance_has_mor
     assert s.after(1) == 1, "the others' shares are its own now"
 
 
-def test_what_is_being_applied_asks_for_no_other_commit() -> None:
-    s = Scheduled(statestore_uncommitted_max_bytes=1_000)
-    s.task.bytes, s.task.applying = 1_000, True
-    assert s.after(1) == 0
-    s.task.applying = False
-    assert s.after(1) == 1
-
-
-def test_uncommitted_bytes_may_be_without_a_limit() -> None:
-    s = Scheduled(statestore_uncommitted_max_bytes=-1)
-    s.task.bytes = 10**12
-    assert s.after(1) == 0
-
-
-def test_between_our_join_and_the_new_generation_a_commit_waits() -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(True, 1_000, 0), (False, 1, 1)],
+        [(True, 100, 0), (True, 1_999, 0), (True, 1, 1), (True, 100, 2)],
+        [(True, 1_900, 0), (False, 100, 1), (True, 1_900, 1)],
+    ],
+    ids=["until the new generation", "for a quarter of the transaction timeout at most", "in each rebalance anew"],
+)
+def test_between_our_join_and_the_new_generation_a_commit_waits(steps: list[tuple[bool, int, int]]) -> None:
     s = Scheduled(transaction_timeout_ms=8_000)
-    s.world.member.gate = True
-    assert s.after(1_000) == 0
-    s.world.member.gate = False
-    assert s.after(1) == 1
-
-
-def test_a_commit_is_held_back_for_a_quarter_of_the_transaction_timeout_at_most() -> None:
-    s = Scheduled(transaction_timeout_ms=8_000)
-    s.world.member.gate = True
-    assert [s.after(100), s.after(1_999), s.after(1), s.after(100)] == [0, 0, 1, 2]
-
-
-def test_each_rebalance_has_a_quarter_of_its_own() -> None:
-    s = Scheduled(transaction_timeout_ms=8_000)
-    s.world.member.gate = True
-    s.after(1_900)
-    s.world.member.gate = False
-    s.after(100)
-    s.world.member.gate = True
-    assert s.after(1_900) == 1
+    for joining, ms, commits in steps:
+        s.world.member.gate = joining
+        assert s.after(ms) == commits
 
 
 def test_a_commit_that_somebody_asks_for_now_is_not_held_back() -> None:
@@ -286,32 +260,37 @@ def test_what_failed_of_tasks_that_have_left_does_not_count_against_those_that_c
     assert s.schedule.failing
 
 
-def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_topics() -> None:
+INTERNAL = TopicPartition("app-x-repartition", 0)
+
+
+def purging() -> Scheduled:
     s = Scheduled(repartition_purge_interval_ms=1_000)
-    internal = TopicPartition("app-x-repartition", 0)
-    s.world.context.application.__dict__["repartition_topics"] = frozenset({internal.topic})
-    s.offsets = {IN: OffsetAndMetadata(9), internal: OffsetAndMetadata(5)}
+    s.world.context.application.__dict__["repartition_topics"] = frozenset({INTERNAL.topic})
+    return s
+
+
+def test_repartition_topics_are_purged_up_to_what_was_committed_and_no_other_topics() -> None:
+    s = purging()
+    s.offsets = {IN: OffsetAndMetadata(9), INTERNAL: OffsetAndMetadata(5)}
     s.after(100)
-    s.offsets = {internal: OffsetAndMetadata(7)}
+    s.offsets = {INTERNAL: OffsetAndMetadata(7)}
     s.after(100)
     assert s.world.requests.purges == []
     s.after(800)
-    assert s.world.requests.purges == [Purge({internal: 7})]
+    assert s.world.requests.purges == [Purge({INTERNAL: 7})]
     s.task.needed = False
     s.after(1_000)
     assert len(s.world.requests.purges) == 1
 
 
 def test_a_purge_that_the_housekeeper_has_no_room_for_is_asked_for_later() -> None:
-    s = Scheduled(repartition_purge_interval_ms=1_000)
-    internal = TopicPartition("app-x-repartition", 0)
-    s.world.context.application.__dict__["repartition_topics"] = frozenset({internal.topic})
-    s.offsets = {internal: OffsetAndMetadata(5)}
+    s = purging()
+    s.offsets = {INTERNAL: OffsetAndMetadata(5)}
     s.world.requests.full = True
     s.after(1_000)
     s.world.requests.full = False
     s.after(1_000)
-    assert s.world.requests.purges == [Purge({internal: 5})]
+    assert s.world.requests.purges == [Purge({INTERNAL: 5})]
 
 
 def test_a_transaction_that_is_open_for_half_of_its_timeout_is_committed_at_once() -> None:
@@ -340,36 +319,10 @@ def test_after_a_roll_back_each_turn_commits_until_one_has_succeeded() -> None:
     assert [s.after(100), s.after(1)] == [1, 1]
 
 
-@pytest.mark.parametrize(("took_ms", "rest_ms"), [(20, 80), (50, 50), (80, 80), (2_000, 100)])
-def test_a_slow_commit_is_followed_by_a_rest_as_long_and_of_a_commit_interval_at_most(
-    took_ms: int, rest_ms: int
-) -> None:
-    s = Scheduled()
-    s.withheld = True
-    assert s.after(100) == 0
-    s.withheld = False
-    assert [s.after(took_ms), s.after(rest_ms - 1), s.after(1)] == [1, 1, 2]
-
-
-def test_a_commit_that_was_hastened_meanwhile_follows_a_slow_one_at_once() -> None:
-    s = Scheduled()
-    s.withheld = True
-    s.after(100)
-    s.schedule.hasten()
-    s.withheld = False
-    assert [s.after(2_000), s.after(0)] == [1, 2]
-
-
-def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old() -> None:
+def test_the_loop_is_told_how_long_it_may_wait_until_the_transaction_is_too_old_and_does_not_spin_once_it_is() -> None:
     s = Scheduled(transaction_timeout_ms=8_000)
     assert s.schedule.too_old_in_ms() is None
     s.world.producer.begin()
-    s.world.producer.age = 3_000
-    assert s.schedule.too_old_in_ms() == 1_000
-
-
-def test_a_transaction_that_is_too_old_and_cannot_be_committed_yet_does_not_make_the_loop_spin() -> None:
-    s = Scheduled(transaction_timeout_ms=8_000)
-    s.world.producer.begin()
-    s.world.producer.age = 4_000
-    assert s.schedule.too_old_in_ms() is None
+    for age_ms, left_ms in ((3_000, 1_000), (4_000, None)):
+        s.world.producer.age = age_ms
+        assert s.schedule.too_old_in_ms() == left_ms

@@ -10,27 +10,20 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.retry import LATEST_MS, SOONEST_MS
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata
 from milestones.instance.admin_thread import Bounds
 from milestones.stream_thread.inputs import COMMIT_AGAIN_MS
-from tests.milestones.fakes import passing, put
-from tests.milestones.stream_thread.feeding import Fed
-
-A = TaskId(0, 0)
-IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
+from tests.milestones.fakes import IN, A, passing, put
+from tests.milestones.stream_thread.feeding import LEFT, RIGHT, Fed
 
 
-def count_puts(f: Fed) -> list[object]:
-    """The questions from now on."""
-    asked: list[object] = []
-    put_one = f.world.requests.put
-
-    def noted(question: Any, timeout_ms: int) -> None:
-        asked.append(question)
-        put_one(question, timeout_ms)
-
-    f.world.requests.put = noted  # type: ignore[method-assign]
-    return asked
+def losing(**settings: Any) -> Fed:
+    """Inputs whose task is at offset 1, in a log that begins with 3 by now."""
+    f = Fed(**settings)
+    put(f.world, 0, *"abcdef")
+    f.start(1)
+    f.world.logs[IN].cut_to(3)
+    return f
 
 
 def test_a_task_starts_at_its_committed_offsets() -> None:
@@ -214,10 +207,7 @@ def test_fetched_records_and_ends_go_to_their_task() -> None:
 def test_an_offset_that_retention_took_is_skipped_as_the_reset_policy_says(
     policy: str, position: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    f = Fed(auto_offset_reset=policy)
-    put(f.world, 0, *"abcdef")
-    f.start(1)
-    f.world.logs[IN].cut_to(3)
+    f = losing(auto_offset_reset=policy)
     f.inputs.fetch(0)
     f.inputs.run_once()
     assert f.world.consumer.positions == {IN: position}
@@ -228,10 +218,7 @@ def test_an_offset_that_retention_took_is_skipped_as_the_reset_policy_says(
 
 
 def test_the_reset_policy_none_ends_the_thread_when_an_offset_is_lost() -> None:
-    f = Fed(auto_offset_reset="none")
-    put(f.world, 0, *"abcdef")
-    f.start(1)
-    f.world.logs[IN].cut_to(3)
+    f = losing(auto_offset_reset="none")
     f.inputs.fetch(0)
     with pytest.raises(SourceTopicError, match=r"offset 1 is no longer in the log"):
         f.inputs.run_once()
@@ -251,11 +238,8 @@ def test_an_offset_that_is_in_the_log_after_all_is_read_on_from_and_nothing_is_s
 
 
 def test_a_lost_offset_of_a_task_that_was_stopped_meanwhile_changes_nothing() -> None:
-    f = Fed()
-    put(f.world, 0, *"abcdef")
-    f.start(1)
+    f = losing()
     f.world.requests.holds = True
-    f.world.logs[IN].cut_to(3)
     f.inputs.fetch(0)
     f.inputs.stop(f.task)
     f.world.requests.answer()
@@ -264,11 +248,8 @@ def test_a_lost_offset_of_a_task_that_was_stopped_meanwhile_changes_nothing() ->
 
 
 def test_a_lost_offsets_bounds_are_asked_for_again_after_an_error() -> None:
-    f = Fed()
-    put(f.world, 0, *"abcdef")
-    f.start(1)
+    f = losing()
     f.world.requests.error = KafkaUnreachableError("no broker")
-    f.world.logs[IN].cut_to(3)
     f.inputs.fetch(0)
     f.inputs.run_once()
     f.world.requests.error = None
@@ -298,11 +279,11 @@ def test_bounds_that_are_not_known_are_asked_for_after_pauses_that_get_longer() 
     f = Fed()
     f.world.requests.error = KafkaUnreachableError("no broker")
     f.start()
-    asked = count_puts(f)
+    asked = f.world.requests.asked
     for _ in range(10_000):
         f.world.clock.advance(1)
         f.inputs.run_once()
-    assert 5 <= len(asked) <= 12
+    assert 5 <= f.world.requests.asked - asked <= 12
 
 
 def test_a_wall_clock_that_is_put_back_keeps_no_task_from_what_its_other_inputs_have() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -11,18 +10,10 @@ import pytest
 from milestones.common.records import TaskId
 from milestones.stream_thread.tasks import MAKE_MS
 from tests.milestones.fakes import FakeTaskStorage, Running, World, counting, passing, put
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+from tests.milestones.stepped_workers import STAGES
 
 STORE_MS = 100
 """How long the disk takes to open, or to close, the stores of one task."""
-
-STAGES: dict[str, Callable[[], Running]] = {
-    "baseline": lambda: Running(World(counting())),
-    "m1": lambda: RunningUpdater(UpdaterWorld(counting())),
-    "m2": lambda: RunningProcessing(ProcessingWorld(counting())),
-}
-
 
 def slow(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     open_, close = world.state.open, FakeTaskStorage.close
@@ -125,12 +116,7 @@ def sizes(root: Any, found: dict[int, int] | None = None, but: frozenset[int] = 
 @pytest.mark.parametrize("topology", [counting, passing])
 @pytest.mark.parametrize("stage", STAGES)
 def test_after_a_thousand_tasks_no_table_of_a_thread_has_grown(stage: str, topology: Any) -> None:
-    kinds: dict[str, Callable[[], Running]] = {
-        "baseline": lambda: Running(World(topology())),
-        "m1": lambda: RunningUpdater(UpdaterWorld(topology())),
-        "m2": lambda: RunningProcessing(ProcessingWorld(topology())),
-    }
-    r = kinds[stage]().run(0)
+    r = STAGES[stage](topology()).run(0)
     world = r.world
     fakes = frozenset(map(id, (world, world.state, world.clients, world.member, world.consumer, world.restorer,
                                world.logs, world.requests, world.events, world.states, world.clock)))  # fmt: skip

@@ -10,21 +10,15 @@ from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import Processor
 from milestones.common.topology.timestamps import log_and_skip_on_invalid_timestamp
 from milestones.stream_thread.metrics import Growth
-from tests.milestones.fakes import CHANGELOG, Running, World, counting, kafka_error, passing, put
-
-INPUT = TopicPartition("in", 0)
+from tests.milestones.fakes import CHANGELOG, IN, Running, World, counting, kafka_error, passing, put
 
 
 def of(r: Running, group: str, **tags: str) -> dict[str, Any]:
     """The metrics of one thing, published now."""
     r.step(2, ms=1_000)
     wanted = {name.replace("_", "-"): value for name, value in tags.items()}
-    entries = [
-        entry["metrics"]
-        for entry in r.world.context.metrics.snapshot().get(group, [])
-        if wanted.items() <= entry["tags"].items()
-    ]
-    (metrics,) = entries
+    entries = r.world.context.metrics.snapshot().get(group, [])
+    (metrics,) = [entry["metrics"] for entry in entries if wanted.items() <= entry["tags"].items()]
     return metrics
 
 
@@ -34,8 +28,7 @@ def things(r: Running, group: str, tag: str) -> set[str]:
 
 
 def test_a_thread_counts_records_polls_and_commits() -> None:
-    world = World()
-    put(world, 0, "a", "b", "c")
+    world = World().fed("a", "b", "c")
     put(world, 1, "d")
     r = Running(world).run(0, 1)
     r.step(10)
@@ -51,8 +44,7 @@ def test_a_thread_counts_records_polls_and_commits() -> None:
 
 
 def test_each_task_counts_its_own_records_and_those_it_skipped() -> None:
-    world = World(counting(timestamp_extractor=log_and_skip_on_invalid_timestamp))
-    put(world, 0, "a", "b")
+    world = World(counting(timestamp_extractor=log_and_skip_on_invalid_timestamp)).fed("a", "b")
     world.logs[TopicPartition("in", 1)].add("c").add("d", timestamp=-1)
     r = Running(world).run(0, 1)
     r.step(10)
@@ -72,9 +64,8 @@ def test_restored_records_and_those_to_go_are_counted() -> None:
 
 
 def test_uncommitted_bytes_are_there_until_the_commit() -> None:
-    world = World(settings={"commit_interval_ms": 60_000, "transaction_timeout_ms": 60_000})
-    r = Running(world).run(0)
-    put(world, 0, "a")
+    r = Running(commit_interval_ms=60_000, transaction_timeout_ms=60_000).run(0)
+    put(r.world, 0, "a")
     assert of(r, "stream-task-metrics", task_id="0_0")["uncommitted-bytes"] > 0
     r.step(2, ms=60_000)
     assert of(r, "stream-task-metrics", task_id="0_0")["uncommitted-bytes"] == 0
@@ -99,13 +90,11 @@ def test_a_thread_that_fails_leaves_no_metrics() -> None:
 
 
 def test_a_task_that_comes_back_begins_at_zero() -> None:
-    world = World()
-    put(world, 0, "a", "b")
-    r = Running(world).run(0)
+    r = Running(World().fed("a", "b")).run(0)
     r.step(5)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 2
     r.rebalance()
-    world.commit(INPUT, 2)
+    r.world.commit(IN, 2)
     r.run(0)
     assert of(r, "stream-task-metrics", task_id="0_0")["process-total"] == 0
     assert of(r, "stream-thread-metrics")["process-total"] == 2
@@ -120,24 +109,21 @@ def test_rebalances_are_counted_and_timed_those_that_fail_apart() -> None:
     assert (group["rebalance-total"], group["failed-rebalance-total"], group["assigned-partitions"]) == (1, 0, 2)
     assert group["rebalance-latency-max"] > 0
     assert 0 <= group["last-rebalance-seconds-ago"] < 10
-    r.world.member.events += [JoinNeeded("a test"), Lost("a test")]
-    r.step()
+    r.hear(JoinNeeded("a test"), Lost("a test"))
     group = of(r, "consumer-coordinator-metrics")
     assert (group["rebalance-total"], group["failed-rebalance-total"], group["assigned-partitions"]) == (1, 1, 0)
 
 
 def test_lag_is_what_is_not_processed_yet() -> None:
-    world = World(passing())
-    r = Running(world).run(0)
-    put(world, 0, "a", "b")
+    r = Running(World(passing())).run(0)
+    put(r.world, 0, "a", "b")
     assert of(r, "consumer-fetch-manager-metrics", partition="0")["records-lag"] == 0
 
 
 def test_a_roll_back_is_counted() -> None:
-    world = World()
-    r = Running(world).run(0)
-    put(world, 0, "a")
-    world.producer.fail("send_offsets", kafka_error(22, abort=True))
+    r = Running().run(0)
+    put(r.world, 0, "a")
+    r.world.producer.fail("send_offsets", kafka_error(22, abort=True))
     r.step(5, ms=1_000)
     assert of(r, "stream-thread-metrics")["rolled-back-total"] == 1
 
@@ -165,10 +151,8 @@ class Punctuating(Processor):
 
 
 def test_punctuations_of_both_clocks_are_counted() -> None:
-    world = World(counting(processor=Punctuating))
-    r = Running(world).run(0)
-    put(world, 0, "a")
-    r.step(2)
+    r = Running(World(counting(processor=Punctuating))).run(0)
+    r.feed("a", steps=2)
     r.step(ms=1_000)
     task = r.tasks.processing[TaskId(0, 0)]
     assert of(r, "stream-task-metrics", task_id="0_0")["punctuate-total"] == task.counters.punctuated >= 2
@@ -191,15 +175,11 @@ def test_a_thread_says_what_its_tasks_hold_once_a_second_and_not_in_between() ->
 
 
 def test_what_waits_to_be_processed_and_to_be_sent_is_said_too() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once"})
-    r = Running(world).run(0)
-    put(world, 0, "a")
-    r.step()
-    world.producer.room = 0
-    put(world, 0, "b", "c")
-    r.step(3, ms=1_000)
-    put(world, 0, "d")
-    r.step(3, ms=1_000)
-    held = world.budget.held()
+    r = Running(processing_guarantee="at_least_once").run(0)
+    r.feed("a")
+    r.world.producer.room = 0
+    r.feed("b", "c", steps=3, ms=1_000)
+    r.feed("d", steps=3, ms=1_000)
+    held = r.world.budget.held()
     assert held[Account.OUTPUTS] > 0
     assert held[Account.INPUT] == r.loop._inputs.buffered_bytes > 0

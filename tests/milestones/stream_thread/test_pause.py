@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from milestones.common import serdes
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.records import OffsetAndMetadata, Record, TaskId, TopicPartition
-from milestones.common.state.spec import StoreSpec
-from milestones.common.topology import Processor, Topology
+from milestones.common.topology import Processor
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.thread import StreamThread
-from tests.milestones.fakes import NO_CLIENTS, Running, World, assignment, put
+from tests.milestones.fakes import IN, NO_CLIENTS, Running, World, assignment, counting, put
 from tests.milestones.stream_thread.feeding import Fed, two
 
-IN = TopicPartition("in", 0)
 ALL = frozenset({0})
 
 
@@ -24,16 +21,14 @@ def outputs(world: World) -> int:
 
 
 def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done_until_the_resume() -> None:
-    world = World(settings={"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000})
-    put(world, 0, "a", "b")
+    world = World(settings={"processing_guarantee": "at_least_once", "commit_interval_ms": 30_000}).fed("a", "b")
     r = Running(world).run(0)
     r.step(2)
     assert world.member.commits == []
     world.context.thread_registry.pause(ALL)
     r.step()
     assert world.member.committed[IN].offset == 2
-    put(world, 0, "c")
-    r.step(20, ms=100)
+    r.feed("c", steps=20, ms=100)
     assert outputs(world) == 2
     world.context.thread_registry.resume(ALL)
     r.step(3)
@@ -41,12 +36,11 @@ def test_what_was_done_before_a_pause_is_committed_soon_and_nothing_more_is_done
 
 
 def test_an_idle_paused_thread_waits_for_input_as_long_as_any_other() -> None:
-    world = World(settings={"poll_ms": 50})
-    r = Running(world).run(0)
-    put(world, 0, *"abc")
-    world.context.thread_registry.pause(ALL)
+    r = Running(poll_ms=50).run(0)
+    put(r.world, 0, *"abc")
+    r.world.context.thread_registry.pause(ALL)
     r.step(4, ms=10)
-    assert world.consumer.waits[-1] > 0
+    assert r.world.consumer.waits[-1] > 0
 
 
 def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
@@ -55,15 +49,13 @@ def test_a_paused_task_can_be_given_away_and_a_new_one_is_paused_too() -> None:
     r = Running(world).run(0)
     world.context.thread_registry.pause(ALL)
     put(world, 0, "a")
-    r.rebalance(1)
-    r.step(10)
+    r.rebalance(1, steps=10)
     assert r.tasks.owned == assignment(world, 1).active
     assert outputs(world) == 0
 
 
 def test_a_thread_that_is_started_while_the_client_is_paused_is_paused_from_its_first_round() -> None:
-    world = World()
-    put(world, 0, "a")
+    world = World().fed("a")
     thread_registry = ThreadRegistry(1)
     thread_registry.pause({0})
     thread = StreamThread(replace(world.context, thread_registry=thread_registry), world.parts, NO_CLIENTS)
@@ -92,12 +84,9 @@ def test_what_a_paused_task_keeps_leaves_no_partition_of_another_one_paused() ->
     put(f.world, 0, *["y" * 500] * 10)
     f.start(0)
     f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source, IN}
+    assert f.paused() == {source, IN}
     f.inputs.pause(frozenset({1}))
-    f.task.process(10, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source}
+    assert f.paused(after=10) == {source}
     assert f.inputs.buffered_bytes > 4_000
 
 
@@ -113,12 +102,7 @@ class Greeting(Processor):
 
 
 def test_what_a_task_that_begins_during_a_pause_has_put_into_its_caches_is_committed() -> None:
-    topology = Topology()
-    topology.add_source("source", "in", key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("greeting", Greeting, "source")
-    spec = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=True)
-    topology.add_state_store(spec, "greeting")
-    r = Running(World(topology, {"statestore_cache_max_bytes": 10_000_000}))
+    r = Running(World(counting(processor=Greeting, cached=True), {"statestore_cache_max_bytes": 10_000_000}))
     r.world.context.thread_registry.pause(ALL)
     r.run(0)
     r.step(20, ms=10)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import ApplicationShutdownError, KafkaUnreachableError, MembershipError, ProcessingError
 from milestones.common.kafka.membership import Assigned, JoinNeeded
 from milestones.common.memory import Account
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import TopicPartition
 from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved
 from milestones.stream_thread.thread import STOP_PATIENCE_MS, StreamThread
 from tests.milestones.fakes import NO_CLIENTS, TIMED_OUT, Counting, World, assignment, counting, put
-
-A = TaskId(0, 0)
 
 
 class Thread:
@@ -65,8 +64,7 @@ class Thread:
 
 
 def test_a_thread_starts_processes_commits_and_closes_everything() -> None:
-    world = World()
-    put(world, 0, "a")
+    world = World().fed("a")
     t = Thread(world).run()
     assert t.states == [
         "STARTING", "PARTITIONS_REVOKED", "PARTITIONS_ASSIGNED", "RUNNING", "PENDING_SHUTDOWN", "DEAD",
@@ -91,11 +89,7 @@ def test_a_thread_that_has_ended_leaves_its_memory_to_the_others() -> None:
 
 
 def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why() -> None:
-    t = Thread()
-
-    def unreachable(*_: Any) -> Any:
-        raise KafkaUnreachableError("no broker")
-
+    t, unreachable = Thread(), Mock(side_effect=KafkaUnreachableError("no broker"))
     t.thread = StreamThread(t.context, replace(t.world.parts, clients=unreachable), NO_CLIENTS)
     t.run()
     assert t.states == ["STARTING", "PENDING_SHUTDOWN", "DEAD"]
@@ -104,11 +98,7 @@ def test_clients_that_cannot_be_made_end_the_thread_and_the_client_is_told_why()
 
 def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() -> None:
     t = Thread()
-
-    def start() -> None:
-        raise MembershipError("this confluent-kafka isn't supported")
-
-    t.world.member.start = start  # type: ignore[method-assign]
+    t.world.member.start = Mock(side_effect=MembershipError("not supported"))  # type: ignore[method-assign]
     t.run()
     assert t.world.clients.closed is True
     assert isinstance(t.failure.error, MembershipError)
@@ -118,20 +108,16 @@ def test_a_member_that_cannot_start_ends_the_thread_with_its_clients_closed() ->
 def test_an_error_is_shown_to_the_handler_and_its_decision_is_told_after_everything_is_closed(
     decision: Exceptions,
 ) -> None:
-    world = World()
-    put(world, 0, "fail")
-    t = Thread(world, decision=decision, rounds=100).run()
+    t = Thread(World().fed("fail"), decision=decision, rounds=100).run()
     assert isinstance(t.failure.error, ProcessingError)
     assert t.failure.decision is decision
     assert t.decided == [t.failure.error]
-    assert world.state.held == set()
-    assert world.clients.closed is True
+    assert t.world.state.held == set()
+    assert t.world.clients.closed is True
 
 
 def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    put(world, 0, "fail")
-    t = Thread(world, rounds=100).run()
+    t = Thread(World().fed("fail"), rounds=100).run()
     (told,) = [record for record in caplog.records if record.exc_info]
     assert str(t.failure.error) in told.getMessage()
     assert t.failure.error.__cause__ is not None
@@ -139,26 +125,18 @@ def test_an_error_of_user_code_is_in_the_log_once_with_its_traceback(caplog: pyt
 
 @pytest.mark.parametrize(("static", "leaves"), [(None, True), ("me", False)])
 def test_a_static_member_that_dies_stays_in_the_group_as_it_is_expected_back(static: str | None, leaves: bool) -> None:
-    world = World(settings={"group_instance_id": static})
-    put(world, 0, "fail")
+    world = World(settings={"group_instance_id": static}).fed("fail")
     assert Thread(world, rounds=100).run().world.clients.closed is leaves
 
 
 def test_shutting_the_application_down_is_said_to_the_group() -> None:
-    world = World()
-    put(world, 0, "fail")
-    Thread(world, decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
-    assert "user code" in str(world.member.joins[-1].shutdown)
+    t = Thread(World().fed("fail"), decision=Exceptions.SHUTDOWN_APPLICATION, rounds=100).run()
+    assert "user code" in str(t.world.member.joins[-1].shutdown)
 
 
 def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
     t = Thread(rounds=100)
-
-    def told(polls: int) -> None:
-        if polls == 5:
-            raise ApplicationShutdownError("thread 7 died")
-
-    t.each_round = told
+    t.each_round = Mock(side_effect=[None] * 4 + [ApplicationShutdownError("thread 7 died")])
     t.run()
     assert t.decided == []
     assert t.failure.decision is Exceptions.SHUTDOWN_CLIENT
@@ -166,12 +144,7 @@ def test_a_thread_that_was_told_to_shut_down_asks_no_handler() -> None:
 
 def test_even_an_exit_called_in_user_code_ends_in_order() -> None:
     t = Thread(rounds=100)
-
-    def leave(polls: int) -> None:
-        if polls == 5:
-            raise SystemExit(3)
-
-    t.each_round = leave
+    t.each_round = Mock(side_effect=[None] * 4 + [SystemExit(3)])
     t.run()
     assert isinstance(t.failure.error, SystemExit)
     assert t.world.state.held == set()
@@ -183,9 +156,8 @@ class FailsToClose(Counting):
 
 
 def test_a_task_that_does_not_close_cleanly_does_not_keep_the_thread_from_its_end() -> None:
-    world = World(counting(processor=FailsToClose))
-    t = Thread(world).run()
-    assert world.clients.closed is True
+    t = Thread(World(counting(processor=FailsToClose))).run()
+    assert t.world.clients.closed is True
     assert t.states[-1] == "DEAD"
     assert isinstance(t.failure.error, KeyboardInterrupt)
 

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.stream_thread.inputs import Inputs
-from tests.milestones.fakes import FakeClients, World, passing, put
-from tests.milestones.stream_thread.feeding import Fed, two
-
-A = TaskId(0, 0)
-IN, LEFT, RIGHT = TopicPartition("in", 0), TopicPartition("left", 0), TopicPartition("right", 0)
+from tests.milestones.fakes import IN, FakeClients, World, passing, put
+from tests.milestones.stream_thread.feeding import LEFT, RIGHT, Fed, full, two
 
 
 def test_a_partition_pauses_at_twice_its_buffer_and_resumes_at_half() -> None:
-    f = Fed(buffered_records_per_partition=10)
-    put(f.world, 0, *["x"] * 20)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(14, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(1, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    f = full(20, buffered_records_per_partition=10)
+    assert [f.paused(), f.paused(after=14), f.paused(after=1)] == [{IN}, {IN}, set()]
 
 
 def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
-    f = Fed(buffered_records_per_partition=5)
-    put(f.world, 0, *["x"] * 20)
-    f.start(0)
-    f.inputs.fetch(0)
+    f = full(20, buffered_records_per_partition=5)
     f.inputs.throttle(high_watermark=11)
     assert f.world.consumer.paused == set()
     f.inputs.throttle(high_watermark=10)
@@ -40,27 +24,12 @@ def test_a_partition_pauses_beyond_the_stock_that_is_kept_anyway() -> None:
 
 
 def test_all_partitions_with_records_pause_when_the_bytes_of_the_thread_are_used_up() -> None:
-    f = Fed(input_buffer_max_bytes=2_000)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(6, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
-    f.task.process(1, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    f = full(10, input_buffer_max_bytes=2_000)
+    assert [f.paused(), f.paused(after=6), f.paused(after=1)] == [{IN}, {IN}, set()]
 
 
 def test_the_bytes_of_the_instance_are_shared_by_its_threads() -> None:
-    f = Fed(input_buffer_max_bytes=8_000, num_stream_threads=4)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
+    assert full(10, input_buffer_max_bytes=8_000, num_stream_threads=4).paused() == {IN}
 
 
 def test_an_empty_partition_that_its_task_waits_for_is_fetched_although_the_bytes_are_used_up() -> None:
@@ -69,11 +38,9 @@ def test_an_empty_partition_that_its_task_waits_for_is_fetched_although_the_byte
     f.world.logs[RIGHT].add("y", "z")
     f.start(0, 0)
     f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {LEFT, RIGHT}
+    assert f.paused() == {LEFT, RIGHT}
     assert f.task.process(10, 0) == 1
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {LEFT}
+    assert f.paused() == {LEFT}
     f.inputs.fetch(0)
     assert f.task.process(10, 0) == 2
 
@@ -86,8 +53,7 @@ def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room(
     f.start(0)
     f.inputs.fetch(0)
     f.inputs.pause(frozenset({1}))
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {source}
+    assert f.paused() == {source}
     put(f.world, 0, "y")
     put(f.world, 0, *["x"] * 100, topic="other")
     for _ in range(3):
@@ -97,25 +63,17 @@ def test_nothing_more_is_fetched_for_a_paused_task_and_others_have_all_the_room(
     assert f.world.consumer.paused == {source}
     f.inputs.pause(frozenset())
     other.process(10, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    assert f.paused() == set()
 
 
 def test_the_bytes_are_shared_by_as_many_threads_as_there_are_now() -> None:
-    f = Fed(input_buffer_max_bytes=8_000)
-    put(f.world, 0, *["x"] * 10)
-    f.start(0)
-    f.inputs.fetch(0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    f = full(10, input_buffer_max_bytes=8_000)
+    assert f.paused() == set()
     others = [f.world.budget.join() for _ in range(3)]
-    f.inputs.throttle()
-    assert f.world.consumer.paused == {IN}
+    assert f.paused() == {IN}
     for other in others:
         other.leave()
-    f.task.process(2, 0)
-    f.inputs.throttle()
-    assert f.world.consumer.paused == set()
+    assert f.paused(after=2) == set()
 
 
 def test_fifty_tasks_of_two_threads_buffer_no_more_than_the_instance_may_but_for_a_fetch_of_each_partition() -> None:

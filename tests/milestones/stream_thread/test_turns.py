@@ -9,25 +9,17 @@ from typing import Any
 import pytest
 
 from milestones.common import serdes
-from milestones.common.records import TaskId, TopicPartition
+from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.common.task.buffers import InputBuffer
 from milestones.common.task.task import Task
-from milestones.common.topology import Topology
+from milestones.common.topology import Processor
 from milestones.m2_processing_threads.agenda import PATROL
 from milestones.stream_thread.loop import REPORT_INTERVAL_MS
-from tests.milestones.fakes import Running, World, counting, put
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+from tests.milestones.fakes import Running, counting, put
+from tests.milestones.stepped_workers import STAGES
 
 TASKS, COMMIT_MS = 60, 200
-
-SETTINGS = {"commit_interval_ms": COMMIT_MS}
-
-STAGES: dict[str, Callable[[Topology], Running]] = {
-    "baseline": lambda topology: Running(World(topology, SETTINGS)),
-    "m1": lambda topology: RunningUpdater(UpdaterWorld(topology, SETTINGS)),
-    "m2": lambda topology: RunningProcessing(ProcessingWorld(topology, **SETTINGS)),
-}
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 class Watch:
@@ -58,9 +50,9 @@ def others(stage: str) -> int:
     return 2 * PATROL if stage == "m2" else 0
 
 
-def settled(stage: str, topology: Topology | None = None) -> Running:
+def settled(stage: str) -> Running:
     """A thread with all its tasks, shortly after a report, with nothing left to do."""
-    r = STAGES[stage](topology or counting()).run(*range(TASKS))
+    r = STAGES[stage](commit_interval_ms=COMMIT_MS).run(*range(TASKS))
     r.step(4 * TASKS, ms=10)  # with processing threads a task is initialised after the other
     while r.loop._next_report_ms - r.world.clock.monotonic_ms() < REPORT_INTERVAL_MS:
         r.step(ms=1)
@@ -117,3 +109,62 @@ def test_what_sixty_tasks_make_in_any_order_is_all_sent_and_committed(stage: str
     assert {r.world.producer.committed[TopicPartition("in", n)].offset for n in range(TASKS)} == {3}
     counts = [r.world.state.content(TaskId(0, n)) for n in range(TASKS)]
     assert counts == [{b"k": serdes.LONG.serialize("", 3)}] * TASKS
+
+
+# -- wall-clock punctuations come in time, though no turn looks at a task that isn't due
+
+
+class Ticking(Processor):
+    """Has a punctuation each minute; `calls` tells when."""
+
+    calls: list[int]
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.context.schedule(MINUTE_MS, "wall-clock-time", self.calls.append)
+
+    def process(self, record: Record) -> None:
+        raise AssertionError("there is no input")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    made: list[int] = []
+    monkeypatch.setattr(Ticking, "calls", made, raising=False)
+    return made
+
+
+def ticking(stage: str) -> Running:
+    r = STAGES[stage](counting(processor=Ticking)).run(0)
+    r.step(5, ms=100)
+    return r
+
+
+def put_back(r: Running) -> int:
+    """The wall clock shows what it showed an hour ago: this."""
+    shown: int = r.world.clock.wall_ms() - HOUR_MS
+    r.world.clock.set_wall_ms(shown)
+    return shown
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_after_the_clock_was_put_back_the_first_call_comes_after_one_interval(stage: str, calls: list[int]) -> None:
+    r = ticking(stage)
+    began_ms = put_back(r)
+    r.step(62, ms=1_000)
+    assert len(calls) == 1
+    assert calls[0] <= began_ms + MINUTE_MS + 1_000
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_clock_that_was_put_back_during_a_pause_holds_up_no_punctuation_after_it(
+    stage: str, calls: list[int]
+) -> None:
+    r = ticking(stage)
+    r.world.context.thread_registry.pause({0})
+    r.step(2)
+    put_back(r)
+    r.step(2)
+    r.world.context.thread_registry.resume({0})
+    r.step(62, ms=1_000)
+    assert len(calls) == 1

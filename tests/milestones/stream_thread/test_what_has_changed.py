@@ -7,7 +7,6 @@ The checks compare what each part remembers with the tasks themselves, after eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,14 +15,13 @@ import pytest
 from milestones.common import serdes
 from milestones.common.errors import StateCorruptError, TaskCorruptedError
 from milestones.common.records import Record, StoreId, TaskId, TopicPartition
-from milestones.common.state.spec import StoreSpec
 from milestones.common.task.task import Task
-from milestones.common.topology import Processor, Topology
+from milestones.common.topology import Processor
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.disturber import Disturber
-from tests.milestones.fakes import CHANGELOG, Running, World, put
-from tests.milestones.stepped import RunningUpdater, UpdaterWorld
-from tests.milestones.stepped_workers import Ledger, ProcessingWorld, RunningProcessing
+from tests.milestones.fakes import CHANGELOG, Running, counting, put
+from tests.milestones.stepped import UpdaterWorld
+from tests.milestones.stepped_workers import STAGES, RunningProcessing, with_ledger
 
 TASKS, TURNS, LAST_TURNS = 50, 250, 3_000
 TOPICS = ("in", "other")
@@ -52,45 +50,15 @@ class Busy(Processor):
         self.store.put(TICK, (self.store.get(TICK) or 0) + 1)
 
 
-def topology(*, cached: bool) -> Topology:
-    topology = Topology()
-    topology.add_source("source", *TOPICS, key=serdes.STRING, value=serdes.STRING)
-    topology.add_processor("busy", Busy, "source")
-    topology.add_sink("sink", "out", "busy", key=serdes.STRING, value=serdes.LONG)
-    store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.LONG, cached=cached)
-    topology.add_state_store(store, "busy")
-    return topology
-
-
-def with_logs(world: World) -> None:
-    """Let the world's logs have what is sent, once it is committed."""
-    def producer() -> Ledger:
-        return Ledger(world.logs, world.member, transactional=world.config.exactly_once)
-
-    world.clients.producer, world.clients.new_producer = producer(), producer  # type: ignore[method-assign]
-
-
 def running(stage: str, seed: int, *, cached: bool) -> Running:
     """A thread of the stage, with bounds that are reached on every second seed, or on two of four."""
-    settings = {
-        "commit_interval_ms": 50,
-        "max_task_idle_ms": seed % 3 * 20,
-        "statestore_cache_max_bytes": 100_000 if cached else 0,
-        "buffered_records_per_partition": BUFFERED,
-        "input_buffer_max_bytes": (100_000_000, 20_000)[seed % 2],
-        "statestore_uncommitted_max_bytes": (10_000_000, 3_000)[seed // 2 % 2],
-    }
-    if stage == "m2":
-        return RunningProcessing(
-            ProcessingWorld(topology(cached=cached), num_processing_threads=1 + seed % 3, **settings)
-        )
-    kinds: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-        "baseline": (World, Running), "m1": (UpdaterWorld, RunningUpdater),
-    }  # fmt: skip
-    make_world, run = kinds[stage]
-    world = make_world(topology(cached=cached), settings)
-    with_logs(world)
-    r: Running = run(world)
+    r = STAGES[stage](
+        counting(TOPICS, Busy, cached=cached), num_processing_threads=1 + seed % 3, commit_interval_ms=50,
+        max_task_idle_ms=seed % 3 * 20, statestore_cache_max_bytes=100_000 if cached else 0,
+        buffered_records_per_partition=BUFFERED, input_buffer_max_bytes=(100_000_000, 20_000)[seed % 2],
+        statestore_uncommitted_max_bytes=(10_000_000, 3_000)[seed // 2 % 2],
+    )  # fmt: skip
+    with_ledger(r.world)
     return r
 
 
