@@ -88,7 +88,7 @@ class ResolvedTransaction(InTransaction):
         try:
             self._clients.renew_producer(budget.left_ms())
             committed = self._group.committed(offsets.keys(), budget.left_ms())
-        except (KafkaUnreachableError, NoAnswerError, StaleGenerationError) as unknown:
+        except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
             # A roll-back in place would leave stores without writes that may have been committed.
             raise TaskMigratedError(f"how a commit ended isn't known ({error}): {unknown}") from error
         end = outcome(offsets, committed)

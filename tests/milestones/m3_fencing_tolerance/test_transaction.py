@@ -150,6 +150,10 @@ def _unready(c: Confirming) -> None:
     c.world.clients.renewal_error = unready(TIMED_OUT)
 
 
+def _unmade(c: Confirming) -> None:
+    c.world.clients.renewal_error = kafka_error(KafkaError._FAIL)
+
+
 def _lost(c: Confirming) -> None:
     c.world.member.answer_error = StaleGenerationError("removed")
 
@@ -160,7 +164,8 @@ def _taken(c: Confirming) -> None:
 
 UNKNOWN: dict[str, Callable[[Confirming], None]] = {
     "the group's coordinator is silent": _silent,
-    "no producer can be made": _unready,
+    "no producer can be initialised": _unready,
+    "no producer can be made, for lack of threads or descriptors": _unmade,
     "the group has given us up": _lost,
     "somebody else has committed since": _taken,
 }
@@ -168,7 +173,7 @@ UNKNOWN: dict[str, Callable[[Confirming], None]] = {
 
 @pytest.mark.parametrize("why", UNKNOWN.values(), ids=UNKNOWN)
 def test_an_outcome_that_stays_unknown_costs_the_tasks_and_is_never_guessed(why: Callable[[Confirming], None]) -> None:
-    c = Confirming(task_timeout_ms=50)
+    c = Confirming(task_timeout_ms=50, request_timeout_ms=50)
     c.fail([FENCED])
     why(c)
     with pytest.raises(TaskMigratedError) as caught:
