@@ -28,7 +28,7 @@ from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
-from milestones.m3_fencing_tolerance.recovery_deadline import POLL_SHARE, Budget
+from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -54,16 +54,18 @@ class ResolvedTransaction(InTransaction):
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
         self._group = GroupQuestions(context, clients)
+        self._budget = Budget(context)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
-        yield from self._repeat(lambda: producer.begin_send_offsets(offsets, metadata, self._call_ms()))
+        self._budget = Budget(self._context)
+        yield from self._repeat(lambda call_ms: producer.begin_send_offsets(offsets, metadata, call_ms))
 
     def end(self, offsets: Offsets) -> Steps[None]:
         unanswered: KafkaException | None = None
         try:
-            yield from self._repeat(lambda: self._clients.producer.begin_commit(self._call_ms()))
+            yield from self._repeat(self._clients.producer.begin_commit)
         except KafkaException as error:
             unanswered = error
         if unanswered is not None:  # not in the handler: see `failures.caught`
@@ -71,13 +73,13 @@ class ResolvedTransaction(InTransaction):
         else:
             ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
 
-    def _repeat(self, begin: Callable[[], None]) -> Steps[None]:
-        config = self._context.config
-        within_ms = min(config.transaction_timeout_ms, config.max_poll_interval_ms // POLL_SHARE)
-        return self._context.retry_policy.steps(begin, self._clients.producer.returned, is_retriable, within_ms)
-
-    def _call_ms(self) -> int:
-        return max(1, int(min(CALL_MS, self._context.retry_policy.rest_ms())))
+    def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
+        """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""
+        budget, producer = self._budget, self._clients.producer
+        within_ms = min(self._context.config.transaction_timeout_ms, budget.left_ms())
+        return self._context.retry_policy.steps(
+            lambda: begin(budget.left_ms(CALL_MS)), producer.returned, is_retriable, within_ms
+        )
 
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
         """Find out how the commit ended: returns when the offsets were committed after all, otherwise raises."""

@@ -249,6 +249,28 @@ def test_an_unanswered_end_leaves_time_to_find_out_how_it_ended_however_long_a_t
     assert c.world.clients.within_ms == 75_000
 
 
+def test_a_commit_and_the_question_how_it_ended_take_half_of_the_poll_interval_however_short_that_is() -> None:
+    c = Confirming(transaction_timeout_ms=10_000, max_poll_interval_ms=30_000)
+    clock, renew = c.world.clock, c.clients.renew_producer
+
+    def offsets_are_late(*_: Any) -> None:
+        clock.advance(7_000)
+
+    def commit(timeout_ms: int) -> None:
+        clock.advance(timeout_ms)
+        raise TIMED_OUT
+
+    def renewed(within_ms: int) -> None:
+        clock.advance(within_ms)
+        renew(within_ms)
+
+    c.first.send_offsets, c.first.commit = offsets_are_late, commit  # type: ignore[method-assign]
+    c.clients.renew_producer = renewed
+    with pytest.raises(RolledBackError):
+        c.confirm()
+    assert clock.monotonic_ms() <= 30_000 // 2
+
+
 def test_a_healthy_commit_has_time_also_when_no_call_is_to_be_repeated() -> None:
     c = Confirming(task_timeout_ms=0)
     c.confirm()
