@@ -38,7 +38,7 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
+from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
@@ -105,15 +105,11 @@ class InPlaceRecovery:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
-
-        def abort() -> None:
-            producer.abort(budget.left_ms(self._context.config.request_timeout_ms))
-            producer.poll()
-
-        if (failed := caught(abort, KafkaException)) is not None:
+        abort_ms = budget.left_ms(self._context.config.request_timeout_ms)
+        if (failed := caught(lambda: producer.abort(abort_ms), KafkaException)) is not None:
             log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
             return self._answer(failed, budget, may_abort=False)
-        if producer.disconnected:
+        if not can_start_another_transaction(producer):
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)
 

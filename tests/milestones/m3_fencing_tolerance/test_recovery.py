@@ -85,6 +85,14 @@ def test_an_abort_may_be_sent_twice_over_a_broken_connection_so_the_next_transac
     assert world.clients.renewed == 1
 
 
+@pytest.mark.parametrize("died", [FENCED, SystemError("returned NULL")], ids=["fenced", "system error"])
+def test_a_producer_that_dies_right_after_an_abort_is_replaced(died: Exception) -> None:
+    world, recovery = made()
+    world.producer.fail("poll", died)
+    assert recovery.recover(ILLEGAL_GENERATION, [])
+    assert world.clients.renewed == 1
+
+
 @pytest.mark.parametrize("error", [FENCED, ILLEGAL_GENERATION, StaleGenerationError("none")], ids=str)
 def test_a_member_that_the_group_has_given_up_loses_its_tasks(error: Exception) -> None:
     world, recovery = made()
