@@ -71,6 +71,8 @@ class InPlaceRecovery:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
+            case TaskCorruptedError() if self._clients.producer.transactional and not self._has_generation():
+                return self._end_transaction(budget)
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
@@ -105,13 +107,29 @@ class InPlaceRecovery:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
-        abort_ms = budget.left_ms(self._context.config.request_timeout_ms)
-        if (failed := caught(lambda: producer.abort(abort_ms), KafkaException)) is not None:
-            log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
+        if (failed := self._try_abort(budget)) is not None:
             return self._answer(failed, budget, may_abort=False)
         if not can_start_another_transaction(producer):
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)
+
+    def _try_abort(self, budget: Budget) -> KafkaException | None:
+        abort_ms = budget.left_ms(self._context.config.request_timeout_ms)
+        failed = caught(lambda: self._clients.producer.abort(abort_ms), KafkaException)
+        if failed is not None:
+            log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
+        return failed
+
+    def _end_transaction(self, budget: Budget) -> bool:
+        """Abort for a member whose tasks are lost already, and return False. A new producer has little time: the loop
+        is about to close the tasks. A producer that isn't ready in time is made again when the next output is sent."""
+        producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
+        if (failed := self._try_abort(budget)) is not None:
+            self._takeovers.note(failed, age_ms)
+        if failed is not None or not can_start_another_transaction(producer):
+            within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
+            caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
+        return False
 
     def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
@@ -140,6 +158,9 @@ class InPlaceRecovery:
             "%s: recovered in place after %d ms, no rebalance: %s", self._context.name, budget.spent_ms(), error
         )
         return True
+
+    def _has_generation(self) -> bool:
+        return caught(self._clients.member.metadata, StaleGenerationError) is None
 
     def _holds(self, budget: Budget) -> bool:
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))

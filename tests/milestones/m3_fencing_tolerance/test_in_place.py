@@ -9,7 +9,7 @@ import pytest
 from milestones.common.kafka.membership import Lost, StaleGenerationError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import FENCED, Running, put
+from tests.milestones.fakes import FENCED, TIMED_OUT, Running, put
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
 
 A = TaskId(0, 0)
@@ -68,6 +68,26 @@ def test_a_member_that_the_group_has_given_up_closes_its_tasks_and_rejoins() -> 
     r.run(0)
     r.step(6, ms=100)
     assert world.state.content(A) == {b"k": (1).to_bytes(8, "big")}
+
+
+@pytest.mark.parametrize("why", ["a broken connection", "an abort without an answer"])
+def test_a_lost_membership_costs_no_long_wait_for_a_new_producer_and_is_no_lost_transaction(why: str) -> None:
+    world = TolerantWorld(settings={"commit_interval_ms": 5_000})
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    r.step(2)
+    old = world.producer
+    assert old.in_transaction
+    old.disconnected = why == "a broken connection"
+    if not old.disconnected:
+        old.fail("abort", TIMED_OUT)
+    world.member.metadata_error = StaleGenerationError("this member has no generation")
+    world.member.events.append(Lost("no answer for a session"))
+    r.step()
+    assert "abort" in old.calls
+    assert r.tasks.owned == frozenset()
+    assert (world.clients.renewed, world.clients.within_ms) == (1, world.config.heartbeat_interval_ms)
+    assert r.loop._recovery.lost == 0
 
 
 def test_others_that_have_committed_since_keep_what_they_committed() -> None:
