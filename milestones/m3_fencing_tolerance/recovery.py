@@ -40,7 +40,7 @@ from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
 from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
-from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
+from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
@@ -143,12 +143,13 @@ class InPlaceRecovery:
         return self._recovered(error, budget)
 
     def _check(self, unready: KafkaUnreachableError) -> None:
+        """Raise what ends the thread, when no later try to initialise a producer helps."""
         cause = unready.__cause__
         if not isinstance(cause, KafkaException):
             raise unready
         self._takeovers.note(cause, None)
-        if not is_retriable(cause) and reaction_to(cause) is not ProducerReaction.REBUILD:
-            raise unready
+        if reaction_to(cause) is ProducerReaction.FAIL:
+            raise self._refused(cause) from unready
 
     def _recovered(self, error: Exception, budget: Budget) -> bool:
         if not self._holds(budget):

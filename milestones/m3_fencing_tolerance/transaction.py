@@ -84,7 +84,8 @@ class ResolvedTransaction(InTransaction):
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
         """Find out how the commit ended: returns when the offsets were committed after all, otherwise raises."""
         producer = self._clients.producer
-        if reaction_to(error) is ProducerReaction.ABORT and self._aborted(budget):
+        reaction = reaction_to(error)
+        if reaction is ProducerReaction.FAIL or (reaction is ProducerReaction.ABORT and self._aborted(budget)):
             raise error
         age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
         try:

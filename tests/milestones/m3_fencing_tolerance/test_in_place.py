@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from milestones.common.errors import TransactionalIdError
 from milestones.common.kafka.membership import Lost, StaleGenerationError
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import FENCED, TIMED_OUT, Running, put
-from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
+from tests.milestones.fakes import FENCED, TIMED_OUT, Running, kafka_error, put
+from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 
 A = TaskId(0, 0)
 
@@ -100,6 +102,18 @@ def test_others_that_have_committed_since_keep_what_they_committed() -> None:
     assert world.member.committed[IN] == numbered(1, 7, "other")
     assert world.state.content(A) == {}
     assert [reason[:10] for reason in world.member.rejoins] == ["tasks lost"]
+
+
+def test_a_right_that_is_taken_away_while_a_commit_ends_ends_the_thread_with_what_to_grant() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    refused = kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
+    world.producer.fail("commit", refused)
+    world.clients.renewal_error = unready(refused)
+    with pytest.raises(TransactionalIdError, match="grant the user"):
+        r.step(2, ms=100)
+    assert world.member.rejoins == []
 
 
 def test_metrics_tell_what_happened_and_what_it_cost() -> None:

@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.common.errors import (
-    KafkaUnreachableError,
     MilestonesError,
     ProcessingError,
     RefusedTogetherError,
@@ -149,10 +148,10 @@ def test_what_no_repetition_helps_ends_the_thread_and_says_what_to_do(error: Exc
         recovery.recover(error, [])
 
 
-def test_a_new_producer_that_kafka_refuses_ends_the_thread() -> None:
+def test_a_new_producer_that_kafka_refuses_ends_the_thread_and_says_what_to_do() -> None:
     world, recovery = made()
     world.clients.renewal_error = unready(kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True))
-    with pytest.raises(KafkaUnreachableError):
+    with pytest.raises(TransactionalIdError, match=r"app-tx.*grant the user"):
         recovery.recover(FENCED, [])
 
 

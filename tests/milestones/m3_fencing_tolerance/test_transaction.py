@@ -142,6 +142,16 @@ def test_a_record_that_the_broker_refuses_is_told_as_such() -> None:
         c.confirm()
 
 
+def test_a_commit_that_no_repetition_helps_is_told_as_it_is_and_nothing_else_is_asked() -> None:
+    c = Confirming()
+    refused = kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
+    c.first.fail("commit", refused)
+    with pytest.raises(KafkaException) as caught:
+        c.confirm()
+    assert caught.value is refused
+    assert (c.world.clients.renewed, c.world.member.questions) == (0, [])
+
+
 def _silent(c: Confirming) -> None:
     c.world.member.holds = True
 
