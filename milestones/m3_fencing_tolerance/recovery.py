@@ -39,11 +39,11 @@ from milestones.common.errors import (
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
-from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
+from milestones.m3_fencing_tolerance.errors import RolledBackError, UnknownOutcomeError
+from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
-from milestones.m3_fencing_tolerance.transaction import RolledBackError
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -84,6 +84,8 @@ class InPlaceRecovery:
             case StaleGenerationError():
                 return self._abort(error, budget, ask=True)
             case TaskMigratedError():
+                if isinstance(error, UnknownOutcomeError):
+                    self._takeovers.note(error.cause, error.age_ms)
                 return self._give_up(error)
             case KafkaException():
                 return self._answer(error, budget)

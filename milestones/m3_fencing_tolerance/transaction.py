@@ -22,11 +22,12 @@ from confluent_kafka import KafkaException
 
 from milestones.baseline.committing import CALL_MS, InTransaction, Offsets
 from milestones.baseline.next_producer import ready_for_the_next
-from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
+from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
-from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
+from milestones.m3_fencing_tolerance.errors import NoAnswerError, RolledBackError, UnknownOutcomeError
+from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 
@@ -35,15 +36,6 @@ if TYPE_CHECKING:
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
-
-
-class RolledBackError(TaskMigratedError):
-    """The transaction of a commit was certainly rolled back, and a new producer is in place. `cause`: the client's
-    error; `age_ms`: the transaction's age then. Steers the runtime only."""
-
-    def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
-        super().__init__(f"the transaction was rolled back: {cause}")
-        self.cause, self.age_ms = cause, age_ms
 
 
 class ResolvedTransaction(InTransaction):
@@ -93,7 +85,7 @@ class ResolvedTransaction(InTransaction):
             committed = self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
             # A roll-back in place would leave stores without writes that may have been committed.
-            raise TaskMigratedError(f"how a commit ended isn't known ({error}): {unknown}") from error
+            raise UnknownOutcomeError(f"how a commit ended isn't known ({error}): {unknown}", error, age_ms) from error
         end = outcome(offsets, committed)
         log.warning(
             "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
@@ -102,7 +94,7 @@ class ResolvedTransaction(InTransaction):
         if end is CommitOutcome.ROLLED_BACK:
             raise RolledBackError(error, age_ms) from error
         if end is CommitOutcome.FOREIGN:
-            raise TaskMigratedError(f"{end.value}, while ours had no answer: {error}") from error
+            raise UnknownOutcomeError(f"{end.value}, while ours had no answer: {error}", error, age_ms) from error
         self._clients.producer.acknowledged.update(acknowledged)
 
     def _aborted(self, budget: Budget) -> bool:

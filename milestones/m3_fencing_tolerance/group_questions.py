@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import Committed, StaleGenerationError
 from milestones.common.mailbox import Mailbox
+from milestones.m3_fencing_tolerance.errors import NoAnswerError
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -25,16 +25,11 @@ LOOK_MS = 500
 """The time between two checks, in a wait for an answer, whether time is left."""
 
 
-class NoAnswerError(MilestonesError):
-    """The coordinator didn't answer in time. Steers the runtime only."""
-
-
 class GroupQuestions:
     """Asks the group by the member. *Sends*: `FetchOffsets`. *Receives*: `Committed`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._retry_policy, self._clients = context.retry_policy, clients
-        self._number = 0
 
     def committed(
         self, partitions: Collection[TopicPartition], within_ms: int
@@ -45,10 +40,9 @@ class GroupQuestions:
         """
         member = self._clients.member
         member.metadata()
-        self._number += 1
-        # One mailbox per question: an answer that comes too late is lost with its mailbox.
+        # One mailbox per question, instead of numbers: an answer that comes too late is lost with its mailbox.
         answers: Mailbox[Committed] = Mailbox(1, "answer to a recovery")
-        member.fetch_offsets(self._number, frozenset(partitions), answers)
+        member.fetch_offsets(0, frozenset(partitions), answers)
         waited_ms = 0
         while (answer := answers.get(min(LOOK_MS, within_ms - waited_ms))) is None:
             waited_ms += LOOK_MS
