@@ -72,7 +72,8 @@ class InPlaceRecovery:
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
             case TaskCorruptedError() if self._clients.producer.transactional and not self._has_generation():
-                return self._end_transaction(budget)
+                self._end_transaction(budget)
+                return False
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
@@ -86,6 +87,7 @@ class InPlaceRecovery:
             case TaskMigratedError():
                 if isinstance(error, UnknownOutcomeError):
                     self._takeovers.note(error.cause, error.age_ms)
+                self._end_transaction(budget)
                 return self._give_up(error)
             case KafkaException():
                 return self._answer(error, budget)
@@ -122,16 +124,15 @@ class InPlaceRecovery:
             log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
         return failed
 
-    def _end_transaction(self, budget: Budget) -> bool:
-        """Abort for a member whose tasks are lost already, and return False. A new producer has little time: the loop
-        is about to close the tasks. A producer that isn't ready in time is made again when the next output is sent."""
+    def _end_transaction(self, budget: Budget) -> None:
+        """Abort what tasks have begun that are lost. A new producer has little time: the loop is about to close the
+        tasks. A producer that isn't ready in time is made again when the next output is sent."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
         if (failed := self._try_abort(budget)) is not None:
             self._takeovers.note(failed, age_ms)
         if failed is not None or not can_start_another_transaction(producer):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
-        return False
 
     def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next

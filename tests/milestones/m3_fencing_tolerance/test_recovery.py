@@ -114,6 +114,13 @@ def test_an_outcome_that_nobody_knows_costs_the_tasks() -> None:
     assert recovery.lost == 1
 
 
+def test_tasks_that_are_lost_leave_no_transaction_open() -> None:
+    world, recovery = made()
+    assert not recovery.recover(TaskMigratedError("lost"), [])
+    assert not world.producer.in_transaction
+    assert recovery.lost == 1
+
+
 def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already() -> None:
     world, recovery = made()
     assert recovery.recover(RolledBackError(FENCED, TIMEOUT_MS), [])
