@@ -1,8 +1,9 @@
-"""The questions of a recovery to the group: whether the membership still holds, and which offsets are committed.
+"""`GroupQuestions`: asks the group which offsets are committed, and whether the membership still holds.
 
-*Guarantees*: the coordinator answers, after the question, and only after it has accepted a heartbeat of this member id
-and generation: so a process that stood still for longer than its session finds out here. A question waits at most
-`within_ms`, and less when the thread is to stop.
+*Guarantees*: the coordinator answers after the question. In a stable generation it accepts a heartbeat of the member id
+and generation first: so a process that stood still for longer than its session finds out here. While the member joins
+there is no such heartbeat: offsets are true all the same, and the answer to JoinGroup tells of the membership. A
+question waits at most `within_ms`, and less when the thread is to stop.
 *Assumes*: asked by the member's owner.
 """
 
@@ -53,8 +54,8 @@ class GroupQuestions:
         return answer.offsets
 
     def holds(self, within_ms: int) -> bool:
-        """Whether member and generation still hold. While the member joins, the answer to JoinGroup tells. A silent
-        coordinator can have given the member up only when the session is over by the clock."""
+        """Whether member and generation still hold. True, unasked, while the member joins: the answer to JoinGroup
+        tells. A silent coordinator can have given the member up only when the session is over by the clock."""
         member = self._clients.member
         if member.joining():
             return True

@@ -12,12 +12,17 @@
              stable, again                                               v
              under a heartbeat                            LOST: tasks closed, rejoin
 
-The client has one fatal error for "timed out" and "taken over", so the error alone decides nothing: a new producer of
-the same transactional id ends the open transaction, and the group says whether the tasks still belong to the thread.
+One call of `recover` takes the boxes up to VERIFY; the loop does ROLL BACK or LOST. The client has one fatal error for
+"timed out" and "taken over", so the error alone decides nothing: a new producer of the same transactional id ends the
+open transaction, and the group is asked whether the tasks still belong to the stream thread. A member that joins isn't
+asked, and a silent coordinator is believed to keep the member for a session: what proves it is the read of the
+positions, under a heartbeat, before a task is processed again.
 
-*Guarantees*: a recovery in place closes and wipes no store and asks for no rebalance. A producer whose last end had no
-answer sends nothing more. The stream thread is held up for at most a quarter of `max_poll_interval_ms`.
-*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable.
+*Guarantees*: a recovery from an error of the producer closes and wipes no store and asks for no rebalance. A producer
+whose last end had no answer sends nothing more. A recovery ends in its `Budget`. Without transactions a new producer
+drops what the old one has queued.
+*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable. It restores
+damaged stores, and tasks whose positions show that Kafka has made a commit that was taken for rolled back.
 """
 
 from __future__ import annotations
@@ -78,7 +83,7 @@ class InPlaceRecovery:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
-                # The client's sequence numbers have a gap where the record was.
+                # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
@@ -170,7 +175,8 @@ class InPlaceRecovery:
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
 
     def _give_up(self, error: Exception) -> bool:
-        """Give the tasks up, and return False. A producer that wasn't replaced is replaced when it is used next."""
+        """Give the tasks up, and return False. A new producer that isn't initialised fails when the next output is
+        sent, and is replaced then."""
         self.lost += 1
         log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
         return False

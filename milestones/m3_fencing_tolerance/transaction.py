@@ -1,14 +1,15 @@
 """`ResolvedTransaction`: takes the transaction of a commit to its end, and finds out how an unanswered one ended.
 
 1. Open the transaction, unless it is open; put the offsets in. An error so far means that nothing was committed.
-2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: by then the broker ends the
-   transaction.
-3. Without an answer: a new producer ends the transaction, one way or the other; then the group is asked whether the
-   membership holds, and what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
+2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: the broker aborts an open
+   transaction of that age.
+3. Without an answer: an abort that the broker confirms, or a new producer, ends the transaction, one way or the other;
+   then the group is asked what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
 4. After a broken connection the end may have been sent twice, and a late second end would end the next transaction. So
    a new producer, with an epoch of its own, makes the next one.
 
-*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended.
+*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended. The waits
+of 3 and 4 aren't steps: they block the stream thread, each within its `Budget`.
 *Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
 """
 
@@ -84,7 +85,8 @@ class ResolvedTransaction(InTransaction):
             self._clients.renew_producer(budget.left_ms())
             committed = self._group.committed(offsets.keys(), budget.left_ms())
         except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
-            # A roll-back in place would leave stores without writes that may have been committed.
+            # After a roll-back in place `Task.compare` would find a commit that was made, and have its writes restored.
+            # The tasks are given up all the same: the membership isn't proven, and exactly-once keeps a second check.
             raise UnknownOutcomeError(f"how a commit ended isn't known ({error}): {unknown}", error, age_ms) from error
         end = outcome(offsets, committed)
         log.warning(

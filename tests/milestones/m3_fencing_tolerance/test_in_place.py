@@ -119,14 +119,19 @@ def test_a_right_that_is_taken_away_while_a_commit_ends_ends_the_thread_with_wha
 def test_an_id_that_is_taken_over_again_and_again_is_told_also_when_others_have_committed_each_time() -> None:
     world = TolerantWorld()
     r = Running(world).run(0)
+
+    def lose(times: int) -> None:
+        put(world, 0, "a")
+        world.producer.fail("commit", FENCED)
+        world.member.committed[IN] = numbered(times, 10 * times, "other")
+        r.step(2, ms=100)
+
+    for times in (1, 2):
+        lose(times)
+        assert len(world.member.rejoins) == times
+        r.run(0)
     with pytest.raises(TransactionalIdError, match=r"app-tx.*state_dir"):
-        for times in (1, 2, 3):
-            put(world, 0, "a")
-            world.producer.fail("commit", FENCED)
-            world.member.committed[IN] = numbered(times, 10 * times, "other")
-            r.step(2, ms=100)
-            assert len(world.member.rejoins) == times
-            r.run(0)
+        lose(3)
 
 
 def test_metrics_tell_what_happened_and_what_it_cost() -> None:
