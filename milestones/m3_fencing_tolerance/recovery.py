@@ -76,8 +76,8 @@ class InPlaceRecovery:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
-            case TaskCorruptedError() if self._clients.producer.transactional and not self._has_generation():
-                self._end_transaction(budget)
+            case TaskCorruptedError() if not self._has_generation():
+                self._drop_uncommitted(budget)
                 return False
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
@@ -92,7 +92,7 @@ class InPlaceRecovery:
             case TaskMigratedError():
                 if isinstance(error, UnknownOutcomeError):
                     self._takeovers.note(error.cause, error.age_ms)
-                self._end_transaction(budget)
+                self._drop_uncommitted(budget)
                 return self._give_up(error)
             case KafkaException():
                 return self._answer(error, budget)
@@ -129,13 +129,13 @@ class InPlaceRecovery:
             log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
         return failed
 
-    def _end_transaction(self, budget: Budget) -> None:
-        """Abort what tasks have begun that are lost. A new producer has little time: the loop is about to close the
-        tasks. A producer that isn't ready in time is made again when the next output is sent."""
+    def _drop_uncommitted(self, budget: Budget) -> None:
+        """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
+        the tasks. A producer that isn't ready in time is made again when the next output is sent."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
         if (failed := self._try_abort(budget)) is not None:
             self._takeovers.note(failed, age_ms)
-        if failed is not None or not can_start_another_transaction(producer):
+        if failed is not None or not (producer.transactional and can_start_another_transaction(producer)):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
 

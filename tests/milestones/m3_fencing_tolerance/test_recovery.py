@@ -121,6 +121,15 @@ def test_tasks_that_are_lost_leave_no_transaction_open() -> None:
     assert recovery.lost == 1
 
 
+@pytest.mark.parametrize("error", [TaskMigratedError("lost"), TaskCorruptedError("lost", [A])], ids=type)
+def test_without_transactions_what_lost_tasks_have_queued_is_thrown_away(error: Exception) -> None:
+    world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
+    old, recovery = world.producer, world.recovery()
+    world.member.metadata_error = StaleGenerationError("this member has no generation")
+    assert not recovery.recover(error, [])
+    assert old.closed
+
+
 def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already() -> None:
     world, recovery = made()
     assert recovery.recover(RolledBackError(FENCED, TIMEOUT_MS), [])
