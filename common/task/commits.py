@@ -64,8 +64,8 @@ class TaskCommits:
         OffsetMetadata(UNKNOWN_TIMESTAMP, self._number + 1, self._transactional_id, self._others).check()
 
     def made_unanswered(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether Kafka has made a commit without an answer: the committed offsets tell, or the commit's number, since
-        a punctuation alone moves no offset."""
+        """Whether Kafka has made a commit without an answer that was rolled back here: the committed offsets tell, or
+        the commit's number, since a punctuation alone moves no offset. (`commit_outcome.outcome` asks before that.)"""
         positions = self.committed.positions
         return any(
             at.offset != positions[partition].offset or OffsetMetadata.decode(at.metadata).commit > self._confirmed

@@ -1,7 +1,8 @@
 """`outcome`: tells from the committed offsets how an unanswered commit ended.
 
 A commit has a number for each of its tasks. The number travels with the transactional id in the metadata of an offset
-of each of the task's partitions, also of an unchanged offset. So the committed metadata names the commit.
+of each of the task's partitions, also of an unchanged offset. So the committed metadata names the commit. What is asked
+here before a roll-back, of all tasks of one commit, `TaskCommits.made_unanswered` asks after it, of one task.
 
 *Guarantees*: a pure function; an answer is given only when all partitions agree.
 *Assumes*: `committed` was read when the transaction had ended and no other one pended on the offsets. A task's numbers

@@ -1,6 +1,10 @@
-"""The errors of the producer's client, by call, with the reaction to each: one table.
+"""The errors of the producer's client, by code and mark, with the reaction to each: one table.
 
-*Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark.
+`common/kafka/failures.py` has three classes of them, for a runtime that loses its tasks with its producer. The table is
+finer: it tells a new producer from the end of the thread.
+
+*Guarantees*: every error of a producer has exactly one reaction, that of the first line with its code and its mark. No
+call is repeated that the three classes wouldn't repeat.
 *Assumes*: the client is librdkafka 2.16. `source` names functions of its `rdkafka_txnmgr.c` and `rdkafka_idempotence.c`
 (without `rd_kafka_`), read and, where it says so, tried.
 """
@@ -41,7 +45,7 @@ CALLS = (INIT, BEGIN, PRODUCE, FLUSH, OFFSETS, COMMIT, ABORT)
 
 @dataclass(frozen=True)
 class Line:
-    """Errors with one reaction. `codes`: empty means every code; `calls`: the calls that can raise them."""
+    """Errors with one reaction. `codes`: empty means every code. `calls`: those that can raise them, for readers."""
 
     reaction: ProducerReaction
     codes: tuple[str, ...]

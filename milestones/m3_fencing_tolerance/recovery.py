@@ -12,12 +12,17 @@
              stable, again                                               v
              under a heartbeat                            LOST: tasks closed, rejoin
 
-The client has one fatal error for "timed out" and "taken over", so the error alone decides nothing: a new producer of
-the same transactional id ends the open transaction, and the group says whether the tasks still belong to the thread.
+One call of `recover` takes the boxes up to VERIFY; the loop does ROLL BACK or LOST. The client has one fatal error for
+"timed out" and "taken over", so the error alone decides nothing: a new producer of the same transactional id ends the
+open transaction, and the group is asked whether the tasks still belong to the stream thread. A member that joins isn't
+asked, and a silent coordinator is believed to keep the member for a session: what proves it is the read of the
+positions, under a heartbeat, before a task is processed again.
 
-*Guarantees*: a recovery in place closes and wipes no store and asks for no rebalance. A producer whose last end had no
-answer sends nothing more. The stream thread is held up for at most a quarter of `max_poll_interval_ms`.
-*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable.
+*Guarantees*: a recovery from an error of the producer closes and wipes no store and asks for no rebalance. A producer
+whose last end had no answer sends nothing more. A recovery ends in its `Budget`. Without transactions a new producer
+drops what the old one has queued.
+*Assumes*: the loop rolls the tasks back when `recover` returns True, and reads their positions stable. It restores
+damaged stores, and tasks whose positions show that Kafka has made a commit that was taken for rolled back.
 """
 
 from __future__ import annotations
@@ -38,12 +43,12 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.failures import caught, error_of, is_stale_member
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.m3_fencing_tolerance.membership_check import GroupQuestions
-from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
+from milestones.common.kafka.producer import RefusedInTransactionError, can_start_another_transaction
+from milestones.m3_fencing_tolerance.errors import RolledBackError, UnknownOutcomeError
+from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
+from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, reaction_to
 from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
-from milestones.m3_fencing_tolerance.transaction import RolledBackError
 
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
@@ -71,17 +76,23 @@ class InPlaceRecovery:
             case RolledBackError():
                 self._takeovers.note(error.cause, error.age_ms)
                 return self._recovered(error.cause, budget)
+            case TaskCorruptedError() if not self._has_generation():
+                self._drop_uncommitted(budget)
+                return False
             case RefusedInTransactionError() if error.single and not self._clients.producer.one_record_per_batch:
                 # Again with one record per batch: then the handler of the refused output is asked (KIP-691).
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() if self._clients.producer.one_record_per_batch:
-                # The client's sequence numbers have a gap where the record was.
+                # Kafka has refused a record: the producer's sequence numbers have a gap in its place.
                 return self._rebuild(error, budget, one_record_per_batch=True)
             case TaskCorruptedError() | StateCorruptError():
                 return self._abort(error, budget, ask=False)
             case StaleGenerationError():
                 return self._abort(error, budget, ask=True)
             case TaskMigratedError():
+                if isinstance(error, UnknownOutcomeError):
+                    self._takeovers.note(error.cause, error.age_ms)
+                self._drop_uncommitted(budget)
                 return self._give_up(error)
             case KafkaException():
                 return self._answer(error, budget)
@@ -105,17 +116,28 @@ class InPlaceRecovery:
             # Nothing fences the producer: its queued outputs would be sent behind those of the tasks' next owners.
             self._clients.renew_producer(one_record_per_batch=isinstance(error, RefusedTogetherError))
             return not ask or self._holds(budget) or self._give_up(error)
-
-        def abort() -> None:
-            producer.abort(budget.left_ms(self._context.config.request_timeout_ms))
-            producer.poll()
-
-        if (failed := caught(abort, KafkaException)) is not None:
-            log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
+        if (failed := self._try_abort(budget)) is not None:
             return self._answer(failed, budget, may_abort=False)
-        if producer.disconnected:
+        if not can_start_another_transaction(producer):
             return self._rebuild(error, budget)
         return not ask or self._holds(budget) or self._give_up(error)
+
+    def _try_abort(self, budget: Budget) -> KafkaException | None:
+        abort_ms = budget.left_ms(self._context.config.request_timeout_ms)
+        failed = caught(lambda: self._clients.producer.abort(abort_ms), KafkaException)
+        if failed is not None:
+            log.info("%s: the transaction can't be aborted: %s", self._context.name, failed)
+        return failed
+
+    def _drop_uncommitted(self, budget: Budget) -> None:
+        """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
+        the tasks. A producer that isn't ready in time is made again when the next output is sent."""
+        producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
+        if (failed := self._try_abort(budget)) is not None:
+            self._takeovers.note(failed, age_ms)
+        if failed is not None or not (producer.transactional and can_start_another_transaction(producer)):
+            within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
+            caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
 
     def _rebuild(self, error: Exception, budget: Budget, *, one_record_per_batch: bool = False) -> bool:
         """Replace the producer, then ask the group. A producer that isn't ready in time is made again when the next
@@ -129,12 +151,13 @@ class InPlaceRecovery:
         return self._recovered(error, budget)
 
     def _check(self, unready: KafkaUnreachableError) -> None:
+        """Raise what ends the thread, when no later try to initialise a producer helps."""
         cause = unready.__cause__
         if not isinstance(cause, KafkaException):
             raise unready
         self._takeovers.note(cause, None)
-        if not is_retriable(cause) and reaction_to(cause) is not ProducerReaction.REBUILD:
-            raise unready
+        if reaction_to(cause) is ProducerReaction.FAIL:
+            raise self._refused(cause) from unready
 
     def _recovered(self, error: Exception, budget: Budget) -> bool:
         if not self._holds(budget):
@@ -145,11 +168,15 @@ class InPlaceRecovery:
         )
         return True
 
+    def _has_generation(self) -> bool:
+        return caught(self._clients.member.metadata, StaleGenerationError) is None
+
     def _holds(self, budget: Budget) -> bool:
         return self._group.holds(budget.left_ms(self._context.config.heartbeat_interval_ms))
 
     def _give_up(self, error: Exception) -> bool:
-        """Give the tasks up, and return False. A producer that wasn't replaced is replaced when it is used next."""
+        """Give the tasks up, and return False. A new producer that isn't initialised fails when the next output is
+        sent, and is replaced then."""
         self.lost += 1
         log.warning("%s: its tasks are given up and the thread rejoins: %s", self._context.name, error)
         return False

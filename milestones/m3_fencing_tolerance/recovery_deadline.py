@@ -1,9 +1,11 @@
-"""How long a recovery may hold up the stream thread.
+"""`Budget`: how long a commit without an answer, and a recovery, may hold up the stream thread.
 
-*Guarantees*: all waits of a recovery together end within a quarter of `max_poll_interval_ms`, so that the group keeps
-the thread (the membership thread sends heartbeats meanwhile), within `task_timeout_ms` (but for one call), and sooner
-when the thread is to stop. The question how a commit ended has such a limit of its own.
-*Assumes*: each single call keeps its time-out, plus a little.
+*Guarantees*: the waits for a commit's answers (offsets, then end), the question how that commit ended, and the recovery
+end within a quarter of `max_poll_interval_ms` each. So the group keeps a stream thread that has all three in one turn:
+the membership thread sends heartbeats meanwhile. A wait ends sooner with `task_timeout_ms` (but a single call has
+`request_timeout_ms`), and when the thread is to stop.
+*Assumes*: a call keeps its time-out. A producer that hangs takes `GRACE_MS` (`common/kafka/begun_calls.py`) more: the
+last quarter of a minute has room for three.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
 POLL_SHARE = 4
-"""The share of `max_poll_interval_ms` for each of three steps in a row: a commit without an answer, the question how
-that commit ended, and the recovery."""
+"""The divisor of `max_poll_interval_ms`: three parts are for three budgets in a row, the fourth is left."""
 
 
 class Budget:
-    """The time that is left for one recovery, from now on."""
+    """The time that is left for one of the three, from now on."""
 
     def __init__(self, context: ThreadContext) -> None:
         config = context.config

@@ -5,7 +5,8 @@ the two apart: Kafka counts the age from the transaction's first record, `Takeov
 that is younger than the time-out, or isn't open at all, was taken over. An id is one thread's alone, so that is an
 error of the set-up. The age counts the time for which this machine stood still, as Kafka's does (`Standstill`).
 
-*Guarantees*: an id that two processes use is an error after `MOST_TAKEOVERS`, however the two take turns.
+*Guarantees*: an id that two processes use is an error after `MOST_TAKEOVERS` that have cost a transaction, or have come
+while a producer was initialised. A take-over after a commit that turns out to be made costs nothing, and isn't counted.
 *Assumes*: one owner, the stream thread.
 """
 
@@ -29,8 +30,8 @@ of the thread that hung in a call, or from a paused machine whose time service h
 
 
 class Takeovers:
-    """*Owns*: the times of the take-overs. `fenced`: how often the thread's producers were fenced, time-outs
-    included."""
+    """*Owns*: the times of the take-overs. `fenced`: how often the thread's producers were fenced, time-outs included.
+    A new producer that is fenced while it is initialised counts by itself."""
 
     def __init__(self, context: ThreadContext) -> None:
         self._context = context

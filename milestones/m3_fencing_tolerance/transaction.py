@@ -1,14 +1,15 @@
 """`ResolvedTransaction`: takes the transaction of a commit to its end, and finds out how an unanswered one ended.
 
 1. Open the transaction, unless it is open; put the offsets in. An error so far means that nothing was committed.
-2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: by then the broker ends the
-   transaction.
-3. Without an answer: a new producer ends the transaction, one way or the other; then the group is asked whether the
-   membership holds, and what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
+2. Ask for the end, again while there is no answer, for at most `transaction_timeout_ms`: the broker aborts an open
+   transaction of that age.
+3. Without an answer: an abort that the broker confirms, or a new producer, ends the transaction, one way or the other;
+   then the group is asked what is committed. This commit: done. An earlier one: rolled back. Else the tasks are lost.
 4. After a broken connection the end may have been sent twice, and a late second end would end the next transaction. So
    a new producer, with an epoch of its own, makes the next one.
 
-*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended.
+*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended. The waits
+of 3 and 4 aren't steps: they block the stream thread, each within its `Budget`.
 *Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
 """
 
@@ -22,28 +23,20 @@ from confluent_kafka import KafkaException
 
 from milestones.baseline.committing import CALL_MS, InTransaction, Offsets
 from milestones.baseline.next_producer import ready_for_the_next
-from milestones.common.errors import KafkaUnreachableError, TaskMigratedError
+from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.steps import Steps
 from milestones.m3_fencing_tolerance.commit_outcome import CommitOutcome, outcome
-from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
+from milestones.m3_fencing_tolerance.errors import NoAnswerError, RolledBackError, UnknownOutcomeError
+from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from milestones.m3_fencing_tolerance.producer_errors import ProducerReaction, is_retriable, reaction_to
-from milestones.m3_fencing_tolerance.recovery_deadline import POLL_SHARE, Budget
+from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
 log = logging.getLogger(__name__)
-
-
-class RolledBackError(TaskMigratedError):
-    """The transaction of a commit was certainly rolled back, and a new producer is in place. `cause`: the client's
-    error; `age_ms`: the transaction's age then. Steers the runtime only."""
-
-    def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
-        super().__init__(f"the transaction was rolled back: {cause}")
-        self.cause, self.age_ms = cause, age_ms
 
 
 class ResolvedTransaction(InTransaction):
@@ -54,16 +47,18 @@ class ResolvedTransaction(InTransaction):
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
         self._group = GroupQuestions(context, clients)
+        self._budget = Budget(context)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
         producer.begin()
-        yield from self._repeat(lambda: producer.begin_send_offsets(offsets, metadata, self._call_ms()))
+        self._budget = Budget(self._context)
+        yield from self._repeat(lambda call_ms: producer.begin_send_offsets(offsets, metadata, call_ms))
 
     def end(self, offsets: Offsets) -> Steps[None]:
         unanswered: KafkaException | None = None
         try:
-            yield from self._repeat(lambda: self._clients.producer.begin_commit(self._call_ms()))
+            yield from self._repeat(self._clients.producer.begin_commit)
         except KafkaException as error:
             unanswered = error
         if unanswered is not None:  # not in the handler: see `failures.caught`
@@ -71,26 +66,28 @@ class ResolvedTransaction(InTransaction):
         else:
             ready_for_the_next(self._context, self._clients, Budget(self._context).left_ms())
 
-    def _repeat(self, begin: Callable[[], None]) -> Steps[None]:
-        config = self._context.config
-        within_ms = min(config.transaction_timeout_ms, config.max_poll_interval_ms // POLL_SHARE)
-        return self._context.retry_policy.steps(begin, self._clients.producer.returned, is_retriable, within_ms)
-
-    def _call_ms(self) -> int:
-        return max(1, int(min(CALL_MS, self._context.retry_policy.rest_ms())))
+    def _repeat(self, begin: Callable[[int], None]) -> Steps[None]:
+        """Make a call, which `begin` begins with its time-out, until it has an answer or the commit's time is up."""
+        budget, producer = self._budget, self._clients.producer
+        within_ms = min(self._context.config.transaction_timeout_ms, budget.left_ms())
+        return self._context.retry_policy.steps(
+            lambda: begin(budget.left_ms(CALL_MS)), producer.returned, is_retriable, within_ms
+        )
 
     def _resolve(self, error: KafkaException, offsets: Offsets, budget: Budget) -> None:
         """Find out how the commit ended: returns when the offsets were committed after all, otherwise raises."""
         producer = self._clients.producer
-        if reaction_to(error) is ProducerReaction.ABORT and self._aborted(budget):
+        reaction = reaction_to(error)
+        if reaction is ProducerReaction.FAIL or (reaction is ProducerReaction.ABORT and self._aborted(budget)):
             raise error
         age_ms, acknowledged = producer.age_ms(), dict(producer.acknowledged)
         try:
             self._clients.renew_producer(budget.left_ms())
             committed = self._group.committed(offsets.keys(), budget.left_ms())
-        except (KafkaUnreachableError, NoAnswerError, StaleGenerationError) as unknown:
-            # A roll-back in place would leave stores without writes that may have been committed.
-            raise TaskMigratedError(f"how a commit ended isn't known ({error}): {unknown}") from error
+        except (KafkaUnreachableError, KafkaException, NoAnswerError, StaleGenerationError) as unknown:
+            # After a roll-back in place `Task.compare` would find a commit that was made, and have its writes restored.
+            # The tasks are given up all the same: the membership isn't proven, and exactly-once keeps a second check.
+            raise UnknownOutcomeError(f"how a commit ended isn't known ({error}): {unknown}", error, age_ms) from error
         end = outcome(offsets, committed)
         log.warning(
             "%s: a commit had no answer (%s); what is committed tells: %s (after %d ms)",
@@ -99,7 +96,7 @@ class ResolvedTransaction(InTransaction):
         if end is CommitOutcome.ROLLED_BACK:
             raise RolledBackError(error, age_ms) from error
         if end is CommitOutcome.FOREIGN:
-            raise TaskMigratedError(f"{end.value}, while ours had no answer: {error}") from error
+            raise UnknownOutcomeError(f"{end.value}, while ours had no answer: {error}", error, age_ms) from error
         self._clients.producer.acknowledged.update(acknowledged)
 
     def _aborted(self, budget: Budget) -> bool:

@@ -1,7 +1,7 @@
 """The seams of an instance: its threads, the factory of their clients, the state manager, the observers.
 
 *Guarantees*: the supervisor knows only these Protocols; `wiring.py` alone knows the classes behind them.
-*Assumes*: each factory is called once per client, by the supervisor or on its behalf.
+*Assumes*: each factory is called once per instance, by the supervisor or on its behalf.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError
 
+from milestones.common.errors import TransactionalIdError
 from milestones.common.kafka.membership import Lost, StaleGenerationError
 from milestones.common.task.lifecycle import State
-from tests.milestones.fakes import FENCED, A, Running, put
-from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
+from tests.milestones.fakes import FENCED, TIMED_OUT, A, Running, kafka_error, put
+from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered, unready
 from tests.milestones.stream_thread.test_metrics import of
 
 
@@ -60,6 +62,26 @@ def test_a_member_that_the_group_has_given_up_closes_its_tasks_and_rejoins() -> 
     assert world.state.content(A) == {b"k": (1).to_bytes(8, "big")}
 
 
+@pytest.mark.parametrize("why", ["a broken connection", "an abort without an answer"])
+def test_a_lost_membership_costs_no_long_wait_for_a_new_producer_and_is_no_lost_transaction(why: str) -> None:
+    world = TolerantWorld(settings={"commit_interval_ms": 5_000})
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    r.step(2)
+    old = world.producer
+    assert old.in_transaction
+    old.disconnected = why == "a broken connection"
+    if not old.disconnected:
+        old.fail("abort", TIMED_OUT)
+    world.member.metadata_error = StaleGenerationError("this member has no generation")
+    world.member.events.append(Lost("no answer for a session"))
+    r.step()
+    assert "abort" in old.calls
+    assert r.tasks.owned == frozenset()
+    assert (world.clients.renewed, world.clients.within_ms) == (1, world.config.heartbeat_interval_ms)
+    assert r.loop._recovery.lost == 0
+
+
 def test_others_that_have_committed_since_keep_what_they_committed() -> None:
     world = TolerantWorld()
     r = Running(world).run(0)
@@ -70,6 +92,36 @@ def test_others_that_have_committed_since_keep_what_they_committed() -> None:
     assert world.member.committed[IN] == numbered(1, 7, "other")
     assert world.state.content(A) == {}
     assert [reason[:10] for reason in world.member.rejoins] == ["tasks lost"]
+
+
+def test_a_right_that_is_taken_away_while_a_commit_ends_ends_the_thread_with_what_to_grant() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+    put(world, 0, "a")
+    refused = kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
+    world.producer.fail("commit", refused)
+    world.clients.renewal_error = unready(refused)
+    with pytest.raises(TransactionalIdError, match="grant the user"):
+        r.step(2, ms=100)
+    assert world.member.rejoins == []
+
+
+def test_an_id_that_is_taken_over_again_and_again_is_told_also_when_others_have_committed_each_time() -> None:
+    world = TolerantWorld()
+    r = Running(world).run(0)
+
+    def lose(times: int) -> None:
+        put(world, 0, "a")
+        world.producer.fail("commit", FENCED)
+        world.member.committed[IN] = numbered(times, 10 * times, "other")
+        r.step(2, ms=100)
+
+    for times in (1, 2):
+        lose(times)
+        assert len(world.member.rejoins) == times
+        r.run(0)
+    with pytest.raises(TransactionalIdError, match=r"app-tx.*state_dir"):
+        lose(3)
 
 
 def test_metrics_tell_what_happened_and_what_it_cost() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.kafka.failures import ErrorClass, classify
 from milestones.m3_fencing_tolerance.producer_errors import CALLS, TABLE, ProducerReaction, mark_of, reaction_to
 from tests.milestones.fakes import kafka_error
 
@@ -53,6 +54,19 @@ def test_a_fenced_producer_is_rebuilt_however_it_is_marked(mark: str) -> None:
 )
 def test_errors_as_the_client_marks_them(code: int, mark: str, expected: ProducerReaction) -> None:
     assert of(code, mark) is expected
+
+
+FINER = {
+    ErrorClass.RETRIABLE: {ProducerReaction.RETRY, ProducerReaction.REBUILD, ProducerReaction.FAIL},
+    ErrorClass.ABORTABLE: {ProducerReaction.ABORT, ProducerReaction.REBUILD, ProducerReaction.FAIL},
+    ErrorClass.FATAL: {ProducerReaction.REBUILD, ProducerReaction.FAIL},
+}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_the_table_repeats_and_aborts_only_what_other_stages_do(mark: str) -> None:
+    errors = [kafka_error(code, **MARKS[mark]) for code in CODES]
+    assert [error for error in errors if reaction_to(error) not in FINER[classify(error)]] == []
 
 
 def test_an_exception_without_an_error_counts_as_a_dead_producer() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import KafkaUnreachableError, TaskCorruptedError, TaskMigratedError, TransactionalIdError
+from milestones.common.errors import TaskCorruptedError, TaskMigratedError, TransactionalIdError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -49,6 +49,14 @@ def test_an_abort_that_fails_costs_the_producer_only() -> None:
     assert world.clients.renewed == 1
 
 
+@pytest.mark.parametrize("died", [FENCED, SystemError("returned NULL")], ids=["fenced", "system error"])
+def test_a_producer_that_dies_right_after_an_abort_is_replaced(died: Exception) -> None:
+    world, recovery = made()
+    world.producer.fail("poll", died)
+    assert recovery.recover(ILLEGAL_GENERATION, [])
+    assert world.clients.renewed == 1
+
+
 @pytest.mark.parametrize("error", [FENCED, ILLEGAL_GENERATION, StaleGenerationError("none")], ids=str)
 def test_a_member_that_the_group_has_given_up_loses_its_tasks(error: Exception) -> None:
     world, recovery = made()
@@ -69,6 +77,22 @@ def test_an_outcome_that_nobody_knows_costs_the_tasks() -> None:
     _, recovery = made()
     assert not recovery.recover(TaskMigratedError("unknown"), [])
     assert recovery.lost == 1
+
+
+def test_tasks_that_are_lost_leave_no_transaction_open() -> None:
+    world, recovery = made()
+    assert not recovery.recover(TaskMigratedError("lost"), [])
+    assert not world.producer.in_transaction
+    assert recovery.lost == 1
+
+
+@pytest.mark.parametrize("error", [TaskMigratedError("lost"), TaskCorruptedError("lost", [A])], ids=type)
+def test_without_transactions_what_lost_tasks_have_queued_is_thrown_away(error: Exception) -> None:
+    world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
+    old, recovery = world.producer, world.recovery()
+    world.member.metadata_error = StaleGenerationError("this member has no generation")
+    assert not recovery.recover(error, [])
+    assert old.closed
 
 
 def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already() -> None:
@@ -105,10 +129,10 @@ def test_what_no_repetition_helps_ends_the_thread_and_says_what_to_do(error: Exc
         recovery.recover(error, [])
 
 
-def test_a_new_producer_that_kafka_refuses_ends_the_thread() -> None:
+def test_a_new_producer_that_kafka_refuses_ends_the_thread_and_says_what_to_do() -> None:
     world, recovery = made()
     world.clients.renewal_error = unready(kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True))
-    with pytest.raises(KafkaUnreachableError):
+    with pytest.raises(TransactionalIdError, match=r"app-tx.*grant the user"):
         recovery.recover(FENCED, [])
 
 

@@ -141,12 +141,26 @@ def test_a_record_that_the_broker_refuses_is_told_as_such() -> None:
         c.confirm()
 
 
+def test_a_commit_that_no_repetition_helps_is_told_as_it_is_and_nothing_else_is_asked() -> None:
+    c = Confirming()
+    refused = kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
+    c.first.fail("commit", refused)
+    with pytest.raises(KafkaException) as caught:
+        c.confirm()
+    assert caught.value is refused
+    assert (c.world.clients.renewed, c.world.member.questions) == (0, [])
+
+
 def _silent(c: Confirming) -> None:
     c.world.member.holds = True
 
 
 def _unready(c: Confirming) -> None:
     c.world.clients.renewal_error = unready(TIMED_OUT)
+
+
+def _unmade(c: Confirming) -> None:
+    c.world.clients.renewal_error = kafka_error(KafkaError._FAIL)
 
 
 def _lost(c: Confirming) -> None:
@@ -159,7 +173,8 @@ def _taken(c: Confirming) -> None:
 
 UNKNOWN: dict[str, Callable[[Confirming], None]] = {
     "the group's coordinator is silent": _silent,
-    "no producer can be made": _unready,
+    "no producer can be initialised": _unready,
+    "no producer can be made, for lack of threads or descriptors": _unmade,
     "the group has given us up": _lost,
     "somebody else has committed since": _taken,
 }
@@ -241,6 +256,28 @@ def test_an_unanswered_end_leaves_time_to_find_out_how_it_ended_however_long_a_t
     c.fail([TIMED_OUT] * 10_000, committed=True)
     c.confirm()
     assert c.world.clients.within_ms == 75_000
+
+
+def test_a_commit_and_the_question_how_it_ended_take_half_of_the_poll_interval_however_short_that_is() -> None:
+    c = Confirming(transaction_timeout_ms=10_000, max_poll_interval_ms=30_000)
+    clock, renew = c.world.clock, c.clients.renew_producer
+
+    def offsets_are_late(*_: Any) -> None:
+        clock.advance(7_000)
+
+    def commit(timeout_ms: int) -> None:
+        clock.advance(timeout_ms)
+        raise TIMED_OUT
+
+    def renewed(within_ms: int) -> None:
+        clock.advance(within_ms)
+        renew(within_ms)
+
+    c.first.send_offsets, c.first.commit = offsets_are_late, commit  # type: ignore[method-assign]
+    c.clients.renew_producer = renewed
+    with pytest.raises(RolledBackError):
+        c.confirm()
+    assert clock.monotonic_ms() <= 30_000 // 2
 
 
 def test_a_healthy_commit_has_time_also_when_no_call_is_to_be_repeated() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from milestones.common.errors import MembershipError
 from milestones.common.kafka.membership import StaleGenerationError
-from milestones.m3_fencing_tolerance.membership_check import GroupQuestions, NoAnswerError
+from milestones.m3_fencing_tolerance.errors import NoAnswerError
+from milestones.m3_fencing_tolerance.group_questions import GroupQuestions
 from tests.milestones.m3_fencing_tolerance.tolerant import IN, TolerantWorld, numbered
 
 

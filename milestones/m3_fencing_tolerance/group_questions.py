@@ -1,8 +1,9 @@
-"""The questions of a recovery to the group: whether the membership still holds, and which offsets are committed.
+"""`GroupQuestions`: asks the group which offsets are committed, and whether the membership still holds.
 
-*Guarantees*: the coordinator answers, after the question, and only after it has accepted a heartbeat of this member id
-and generation: so a process that stood still for longer than its session finds out here. A question waits at most
-`within_ms`, and less when the thread is to stop.
+*Guarantees*: the coordinator answers after the question. In a stable generation it accepts a heartbeat of the member id
+and generation first: so a process that stood still for longer than its session finds out here. While the member joins
+there is no such heartbeat: offsets are true all the same, and the answer to JoinGroup tells of the membership. A
+question waits at most `within_ms`, and less when the thread is to stop.
 *Assumes*: asked by the member's owner.
 """
 
@@ -11,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import MilestonesError
 from milestones.common.kafka.membership import Committed, StaleGenerationError
 from milestones.common.mailbox import Mailbox
+from milestones.m3_fencing_tolerance.errors import NoAnswerError
 
 if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -25,16 +26,11 @@ LOOK_MS = 500
 """The time between two checks, in a wait for an answer, whether time is left."""
 
 
-class NoAnswerError(MilestonesError):
-    """The coordinator didn't answer in time. Steers the runtime only."""
-
-
 class GroupQuestions:
     """Asks the group by the member. *Sends*: `FetchOffsets`. *Receives*: `Committed`."""
 
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._retry_policy, self._clients = context.retry_policy, clients
-        self._number = 0
 
     def committed(
         self, partitions: Collection[TopicPartition], within_ms: int
@@ -45,10 +41,9 @@ class GroupQuestions:
         """
         member = self._clients.member
         member.metadata()
-        self._number += 1
-        # One mailbox per question: an answer that comes too late is lost with its mailbox.
+        # One mailbox per question, instead of numbers: an answer that comes too late is lost with its mailbox.
         answers: Mailbox[Committed] = Mailbox(1, "answer to a recovery")
-        member.fetch_offsets(self._number, frozenset(partitions), answers)
+        member.fetch_offsets(0, frozenset(partitions), answers)
         waited_ms = 0
         while (answer := answers.get(min(LOOK_MS, within_ms - waited_ms))) is None:
             waited_ms += LOOK_MS
@@ -59,8 +54,8 @@ class GroupQuestions:
         return answer.offsets
 
     def holds(self, within_ms: int) -> bool:
-        """Whether member and generation still hold. While the member joins, the answer to JoinGroup tells. A silent
-        coordinator can have given the member up only when the session is over by the clock."""
+        """Whether member and generation still hold. True, unasked, while the member joins: the answer to JoinGroup
+        tells. A silent coordinator can have given the member up only when the session is over by the clock."""
         member = self._clients.member
         if member.joining():
             return True

@@ -1,0 +1,33 @@
+"""How a commit without an answer ended, as errors of `ResolvedTransaction`. All steer the runtime only.
+
+*Guarantees*: `cause` is the client's error, `age_ms` the transaction's age then: `InPlaceRecovery` learns from them
+whether the transactional id was taken over.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import MilestonesError, TaskMigratedError
+
+
+class RolledBackError(MilestonesError):
+    """The transaction of a commit was certainly rolled back, and a new producer is in place."""
+
+    def __init__(self, cause: KafkaException, age_ms: int | None) -> None:
+        super().__init__(f"the transaction was rolled back: {cause}")
+        self.cause, self.age_ms = cause, age_ms
+
+
+class UnknownOutcomeError(TaskMigratedError):
+    """How a commit ended isn't known, or another process has committed since. The transaction's producer was replaced,
+    or can't send any more."""
+
+    def __init__(self, message: str, cause: KafkaException, age_ms: int | None) -> None:
+        super().__init__(message)
+        self.cause, self.age_ms = cause, age_ms
+
+
+class NoAnswerError(MilestonesError):
+    """The group's coordinator didn't answer in time."""
