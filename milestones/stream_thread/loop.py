@@ -1,9 +1,10 @@
 """The loop of a stream thread, that every stage drives its parts with.
 
-*Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
-when it sends, a moment, or commits: for each step a moment; where all are taken at once (before m2, and before a task
-is given away) without transactions some seconds, with them at most `task_timeout_ms`. It opens and closes stores for a
-bounded time. What it can't send or commit isn't made: then it processes nothing.
+*Guarantees*: `run_once` waits for input at most `poll_ms`; for user code, before m2, about 150 ms, or as long as one
+call, or a turn of records that have become slow, takes; for Kafka only when it sends, a moment, or commits: for each
+step a moment; where all are taken at once (before m2, and before a task is given away) without transactions some
+seconds, with them at most `task_timeout_ms`. It opens and closes stores for a bounded time. What can't be sent or
+committed isn't made: then nothing is processed.
 *Assumes*: made and driven by one thread; the parts come from `wiring.py`: nothing here knows of which stage they are.
 """
 

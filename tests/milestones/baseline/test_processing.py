@@ -12,33 +12,39 @@ from milestones.parts import CloseMode, RemovedTask
 
 
 class Work:
-    """Takes the place of a task: `waiting` records, each of which takes `record_ms`."""
+    """Takes the place of a task: `waiting` records, each of which takes `record_ms`; `init`, a punctuation likewise."""
 
-    def __init__(self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0, sub: int = 0) -> None:
+    def __init__(
+        self, clock: StepClock, waiting: int, record_ms: int, partition: int = 0, sub: int = 0, init_ms: int = 0
+    ) -> None:
         self.id = TaskId(sub, partition)
         self.initialised = False
-        self.punctuated = 0
+        self.punctuated = self.due_ms = 0
         self.waiting, self.turns = waiting, list[int]()
-        self.input = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
-        self._clock, self._record_ms = clock, record_ms
+        self.input: Any = SimpleNamespace(waiting=lambda: self.waiting, on_arrival=None)
+        self.record_ms, self.punctuation_ms, self.interval_ms = record_ms, 0, 0
+        self._clock, self._init_ms = clock, init_ms
 
     def initialise(self) -> None:
+        self._clock.advance(self._init_ms)
         self.initialised = True
 
     def process(self, limit: int, _now_ms: int) -> int:
         done = min(limit, self.waiting)
         self.waiting -= done
-        self._clock.advance(done * self._record_ms)
+        self._clock.advance(done * self.record_ms)
         if done:
             self.turns.append(done)
         return done
 
-    def punctuate(self, _now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:
         self.punctuated += 1
+        self.due_ms = now_ms + self.interval_ms
+        self._clock.advance(self.punctuation_ms)
         return False
 
     def next_punctuation_ms(self) -> int | None:
-        return 0
+        return self.due_ms
 
 
 def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
@@ -112,3 +118,75 @@ def test_a_paused_task_can_be_taken_away() -> None:
     part.pause(frozenset({0}))
     part.remove(task.id, CloseMode.SUSPEND)
     assert part.take_removed() == [RemovedTask(task)]  # type: ignore[arg-type]
+
+
+def test_a_task_that_has_been_slow_gets_no_long_turn_when_much_comes_at_once() -> None:
+    """However many short rounds there were before, and however quick another task is."""
+    clock = StepClock()
+    slow, quick = Work(clock, 1, record_ms=20), Work(clock, 1_000_000, record_ms=0, partition=1)
+    part = processing(clock, slow, quick)
+    quick.waiting = 10 * MOST_RECORDS
+    for _ in range(20):
+        part.run_once(clock.monotonic_ms())
+        slow.waiting, quick.waiting = 1, 10 * MOST_RECORDS
+        slow.input.on_arrival()
+        quick.input.on_arrival()
+    slow.waiting = 1_000
+    before_ms = clock.monotonic_ms()
+    part.run_once(before_ms)
+    assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+
+
+def test_a_task_whose_records_become_slow_has_one_long_turn_and_no_second_one() -> None:
+    clock = StepClock()
+    task = Work(clock, 10 * MOST_RECORDS, record_ms=0)
+    part = processing(clock, task)
+    part.run_once(clock.monotonic_ms())
+    task.waiting, task.record_ms = 10 * MOST_RECORDS, 20
+    task.input.on_arrival()
+    part.run_once(clock.monotonic_ms())
+    before_ms = clock.monotonic_ms()
+    part.run_once(before_ms)
+    assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+
+
+def test_where_a_record_takes_most_of_a_slice_the_tasks_share_several_calls_in_turn() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, 5, record_ms=SLICE_MS, partition=number) for number in range(10)]
+    part = processing(clock, *tasks)
+    for _ in range(10):
+        before_ms = clock.monotonic_ms()
+        part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms == SLICE_MS
+    assert [task.waiting for task in tasks] == [4] * 10
+
+
+def test_many_new_tasks_are_initialised_in_several_calls_while_others_are_processed() -> None:
+    clock = StepClock()
+    part = processing(clock, old := Work(clock, 0, record_ms=1))
+    part.run_once(clock.monotonic_ms())
+    new = [Work(clock, 1, record_ms=0, partition=number, init_ms=20) for number in range(1, 11)]
+    for task in new:
+        part.add(task)  # type: ignore[arg-type]
+    for _ in range(4):
+        old.waiting = 1
+        old.input.on_arrival()
+        before_ms = clock.monotonic_ms()
+        assert part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms < 3 * SLICE_MS
+        assert old.waiting == 0
+    assert [task.waiting for task in new] == [0] * 10
+
+
+def test_punctuations_that_take_long_are_called_in_several_calls_each_in_its_turn() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, 0, record_ms=0, partition=number) for number in range(10)]
+    part = processing(clock, *tasks)
+    part.run_once(clock.monotonic_ms())
+    for task in tasks:
+        task.punctuated, task.punctuation_ms, task.interval_ms = 0, 20, 1_000
+    for _ in range(4):
+        before_ms = clock.monotonic_ms()
+        part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+    assert min(task.punctuated for task in tasks) == 1
