@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
-from milestones.baseline.next_producer import ThreadTransaction
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
 from milestones.baseline.opening import InlineOpening
 from milestones.baseline.partition_counts import asked_of_admin, asked_of_consumer
 from milestones.baseline.processing import InlineProcessing
@@ -65,7 +64,7 @@ BASELINE = Parts(
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
         opening=InlineOpening,
-        confirmation=_by_guarantee(ThreadTransaction),
+        confirmation=_by_guarantee(Transaction),
         commit=WaitingCommitter,
     ),
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import (
     MilestonesError,
     OwnershipError,
@@ -31,7 +32,7 @@ from milestones.parts import CommitStep
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Confirmation, OutputCollection, Processing, Sending
+    from milestones.parts import Clients, Confirmation, OutputCollection, Processing, Sending
 
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,13 @@ class InTransaction:
 
 
 class Transaction(InTransaction):
-    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
+    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction. After its end the
+    producer is made ready for the next one."""
+
+    _clients: Clients
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        super().__init__(context, clients)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
@@ -169,6 +176,7 @@ class Transaction(InTransaction):
 
     def end(self, offsets: Offsets) -> Steps[None]:
         yield from self._retrying(lambda: self._clients.producer.begin_commit(CALL_MS), "commit_transaction")
+        ready_for_the_next(self._context, self._clients)
 
     def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
         """When the outcome stays unknown, the thread gives its tasks up."""
@@ -183,12 +191,14 @@ class Transaction(InTransaction):
 
 
 class OffsetCommit:
-    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
+    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. Once it
+    is made, a producer that sends one record per batch is replaced: all outputs that were to be told apart are
+    committed."""
 
     room_ms = 2_000
     generation_counts = True
 
-    def __init__(self, context: ThreadContext, clients: Sending) -> None:
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
@@ -204,6 +214,7 @@ class OffsetCommit:
         wait_ms = 0
         while not member.commit_returned(wait_ms):
             wait_ms = yield
+        ready_for_the_next(self._context, self._clients)
 
     def failed(self, commit_set: CommitSet) -> None:
         for task, boundary in commit_set.items():

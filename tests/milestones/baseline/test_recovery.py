@@ -20,8 +20,8 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import TaskId
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, World, kafka_error
+from milestones.common.records import TaskId, TopicPartition
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, Running, World, kafka_error, put
 
 A = TaskId(0, 0)
 
@@ -112,6 +112,55 @@ def test_what_is_not_about_transactions_ends_the_thread(error: Exception) -> Non
     with pytest.raises(type(error)):
         recover(world, error)
     assert world.producer.calls == []
+
+
+def unready() -> KafkaUnreachableError:
+    """What a producer raises that isn't initialised in time."""
+    error = KafkaUnreachableError("not in time")
+    error.__cause__ = TIMED_OUT
+    return error
+
+
+@pytest.mark.parametrize("error", [FENCED, ILLEGAL_GENERATION], ids=["lost", "aborted"])
+def test_the_group_waits_for_a_new_producer_a_quarter_of_max_poll_interval_at_most(error: Exception) -> None:
+    world = World(settings={"max_poll_interval_ms": 60_000, "task_timeout_ms": 300_000})
+    world.producer.begin()
+    world.producer.disconnected = True
+    world.clients.renewal_error = unready()
+    assert recover(world, error) == (error is ILLEGAL_GENERATION)
+    assert world.clients.within_ms == 15_000
+
+
+def lost(r: Running, times: int) -> None:
+    """Kafka fences the producer; the group gives the thread its tasks back each time they are lost."""
+    for _ in range(times):
+        asked = len(r.world.member.rejoins)
+        r.step(2, ms=100)
+        if len(r.world.member.rejoins) > asked:
+            r.rebalance(0)
+
+
+def test_a_producer_that_was_not_ready_in_time_is_made_when_it_is_needed() -> None:
+    r = Running().run(0)
+    r.world.clients.renewal_error = unready()
+    r.world.producer.fail("commit", FENCED)
+    put(r.world, 0, "a", "b")
+    lost(r, 10)
+    assert r.world.producer.committed == {}
+    r.world.clients.renewal_error = None
+    lost(r, 10)
+    assert r.world.producer.committed[TopicPartition("in", 0)].offset == 2
+
+
+def test_a_thread_that_gets_no_producer_for_task_timeout_ends() -> None:
+    r = Running(World(settings={"task_timeout_ms": 2_000})).run(0)
+    r.world.clients.renewal_error = unready()
+    r.world.producer.fail("commit", FENCED)
+    put(r.world, 0, "a", "b")
+    began_ms = r.world.clock.monotonic_ms()
+    with pytest.raises(TimeoutExceededError, match="task_timeout_ms"):
+        lost(r, 1_000)
+    assert 2_000 <= r.world.clock.monotonic_ms() - began_ms < 4_000
 
 
 def test_a_new_producer_that_cannot_be_made_ends_the_thread() -> None:
