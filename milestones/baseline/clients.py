@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.failures import error_of, is_retriable
+from milestones.common.kafka.failures import caught, error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
@@ -85,7 +85,15 @@ class ThreadClients:
             initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
-        old, self.producer = self.producer, self._factory.producer(one_record_per_batch=one_record_per_batch)
+        old = self.producer
+        failed = caught(lambda: self._make_producer(one_record_per_batch=one_record_per_batch), KafkaException)
+        if failed is not None:
+            if old.transactional:
+                # It may be one that must make no other transaction. Closed, it can't.
+                old.close(LEAVE_MS)
+            raise KafkaUnreachableError(
+                f"no new producer can be made: {error_of(failed)}; check the limits of this process on threads and files"
+            ) from failed
         if not old.transactional:
             # Nothing fences the old producer.
             old.close()
@@ -95,6 +103,9 @@ class ThreadClients:
         finally:
             # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
             old.close(LEAVE_MS)
+
+    def _make_producer(self, *, one_record_per_batch: bool) -> None:
+        self.producer = self._factory.producer(one_record_per_batch=one_record_per_batch)
 
     def close(self, *, leave_group: bool) -> None:
         # The producer first: the tasks' next owners wait for the end of an open transaction.
