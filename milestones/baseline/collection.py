@@ -37,6 +37,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -73,6 +74,15 @@ _Mark = tuple[TaskId, Output]
 """What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""
 
 
+@dataclass
+class GivenUp:
+    """An output that a handler gave up in a transaction that failed of it. `letters`: its dead letters; `counted`:
+    whether it counts as dropped by now, which it does once, however often its transaction is made again."""
+
+    letters: Sequence[Output]
+    counted: bool = False
+
+
 ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
 
@@ -99,7 +109,7 @@ class DirectCollection:
         self.unsent: Collection[Task] = ()
         self._full_since_ms: int | None = None
         self._letters = 0
-        self._given_up: dict[_Mark, Sequence[Output]] = {}
+        self._given_up: dict[_Mark, GivenUp] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
         room_ms, held = self.room_ms, not self._send_letters(self.room_ms)
@@ -207,12 +217,13 @@ class DirectCollection:
         kept = []
         for output in outputs:
             marks = (_mark(task, Output._make(output), timed) for timed in (True, False))
-            letters = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
-            if letters is None:
+            given_up = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
+            if given_up is None:
                 kept.append(output)
             else:
-                self._write(task, letters)
-                self.dropped[task] += 1
+                self._write(task, given_up.letters)
+                self.dropped[task] += not given_up.counted
+                given_up.counted = True
         return kept
 
     def _must_be_in_session(self) -> None:
@@ -266,7 +277,7 @@ class DirectCollection:
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self._clients.producer.let_go(tasks)
-        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] in tasks}
+        self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] in tasks}
         for id in self.dropped.keys() - tasks:
             del self.dropped[id]
 
@@ -304,7 +315,7 @@ class DirectCollection:
         timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
         letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
         if refused.sent and self._clients.producer.transactional:
-            self._given_up[_mark(refused.task, refused.output, timed)] = letters
+            self._given_up[_mark(refused.task, refused.output, timed)] = GivenUp(letters)
             raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
         self._write(refused.task, letters)
         self.dropped[refused.task] += 1
@@ -345,7 +356,7 @@ class DirectCollection:
         self._write(refused.task, [letter._replace(value=None)])
 
     def changelog_offsets(self, task: Task) -> dict[str, int]:
-        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] != task.id}
+        self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
         acknowledged = self._clients.producer.acknowledged
         offsets = {}
         for store, topic in task.subtopology.changelogs.items():
