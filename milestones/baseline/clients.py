@@ -92,7 +92,7 @@ class ThreadClients:
                 # It may be one that must make no other transaction. Closed, it can't.
                 old.close(LEAVE_MS)
             raise KafkaUnreachableError(
-                f"no new producer can be made: {error_of(failed)}; check the limits of this process on threads and files"
+                f"no new producer can be made: {error_of(failed)}; check the limits on threads and open files"
             ) from failed
         if not old.transactional:
             # Nothing fences the old producer.

@@ -191,8 +191,8 @@ class Transaction(InTransaction):
 
 
 class OffsetCommit:
-    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. Once it
-    is made, a producer that sends one record per batch is replaced: all outputs that were to be told apart are
+    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. After
+    one that is made, a producer that sends one record per batch is replaced: the outputs that were to be told apart are
     committed."""
 
     room_ms = 2_000

@@ -86,8 +86,8 @@ class Clients(Protocol):
         `one_record_per_batch`: as in `ClientFactory.producer`.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
-        is in place then, and its first transaction fails. The same when no producer can be made: a transactional old one
-        is in place then, closed, and fails at its next call; another old one stays as it is."""
+        is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one
+        stays in place then, closed, and fails at its next call; without transactions the old one is used on."""
         ...
 
     def close(self, *, leave_group: bool) -> None:
