@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.committing import CALL_MS
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
@@ -24,9 +25,6 @@ from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.instance.context import ThreadContext
 from milestones.parts import ClientFactory
-
-CALL_MS = 10_000
-"""The time-out of one attempt to initialise a producer."""
 
 LEAVE_MS = 200
 """The longest wait for the close of a replaced producer; a fenced one may take a second."""

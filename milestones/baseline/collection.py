@@ -355,7 +355,7 @@ class DirectCollection:
         log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
         self._write(refused.task, [letter._replace(value=None)])
 
-    def changelog_offsets(self, task: Task) -> dict[str, int]:
+    def take_changelog_offsets(self, task: Task) -> dict[str, int]:
         self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
         acknowledged = self._clients.producer.acknowledged
         offsets = {}

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 CALL_MS = 10_000
-"""The time-out of one transactional call; what has none left is asked again."""
+"""The time-out of one transactional call; a call without an answer by then is made again."""
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
@@ -118,7 +118,7 @@ class Committer:
         failed: StateError | None = None
         for task, boundary in commit_set.items():
             try:
-                task.confirmed(boundary, self._collection.changelog_offsets(task))
+                task.confirmed(boundary, self._collection.take_changelog_offsets(task))
                 self._processing.apply(task)
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)

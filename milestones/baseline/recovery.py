@@ -9,7 +9,6 @@ fatal error a new producer has fenced the old one, the thread's tasks are lost, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -27,7 +26,6 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
@@ -41,7 +39,7 @@ class RejoinRecovery:
         self._context, self._clients = context, clients
         self.fenced = self.recovered = self.lost = 0
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+    def recover(self, error: Exception) -> bool:
         match error:
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort(error)

@@ -23,7 +23,6 @@ answer sends nothing more. The stream thread is held up for at most a quarter of
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -46,7 +45,6 @@ from milestones.m3_fencing_tolerance.takeovers import Takeovers
 from milestones.m3_fencing_tolerance.transaction import RolledBackError
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
@@ -65,7 +63,7 @@ class InPlaceRecovery:
     def fenced(self) -> int:
         return self._takeovers.fenced
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+    def recover(self, error: Exception) -> bool:
         budget = Budget(self._context)
         match error:
             case RolledBackError():

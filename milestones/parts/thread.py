@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from milestones.parts.state import StateOwnership, StoreOpening
 
 
-class Committing(Protocol):
+class CommitMember(Protocol):
     """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
 
     def metadata(self) -> bytes:
@@ -56,7 +56,7 @@ class Sending(Protocol):
     def producer(self) -> OutputProducer: ...
 
     @property
-    def member(self) -> Committing: ...
+    def member(self) -> CommitMember: ...
 
 
 class ReadClients(Protocol):
@@ -70,16 +70,12 @@ class ReadClients(Protocol):
         ...
 
 
-class Clients(Protocol):
+class Clients(ReadClients, Protocol):
     """Client ownership: the Kafka clients of one thread."""
 
     consumer: AssignedConsumer
     producer: OutputProducer
     member: GroupMember
-
-    def new_restore_consumer(self) -> AssignedConsumer:
-        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
-        ...
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         """Replace the producer by an initialised one of the same transactional id, which fences the old one.
@@ -308,7 +304,7 @@ class OutputCollection(Protocol):
         """Forget all tasks but these."""
         ...
 
-    def changelog_offsets(self, task: Task) -> dict[str, int]:
+    def take_changelog_offsets(self, task: Task) -> dict[str, int]:
         """The offset after the last changelog record that was acknowledged since the previous call, by store."""
         ...
 
@@ -404,9 +400,9 @@ class Recovery(Protocol):
     recovered: int
     lost: int
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
-        """True: the tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin. An error
-        that isn't about transactions is raised again."""
+    def recover(self, error: Exception) -> bool:
+        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin.
+        An error that isn't about transactions is raised again."""
         ...
 
 

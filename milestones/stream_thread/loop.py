@@ -169,7 +169,7 @@ class StreamLoop:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
-        recovered = self._recovery.recover(error, list(self._tasks.processing.values()))
+        recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
@@ -224,7 +224,7 @@ class StreamLoop:
     def abandon(self, reason: str) -> None:
         """Somebody else may have the active tasks by now: abort, close them. Anybody may have a standby."""
         self._commits.abandon()
-        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
+        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned))
         self._tasks.close(self._tasks.owned)
 
     def shut_down(self, *, leave_group: bool) -> None:

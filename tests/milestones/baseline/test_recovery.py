@@ -28,7 +28,7 @@ A = TaskId(0, 0)
 
 def recover(world: World, error: Exception) -> bool:
     clients: Any = world.clients
-    return RejoinRecovery(world.context, clients).recover(error, [])
+    return RejoinRecovery(world.context, clients).recover(error)
 
 
 ROLLED_BACK: dict[str, Exception] = {

@@ -402,7 +402,7 @@ def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_lo
     _, collection, collect = given_up()
     task: Any = Task()
     task.subtopology = World().context.application.subtopology(0)
-    collection.changelog_offsets(task)
+    collection.take_changelog_offsets(task)
     assert collect(output("bad")) == [output("bad")]
 
 
