@@ -1,7 +1,7 @@
 """Client ownership of the baseline: every stream thread has clients of its own.
 
-*Guarantees*: the thread that made a `ThreadClients` owns its clients, and the thread that asked for a restore consumer
-owns that. When a client can't be made, the others are closed.
+*Guarantees*: the thread that made a `ThreadClients` owns its clients, and closes them. The thread that asked for a
+restore consumer owns that one, and its `ChangelogReader` closes it. When a client can't be made, the others are closed.
 *Assumes*: the transactional id is this thread's alone (application, process id, thread).
 """
 

@@ -2,8 +2,8 @@
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: driven by the thread that owns the tasks; while a commit is under way nobody else asks anything of the
-producer, and none of its tasks is rolled back, closed or given away.
+*Assumes*: driven by the thread that owns the tasks; while a commit is under way only the commit uses the producer, and
+none of its tasks is rolled back, closed or given away.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class InTransaction:
 
     @property
     def room_ms(self) -> int:
-        """Until the transaction ends anyway."""
+        """Until the transaction ends anyway. The wait begins anew whenever an output has left (`DirectCollection`)."""
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:

@@ -4,7 +4,8 @@ Before KIP-890, a request that ends a transaction doesn't name it. When a connec
 request again on another connection; the first request may arrive later, and end the next transaction of the same epoch:
 a part of that transaction's records is committed without its offsets, or lost.
 
-*Guarantees*: a producer that has lost a connection begins no transaction. The changelog offsets that Kafka has
+*Guarantees*: a producer that has lost a connection begins no transaction; librdkafka's log tells of that
+(`ProducerWatch`), and an idle connection that a broker closes doesn't count. The changelog offsets that Kafka has
 acknowledged pass on to the new producer. A failure here undoes no commit: it is logged, and met again by what the
 producer is used for next.
 *Assumes*: no transaction is open, and all outputs are flushed.

@@ -38,7 +38,8 @@ MOST_RECORDS = 500
 
 
 def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
-    """The task as its close mode leaves it, a closed one with its open stores; an error, logged, comes along."""
+    """The task as its close mode leaves it, a closed one with its open stores; an error of the close is logged, and is
+    in the answer."""
     if close_mode is CloseMode.SUSPEND:
         return RemovedTask(task)
     failures: list[BaseException] = []
@@ -144,7 +145,7 @@ class InlineProcessing:
         return bool(self._new)
 
     def take_removed(self) -> list[RemovedTask]:
-        """One at a time, after its fate: closing its stores takes time, which the caller may need for other tasks."""
+        """One at a time, closed as its close mode says: that takes time, which the caller may need for other tasks."""
         return [retired(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
@@ -217,7 +218,7 @@ class InlineProcessing:
         return True
 
     def committed(self) -> None:
-        """All go on anyway."""
+        """No task waits for a commit."""
 
     def apply(self, task: Task) -> None:
         task.apply()

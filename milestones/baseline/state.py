@@ -1,4 +1,4 @@
-"""State ownership of the baseline: each task holds its own stores.
+"""State ownership without flags, none of which replaces it yet: each task holds its own stores.
 
 *Guarantees*: a task that is returned is open; the stores of one that couldn't be made are closed.
 *Assumes*: the thread that asks becomes the task's owner.
