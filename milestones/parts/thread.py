@@ -3,7 +3,7 @@
 *Guarantees*: the stream thread knows only these Protocols; `wiring.py` alone knows the classes behind them.
 *Assumes*: every part is made in the thread that drives it. `Restoration` and `Processing` are driven by
 `run_once(now_ms) -> did_something`, where `now_ms` is monotonic time, `Commit` and `StoreOpening` by a `run_once` of
-their own; `OutputCollection` and `Confirmation` work in steps of a commit; the others answer calls.
+their own; `OutputCollection` and `Confirmation` take steps of a commit; the others answer calls.
 """
 
 from __future__ import annotations
