@@ -1,7 +1,8 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A stage decides the rest by its
-`ReaderHooks`: how much is fetched, when standbys stand back, and what an error of one task leads to.
+*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A store that proves damaged is
+rebuilt, and no other task notices. A stage decides the rest by its `ReaderHooks`: how much is fetched, when standbys
+stand back, and what any other error of one task leads to.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
