@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, replace
 
 from milestones.baseline.clients import ThreadClientFactory, ThreadClients
 from milestones.baseline.collection import DirectCollection
-from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
-from milestones.baseline.next_producer import ThreadTransaction
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
 from milestones.baseline.opening import InlineOpening
+from milestones.baseline.partition_counts import asked_of_admin, asked_of_consumer
 from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
-from milestones.baseline.state import TaskOwnedState, asked_of_consumer
+from milestones.baseline.state import TaskOwnedState
 from milestones.common.clock import Clock
-from milestones.common.kafka.partition_counts import PartitionCounts
 from milestones.common.metrics import Metrics
 from milestones.common.state.state_manager import LocalStateManager
 from milestones.common.state.storage import StateManager
@@ -49,12 +48,6 @@ def _engine_metrics(client_id: str, state: StateManager, metrics: Metrics, clock
     return EngineMetricsThread(f"{client_id}-metrics", state.statistics, metrics, clock)
 
 
-def _asked_of_admin(context: ThreadContext, _: Clients) -> Callable[[str], int]:
-    """A function that asks Kafka for a topic's partition count by a client of its own, for any thread."""
-    config = context.config
-    return PartitionCounts(config.admin_settings(f"{context.name}-partitions"), config.request_timeout_ms).of
-
-
 BASELINE = Parts(
     InstanceParts(
         workforce=StreamThreads,
@@ -71,7 +64,7 @@ BASELINE = Parts(
         partition_counts=asked_of_consumer,
         state=TaskOwnedState,
         opening=InlineOpening,
-        confirmation=_by_guarantee(ThreadTransaction),
+        confirmation=_by_guarantee(Transaction),
         commit=WaitingCommitter,
     ),
 )
@@ -96,7 +89,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
             "collection": BufferedCollection,
             # Tasks don't need the stream thread while it commits, so the group can have it.
             "commit": Committer,
-            "partition_counts": _asked_of_admin,
+            "partition_counts": asked_of_admin,
         }
     ),
     "fencing_tolerance": Replacement(

@@ -147,6 +147,11 @@ class OutputProducer(BegunCalls):
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
 
+    def _check_free(self) -> None:
+        super()._check_free()
+        if self._closed:
+            raise KafkaException(KafkaError(KafkaError._STATE, "the producer is closed"))
+
     @property
     def disconnected(self) -> bool:
         """Whether a connection has broken since the producer was made, by the last poll. The answer to the end of a

@@ -1,7 +1,7 @@
 """Client ownership of the baseline: every stream thread has clients of its own.
 
-*Guarantees*: the thread that made a `ThreadClients` owns its clients, and the thread that asked for a restore consumer
-owns that. When a client can't be made, the others are closed.
+*Guarantees*: the thread that made a `ThreadClients` owns its clients, and closes them. The thread that asked for a
+restore consumer owns that one, and its `ChangelogReader` closes it. When a client can't be made, the others are closed.
 *Assumes*: the transactional id is this thread's alone (application, process id, thread).
 """
 
@@ -14,10 +14,11 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.committing import CALL_MS
 from milestones.common.clock import Clock
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.consumers import AssignedConsumer
-from milestones.common.kafka.failures import error_of, is_retriable
+from milestones.common.kafka.failures import caught, error_of, is_retriable
 from milestones.common.kafka.leader import TopologyLeader
 from milestones.common.kafka.membership import GroupMember
 from milestones.common.kafka.producer import OutputProducer
@@ -25,9 +26,6 @@ from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, HeartbeatMetrics
 from milestones.instance.context import ThreadContext
 from milestones.parts import ClientFactory
-
-CALL_MS = 10_000
-"""The time-out of one attempt to initialise a producer."""
 
 LEAVE_MS = 200
 """The longest wait for the close of a replaced producer; a fenced one may take a second."""
@@ -86,7 +84,15 @@ class ThreadClients:
             initialise(self.producer, self._transactional_id, context.clock, context.retry_policy, within_ms)
 
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
-        old, self.producer = self.producer, self._factory.producer(one_record_per_batch=one_record_per_batch)
+        old = self.producer
+        failed = caught(lambda: self._make_producer(one_record_per_batch=one_record_per_batch), KafkaException)
+        if failed is not None:
+            if old.transactional:
+                # It may be one that must make no other transaction. Closed, it can't.
+                old.close(LEAVE_MS)
+            raise KafkaUnreachableError(
+                f"no new producer can be made: {error_of(failed)}; check the limits on threads and open files"
+            ) from failed
         if not old.transactional:
             # Nothing fences the old producer.
             old.close()
@@ -96,6 +102,9 @@ class ThreadClients:
         finally:
             # The old producer is fenced by now, unless no broker answers: so its close has nothing to wait for.
             old.close(LEAVE_MS)
+
+    def _make_producer(self, *, one_record_per_batch: bool) -> None:
+        self.producer = self._factory.producer(one_record_per_batch=one_record_per_batch)
 
     def close(self, *, leave_group: bool) -> None:
         # The producer first: the tasks' next owners wait for the end of an open transaction.

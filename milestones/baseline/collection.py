@@ -1,19 +1,20 @@
 """Collection of the baseline: outputs go from the task straight to the producer.
 
-| what is refused, and by whom | at least once | exactly once |
-|---|---|---|
-| an output, by the client itself (too large for its limits) | its handler decides | its handler decides |
-| an output, by the broker | its handler decides | the thread ends: `OutputProducer` (*) |
-| a batch that is too large, by the broker | the thread ends | the thread ends: `OutputProducer` |
-| a changelog record | the thread ends | the thread ends |
-| a topic (rights, an illegal name) | the thread ends | the thread ends |
-| an internal topic that it doesn't know | records are processed again | the same |
+| what is refused | by | `at_least_once` | `exactly_once_v2` |
+|---|---|---|---|
+| an output (too large for its limits) | the client itself | its handler decides | its handler decides |
+| an output | the broker | its handler decides | the thread ends: `RefusedInTransactionError` (*) |
+| a batch that is too large | the broker | the thread ends | the thread ends: `RefusedInTransactionError` |
+| a changelog record | either | the thread ends | the thread ends |
+| a topic (rights, an illegal name) | the broker | the thread ends | the thread ends |
+| an internal topic that the broker doesn't know | the broker | records are processed again | the same |
 
 (*) Its handler decides where the producer tells outputs apart (fencing tolerance has it do so, once a transaction has
 failed of one); the transaction is made again then, without what was given up.
 
-A broker that refuses one record refuses the batch it is in. At least once the tasks go back to their last commit then,
-and a producer that sends records one by one tells which it was; the next commit ends that.
+A broker that refuses one record refuses the batch it is in. Under `at_least_once` the tasks go back to their last
+commit then, and recovery makes a producer that sends records one by one, which tells which one is refused. The next
+commit that is made ends that: `ready_for_the_next`.
 
 An internal topic that a broker doesn't know was just made, or was deleted. The housekeeper finds out which, and ends
 the application in the latter case; until then the tasks go back to their last commit.
@@ -26,9 +27,9 @@ back what is left. While anything is left the thread processes nothing, answers 
 nothing at all has left for `task_timeout_ms`, it ends. A handler's dead letters that find no room wait likewise, at the
 producer; nothing is sent before them, nor committed without them.
 
-*Guarantees*: only outputs of finished boundaries are sent, and none that a transaction doesn't fence once the group may
-have given this thread up; each knows its task; one that is refused takes no other with it. Dead letters are sent as
-part of the same commit as what they stand for.
+*Guarantees*: only outputs of finished boundaries are sent. Without transactions nothing is sent once the session may be
+over. Each output knows its task; one that is refused takes no other with it. Dead letters are sent as part of the same
+commit as what they stand for.
 *Assumes*: driven by the thread that owns the producer and the tasks.
 """
 
@@ -37,6 +38,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -73,6 +75,15 @@ _Mark = tuple[TaskId, Output]
 """What an output is known by when its record is processed again: all of it, but for what its refusal wasn't about."""
 
 
+@dataclass
+class GivenUp:
+    """An output that a handler gave up in a transaction that failed of it. `letters`: its dead letters; `counted`:
+    whether it counts as dropped by now, which it does once, however often its transaction is made again."""
+
+    letters: Sequence[Output]
+    counted: bool = False
+
+
 ROOM_MS = 100
 """How long a turn of the stream thread waits for room in the client."""
 
@@ -86,7 +97,7 @@ ACKNOWLEDGED_MS = 2_000
 class DirectCollection:
     """Sends as tasks process; `flush` waits for Kafka's word.
 
-    `dropped`: by task, outputs that it goes on without, as the handler said. `held`: some outputs wait for room.
+    `dropped`: by task, the number of outputs left out, as the handler said. `held`: some outputs wait for room.
     """
 
     room_ms = ROOM_MS
@@ -99,7 +110,7 @@ class DirectCollection:
         self.unsent: Collection[Task] = ()
         self._full_since_ms: int | None = None
         self._letters = 0
-        self._given_up: dict[_Mark, Sequence[Output]] = {}
+        self._given_up: dict[_Mark, GivenUp] = {}
 
     def collect(self, tasks: Iterable[Task]) -> bool:
         room_ms, held = self.room_ms, not self._send_letters(self.room_ms)
@@ -207,12 +218,13 @@ class DirectCollection:
         kept = []
         for output in outputs:
             marks = (_mark(task, Output._make(output), timed) for timed in (True, False))
-            letters = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
-            if letters is None:
+            given_up = next((self._given_up[mark] for mark in marks if mark in self._given_up), None)
+            if given_up is None:
                 kept.append(output)
             else:
-                self._write(task, letters)
-                self.dropped[task] += 1
+                self._write(task, given_up.letters)
+                self.dropped[task] += not given_up.counted
+                given_up.counted = True
         return kept
 
     def _must_be_in_session(self) -> None:
@@ -266,7 +278,7 @@ class DirectCollection:
 
     def let_go(self, tasks: Collection[TaskId]) -> None:
         self._clients.producer.let_go(tasks)
-        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] in tasks}
+        self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] in tasks}
         for id in self.dropped.keys() - tasks:
             del self.dropped[id]
 
@@ -285,7 +297,7 @@ class DirectCollection:
         return self._letters > before
 
     def _ask(self, refused: Refused) -> None:
-        """Go on without the output, if that may be and its handler says so; else raise."""
+        """Leave the output out, if that may be and its handler says so; else raise."""
         subtopology = self._application.subtopology(refused.task.subtopology)
         topic, internal = refused.output.topic, refused.output.topic in self._application.internal_topics
         if internal and refused.error.code() in UNKNOWN_TOPIC:
@@ -304,7 +316,7 @@ class DirectCollection:
         timed = refused.error.code() == KafkaError.INVALID_TIMESTAMP
         letters = _without_timestamp_of(refused.output, response.dead_letters) if timed else response.dead_letters
         if refused.sent and self._clients.producer.transactional:
-            self._given_up[_mark(refused.task, refused.output, timed)] = letters
+            self._given_up[_mark(refused.task, refused.output, timed)] = GivenUp(letters)
             raise TaskCorruptedError(f"{error}; its transaction is made again without it", [refused.task])
         self._write(refused.task, letters)
         self.dropped[refused.task] += 1
@@ -315,7 +327,7 @@ class DirectCollection:
         return not refused.dead_letter and (alone or _is_about_one(refused))
 
     def _write(self, task: TaskId, letters: Sequence[Output]) -> None:
-        """Send them, behind those that wait; what there is no room for waits with them."""
+        """Send them, behind those that wait; those without room wait with them."""
         if letters:
             self._letters += len(letters)
             now_ms, waiting = self._clock.wall_ms(), self._clients.producer.letters
@@ -344,8 +356,8 @@ class DirectCollection:
         log.warning("task %s: a dead letter for %s is too large and goes without its value", refused.task, letter.topic)
         self._write(refused.task, [letter._replace(value=None)])
 
-    def changelog_offsets(self, task: Task) -> dict[str, int]:
-        self._given_up = {mark: letters for mark, letters in self._given_up.items() if mark[0] != task.id}
+    def take_changelog_offsets(self, task: Task) -> dict[str, int]:
+        self._given_up = {mark: given_up for mark, given_up in self._given_up.items() if mark[0] != task.id}
         acknowledged = self._clients.producer.acknowledged
         offsets = {}
         for store, topic in task.subtopology.changelogs.items():

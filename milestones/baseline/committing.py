@@ -2,8 +2,8 @@
 
 *Guarantees*: what Kafka confirmed is applied to the engines, nothing else is; every task's offsets go with its
 outputs, also when they didn't move (an empty list of offsets wouldn't be fenced).
-*Assumes*: driven by the thread that owns the tasks; while a commit is under way nobody else asks anything of the
-producer, and none of its tasks is rolled back, closed or given away.
+*Assumes*: driven by the thread that owns the tasks; while a commit is under way only the commit uses the producer, and
+none of its tasks is rolled back, closed or given away.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import KafkaException
 
+from milestones.baseline.next_producer import ready_for_the_next
 from milestones.common.errors import MilestonesError, OwnershipError, StateError, TaskCorruptedError, TaskMigratedError
 from milestones.common.kafka.failures import is_retriable
 from milestones.common.kafka.membership import CommitRetriableError
@@ -25,7 +26,7 @@ from milestones.parts import CommitStep
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Confirmation, OutputCollection, Processing, Sending
+    from milestones.parts import Clients, Confirmation, OutputCollection, Processing, Sending
 
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 CALL_MS = 10_000
-"""The time-out of one transactional call; what has none left is asked again."""
+"""The time-out of one transactional call; a call without an answer by then is made again."""
 
 NO_ROOM = "the client had no room for all outputs of a commit in time: Kafka doesn't take what it has"
 
@@ -111,7 +112,7 @@ class Committer:
         failed: StateError | None = None
         for task, boundary in commit_set.items():
             try:
-                task.confirmed(boundary, self._collection.changelog_offsets(task))
+                task.confirmed(boundary, self._collection.take_changelog_offsets(task))
                 self._processing.apply(task)
             except StateError as error:
                 log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
@@ -141,7 +142,7 @@ class InTransaction:
 
     @property
     def room_ms(self) -> int:
-        """Until the transaction ends anyway."""
+        """Until the transaction ends anyway. The wait begins anew whenever an output has left (`DirectCollection`)."""
         return max(0, self._context.config.transaction_timeout_ms - (self._clients.producer.age_ms() or 0))
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
@@ -152,7 +153,13 @@ class InTransaction:
 
 
 class Transaction(InTransaction):
-    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction."""
+    """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction. After its end the
+    producer is made ready for the next one."""
+
+    _clients: Clients
+
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
+        super().__init__(context, clients)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()
@@ -163,6 +170,7 @@ class Transaction(InTransaction):
 
     def end(self, offsets: Offsets) -> Steps[None]:
         yield from self._retrying(lambda: self._clients.producer.begin_commit(CALL_MS), "commit_transaction")
+        ready_for_the_next(self._context, self._clients)
 
     def _retrying(self, begin: Callable[[], None], what: str) -> Steps[None]:
         """When the outcome stays unknown, the thread gives its tasks up."""
@@ -177,12 +185,14 @@ class Transaction(InTransaction):
 
 
 class OffsetCommit:
-    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit."""
+    """`at_least_once`: our own OffsetCommit with the generation. When it fails, all is kept for the next commit. After
+    one that is made, a producer that sends one record per batch is replaced: the outputs that were to be told apart are
+    committed."""
 
     room_ms = 2_000
     generation_counts = True
 
-    def __init__(self, context: ThreadContext, clients: Sending) -> None:
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
 
     def unsent(self, commit_set: CommitSet) -> MilestonesError:
@@ -198,6 +208,7 @@ class OffsetCommit:
         wait_ms = 0
         while not member.commit_returned(wait_ms):
             wait_ms = yield
+        ready_for_the_next(self._context, self._clients)
 
     def failed(self, commit_set: CommitSet) -> None:
         for task, boundary in commit_set.items():

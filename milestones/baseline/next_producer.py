@@ -1,12 +1,14 @@
-"""`ready_for_the_next`: replaces a producer that mustn't make another transaction.
+"""`ready_for_the_next`: replaces a producer that mustn't make another commit.
 
 Before KIP-890, a request that ends a transaction doesn't name it. When a connection breaks, the client sends such a
 request again on another connection; the first request may arrive later, and end the next transaction of the same epoch:
 a part of that transaction's records is committed without its offsets, or lost.
 
-*Guarantees*: a producer that has lost a connection begins no transaction. The changelog offsets that Kafka has
-acknowledged pass on to the new producer.
-*Assumes*: no transaction is open. A failure here undoes no commit.
+*Guarantees*: a producer that has lost a connection begins no transaction; librdkafka's log tells of that
+(`ProducerWatch`), and an idle connection that a broker closes doesn't count. The changelog offsets that Kafka has
+acknowledged pass on to the new producer. A failure here undoes no commit: it is logged, and met again by what the
+producer is used for next.
+*Assumes*: no transaction is open, and all outputs are flushed.
 """
 
 from __future__ import annotations
@@ -14,10 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from milestones.baseline.committing import Offsets, Transaction
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.producer import can_start_another_transaction
-from milestones.common.steps import Steps
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
@@ -26,33 +26,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-NEXT_SHARE = 4
-"""The share of `max_poll_interval_ms` that a new producer for the next transaction may take."""
+POLL_SHARE = 4
+"""The share of `max_poll_interval_ms` for which a stream thread waits for a new producer."""
 
 
-class ThreadTransaction(Transaction):
-    """A `Transaction` of a stream thread, after whose end the producer is made ready for the next one."""
-
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        super().__init__(context, clients)
-        self._all_clients = clients
-
-    def end(self, offsets: Offsets) -> Steps[None]:
-        yield from super().end(offsets)
-        ready_for_the_next(self._context, self._all_clients, self._context.config.max_poll_interval_ms // NEXT_SHARE)
+def patience_ms(context: ThreadContext) -> int:
+    """The longest wait for a new producer: a share of `max_poll_interval_ms`, or what is left to a thread that is to
+    stop."""
+    return max(1, int(min(context.config.max_poll_interval_ms // POLL_SHARE, context.retry_policy.rest_ms())))
 
 
-def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int) -> None:
-    """Replace the producer if it has lost a connection, is dead, or sends one record per batch. A producer that can't
-    be made within `within_ms`, or within the time left to a thread that is to stop, is made when the next output is
-    sent."""
+def ready_for_the_next(context: ThreadContext, clients: Clients, within_ms: int | None = None) -> None:
+    """Replace the producer if it sends one record per batch, or is transactional and has lost a connection, or is dead.
+    Waits at most `within_ms`, `patience_ms` by default. When no producer was ready in time, or none could be made, the
+    next transaction fails as it begins; recovery makes another producer then, which costs the baseline the tasks."""
     producer = clients.producer
-    if can_start_another_transaction(producer) and not producer.one_record_per_batch:
+    fit = not producer.transactional or can_start_another_transaction(producer)
+    if fit and not producer.one_record_per_batch:
         return
     acknowledged = dict(producer.acknowledged)
-    log.info("%s: the next transaction gets a new producer", context.name)
+    log.info("%s: the next commit gets a new producer", context.name)
+    most_ms = patience_ms(context)
     try:
-        clients.renew_producer(max(1, int(min(within_ms, context.retry_policy.rest_ms()))))
+        clients.renew_producer(most_ms if within_ms is None else min(within_ms, most_ms))
     except KafkaUnreachableError as error:
-        log.warning("%s: the next transaction's producer isn't ready yet: %s", context.name, error)
+        log.warning("%s: the producer of the next commit isn't ready: %s", context.name, error)
     clients.producer.acknowledged.update(acknowledged)

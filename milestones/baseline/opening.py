@@ -1,6 +1,6 @@
 """Store opening of the baseline: the stream thread opens and closes stores itself.
 
-*Guarantees*: a turn takes `STORES_MS` at most, and the time of its last request.
+*Guarantees*: `run_once` takes `STORES_MS` at most, and the time of its last request.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from milestones.parts import StoreAnswer
 
 STORES_MS = 100
-"""The time for which a turn opens and closes stores; the last request may take longer."""
+"""The time for which `run_once` opens and closes stores; the last request may take longer."""
 
 
 class InlineOpening:

@@ -1,7 +1,10 @@
 """Processing of the baseline: the stream thread calls the topology itself.
 
-*Guarantees*: each ready task gets its turn in every round; turns shrink until a round fits its time slice; nothing of
-a paused task is called. A task without input costs nothing, until one of its punctuations is due.
+*Guarantees*: ready tasks take turns, none has a second one before all others had theirs. `run_once` initialises tasks,
+processes records and punctuates for `SLICE_MS` each; the last `init`, turn or punctuation of each may take longer. A
+turn has as many records as fit `TURN_MS` by the time of earlier ones, so that only records that have become slow make
+one turn long. A paused task isn't processed or punctuated; a new one is initialised, and caches are flushed. A task
+without input costs nothing, until one of its punctuations is due.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -25,14 +28,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""How long a call should take, so that polling and committing go on; one record may take longer."""
+"""The time after which the stream thread is to poll and commit again."""
+
+TURN_MS = 10
+"""The longest turn of a task, by what its records have taken so far; one record may take longer."""
 
 MOST_RECORDS = 500
-"""Records of one task in one turn, at most."""
+"""The most records of a turn."""
 
 
 def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
-    """The task as its close mode leaves it, a closed one with its open stores; an error, logged, comes along."""
+    """The task as its close mode leaves it, a closed one with its open stores; an error of the close is logged, and is
+    in the answer."""
     if close_mode is CloseMode.SUSPEND:
         return RemovedTask(task)
     failures: list[BaseException] = []
@@ -53,8 +60,8 @@ def retired(task: Task, close_mode: CloseMode) -> RemovedTask:
 class InlineProcessing:
     """The tasks that are ready, processed in rounds.
 
-    *Owns*: the tasks between `add` and `remove`; which of them may have input, which may be called (`_going`), which
-    have changed.
+    *Owns*: the tasks between `add` and `remove`; which of them are to be initialised (`_new`), may have input (`_fed`),
+    may be called (`_going`), have changed; the number of records of each task's next turn (`_limits`).
     """
 
     high_watermark = 0
@@ -63,29 +70,28 @@ class InlineProcessing:
         self._clock = context.clock
         self._tasks: dict[TaskId, Task] = {}
         self._paused: frozenset[int] = frozenset()
-        self._new: list[Task] = []
+        self._new: dict[TaskId, Task] = {}
         self._going: dict[TaskId, Task] = {}
         self._fed: dict[TaskId, Task] = {}
         self._changed: dict[Task, None] = {}
         self._to_flush: dict[TaskId, Task] = {}
         self._alarms = PunctuationAlarms(context.clock)
         self._retiring: deque[tuple[Task, CloseMode]] = deque()
+        self._limits: dict[TaskId, int] = {}
         self._held = False
-        self._turn = 1
         self.processed = 0
 
     def add(self, task: Task) -> None:
-        self._tasks[task.id] = task
-        self._new.append(task)
+        self._tasks[task.id] = self._new[task.id] = task
+        self._limits[task.id] = 1
         self._changed[task] = None
         task.input.on_arrival = partial(self._fed.__setitem__, task.id, task)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         removed = self._tasks.pop(task)
         removed.input.on_arrival = nobody_listens
-        self._new = [new for new in self._new if new is not removed]
-        self._going.pop(task, None)
-        for kept in (self._fed, self._to_flush):
+        del self._limits[task]
+        for kept in (self._new, self._going, self._fed, self._to_flush):
             kept.pop(task, None)
         self._alarms.forget(task)
         self._changed[removed] = None
@@ -125,17 +131,21 @@ class InlineProcessing:
         self._to_flush[task.id] = task
         self._alarms.set(task)
 
-    def _initialise(self) -> None:
-        while self._new:
-            task = self._new[0]
+    def _initialise(self) -> bool:
+        """Initialise new tasks; True when some are left, as the time is over."""
+        until_ms = self._clock.monotonic_ms() + SLICE_MS
+        for id, task in list(self._new.items()):
             task.initialise()
-            self._new.pop(0)
-            self._fed[task.id] = task
+            del self._new[id]
+            self._fed[id] = task
             self._worked(task)
             self._let_go_on(task)
+            if self._clock.monotonic_ms() >= until_ms:
+                break
+        return bool(self._new)
 
     def take_removed(self) -> list[RemovedTask]:
-        """One at a time, after its fate: closing its stores takes time, which the caller may need for other tasks."""
+        """One at a time, closed as its close mode says: that takes time, which the caller may need for other tasks."""
         return [retired(*self._retiring.popleft())] if self._retiring else []
 
     def run_once(self, now_ms: int) -> bool:
@@ -144,54 +154,57 @@ class InlineProcessing:
         What was fetched is worked off where time allows: a partition that fills up is paused, which throws away what
         the client has prefetched.
         """
-        self._initialise()
+        more = self._initialise()
         if self._held:
-            return False
-        before, begun_ms = self.processed, now_ms
-        while self._round():
-            ended_ms = self._clock.monotonic_ms()
-            self._adapt(ended_ms - begun_ms)
-            if ended_ms - now_ms >= SLICE_MS:
-                break
-            begun_ms = ended_ms
-        return self._punctuate() or self.processed > before
+            return more
+        before, until_ms = self.processed, self._clock.monotonic_ms() + SLICE_MS
+        while self._round(until_ms):
+            pass
+        return self._punctuate() or more or self.processed > before
 
-    def _round(self) -> int:
-        """One turn for each task with input; how many records it were. Slow records make the next turns shorter.
+    def _round(self, until_ms: int) -> bool:
+        """One turn for each task with input; False when nothing was left to do, or the time is over.
 
         A list of its own: a task may be taken away by what a round calls."""
         now_ms, before = self._clock.monotonic_ms(), self.processed
         for id, task in list(self._fed.items()):
             if id in self._going:
-                self._take_turn(task, now_ms)
-        return self.processed - before
+                now_ms = self._take_turn(task, now_ms)
+                if now_ms >= until_ms:
+                    return False
+        return self.processed > before
 
-    def _take_turn(self, task: Task, now_ms: int) -> None:
+    def _take_turn(self, task: Task, now_ms: int) -> int:
+        """Process the task's next records, and return the time. A task with more of them is the last of the next
+        round."""
+        id, limit = task.id, self._limits[task.id]
         try:
-            done = task.process(self._turn, now_ms)
+            done = task.process(limit, now_ms)
         finally:
             self._worked(task)
         self.processed += done
-        if not done and not task.input.waiting():
-            self._fed.pop(task.id, None)
+        if self._fed.pop(id, None) is not None and (done or task.input.waiting()):
+            self._fed[id] = task
+        ended_ms = self._clock.monotonic_ms()
+        took_ms = ended_ms - now_ms
+        if took_ms > TURN_MS:
+            self._limits[id] = max(1, done * TURN_MS // took_ms)
+        elif done == limit and took_ms <= TURN_MS // 2:
+            self._limits[id] = min(MOST_RECORDS, 2 * limit)
+        return ended_ms
 
     def _punctuate(self) -> bool:
-        """Call what the wall clock makes due; whether there was anything."""
-        called = False
-        for id in self._alarms.ring():
-            task = self._going.get(id)
-            if task is not None:
-                try:
-                    called |= task.punctuate(self._clock.wall_ms())
-                finally:
-                    self._worked(task)
+        """Call what the wall clock makes due, as far as time allows; whether there was anything."""
+        called, until_ms = False, self._clock.monotonic_ms() + SLICE_MS
+        for number, task in enumerate([self._going[id] for id in self._alarms.ring() if id in self._going]):
+            if number and self._clock.monotonic_ms() >= until_ms:
+                self._alarms.set_at_once(task)
+                continue
+            try:
+                called |= task.punctuate(self._clock.wall_ms())
+            finally:
+                self._worked(task)
         return called
-
-    def _adapt(self, took_ms: int) -> None:
-        if took_ms > SLICE_MS:
-            self._turn = max(1, self._turn // 2)
-        elif took_ms < SLICE_MS // 2:
-            self._turn = min(MOST_RECORDS, self._turn * 2)
 
     def should_fetch(self, timeout_ms: int) -> bool:
         return True
@@ -205,7 +218,7 @@ class InlineProcessing:
         return True
 
     def committed(self) -> None:
-        """All go on anyway."""
+        """No task waits for a commit."""
 
     def apply(self, task: Task) -> None:
         task.apply()

@@ -1,27 +1,33 @@
 """Transaction recovery of the baseline: as Kafka Streams does it.
 
 *Guarantees*: after an abortable error, or a stale generation, the transaction is aborted, no queued output is sent any
-more, and the tasks are rolled back in place (the group itself tells whether the member still belongs to it). After a
-fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread rejoins.
-*Assumes*: no store is ever behind Kafka by more than the uncommitted tail, so a lost task loses no state.
+more, and all processing tasks of the thread are rolled back in place (the group itself tells whether the member still
+belongs to it). After a fatal error a new producer has fenced the old one, the thread's tasks are lost, and the thread
+rejoins.
+*Assumes*: an engine has confirmed writes only, and knows its changelog offset: a lost task's next owner restores the
+rest.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.baseline.next_producer import ready_for_the_next
-from milestones.common.errors import RefusedTogetherError, StateCorruptError, TaskCorruptedError, TaskMigratedError
-from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced
+from milestones.baseline.next_producer import patience_ms, ready_for_the_next
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    RefusedTogetherError,
+    StateCorruptError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
+from milestones.common.kafka.failures import ErrorClass, caught, classify, is_fenced, is_retriable
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
@@ -35,7 +41,7 @@ class RejoinRecovery:
         self._context, self._clients = context, clients
         self.fenced = self.recovered = self.lost = 0
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+    def recover(self, error: Exception) -> bool:
         match error:
             case TaskCorruptedError() | StaleGenerationError() | StateCorruptError():
                 return self._abort(error)
@@ -58,7 +64,7 @@ class RejoinRecovery:
         failed = caught(lambda: producer.abort(timeout_ms), KafkaException)
         if failed is not None:
             return self._lost(failed)
-        ready_for_the_next(self._context, self._clients, self._context.config.task_timeout_ms)
+        ready_for_the_next(self._context, self._clients)
         return True
 
     def _lost(self, error: Exception) -> bool:
@@ -67,5 +73,16 @@ class RejoinRecovery:
         )
         self.lost += 1
         self.fenced += is_fenced(error)
-        self._clients.renew_producer()
+        self._renew()
         return False
+
+    def _renew(self) -> None:
+        """A producer that isn't ready in time is replaced when the next transaction fails as it begins; meanwhile the
+        stream thread answers its group."""
+        within_ms = patience_ms(self._context)
+        unready = caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
+        if unready is None:
+            return
+        if not is_retriable(unready.__cause__ or unready):
+            raise unready
+        log.warning("%s: no new producer after %d ms: %s", self._context.name, within_ms, unready)

@@ -1,7 +1,7 @@
 """Restoration of the baseline: inline, in the stream thread, a batch per round.
 
 *Guarantees*: those of `restoration/changelog_reader.py`. While an active task has much to restore, standbys get a
-smaller share of the time and don't starve. An error of one task ends the stream thread's turn.
+smaller share of the time and don't starve. An error of one task is raised in the stream thread, and usually ends it.
 *Assumes*: driven by the stream thread.
 """
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 BATCH = 1_000
 """The number of changelog records per round."""
 
-TURN_MS, STANDBYS_SHARE_MS = 5_000, 1_000
-"""The turn length, and the part of it in which standbys read, too. Turns are long because a standby that stands back
-loses its prefetched records."""
+PERIOD_MS, STANDBYS_SHARE_MS = 5_000, 1_000
+"""A period, and the part of it in which standbys read, too. Periods are long because a standby that stands back loses
+its prefetched records."""
 
 LOOK_MS = 10
 """The longest wait for input while a task restores: the stream thread restores nothing while it waits."""
@@ -49,13 +49,13 @@ class InlineHooks:
         apply()
 
     def standbys_stand_back(self, now_ms: int, remaining: int) -> bool:
-        """Whether the turn is in the part that belongs to active tasks alone."""
+        """Whether the period is in the part that belongs to active tasks alone."""
         if remaining < MUCH:
             self._active_since_ms = None
             return False
         if self._active_since_ms is None:
             self._active_since_ms = now_ms
-        return (now_ms - self._active_since_ms) % TURN_MS < TURN_MS - STANDBYS_SHARE_MS
+        return (now_ms - self._active_since_ms) % PERIOD_MS < PERIOD_MS - STANDBYS_SHARE_MS
 
     def failed(self, task: Task | StandbyTask, error: Exception) -> bool:
         return False

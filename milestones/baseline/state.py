@@ -1,4 +1,4 @@
-"""State ownership up to M6: each task holds its own stores.
+"""State ownership without flags, none of which replaces it yet: each task holds its own stores.
 
 *Guarantees*: a task that is returned is open; the stores of one that couldn't be made are closed.
 *Assumes*: the thread that asks becomes the task's owner.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from milestones.common.errors import StateError
@@ -18,7 +17,6 @@ from milestones.common.task.task import Task, TaskSettings, TaskStorage
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import ReadClients
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +75,3 @@ def _opened(stores: TaskStorage, make: Callable[[], T]) -> T:
         stores.close()
         raise
     return task
-
-
-def asked_of_consumer(context: ThreadContext, clients: ReadClients) -> Callable[[str], int]:
-    """How many partitions a topic has, asked of the consumer: only for the thread that owns it."""
-    return partial(_ask_consumer, clients, context.config.request_timeout_ms)
-
-
-def _ask_consumer(clients: ReadClients, timeout_ms: int, topic: str) -> int:
-    return clients.consumer.partitions_of(topic, timeout_ms)

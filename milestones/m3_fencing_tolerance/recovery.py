@@ -28,7 +28,6 @@ damaged stores, and tasks whose positions show that Kafka has made a commit that
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -51,7 +50,6 @@ from milestones.m3_fencing_tolerance.recovery_deadline import Budget
 from milestones.m3_fencing_tolerance.takeovers import Takeovers
 
 if TYPE_CHECKING:
-    from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
     from milestones.parts import Clients
 
@@ -70,7 +68,7 @@ class InPlaceRecovery:
     def fenced(self) -> int:
         return self._takeovers.fenced
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
+    def recover(self, error: Exception) -> bool:
         budget = Budget(self._context)
         match error:
             case RolledBackError():

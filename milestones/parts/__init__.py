@@ -7,8 +7,8 @@ from milestones.parts.thread import (
     Clients,
     CloseMode,
     Commit,
+    CommitMember,
     CommitStep,
-    Committing,
     Confirmation,
     FailedTask,
     OutputCollection,
@@ -22,7 +22,7 @@ from milestones.parts.thread import (
 )
 
 __all__ = [
-    "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitStep", "Committing",
+    "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitMember", "CommitStep",
     "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores", "OutputCollection",
     "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration", "Sending", "StateOwnership",
     "StoreAnswer", "StoreOpening", "ThreadParts", "Workforce",

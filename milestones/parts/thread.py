@@ -1,8 +1,9 @@
 """The seams of a thread that polls: one Protocol per part, and `ThreadParts`, one factory of each.
 
 *Guarantees*: the stream thread knows only these Protocols; `wiring.py` alone knows the classes behind them.
-*Assumes*: every part is made in the thread that drives it, and driven by `run_once(now_ms) -> did_something`, where
-`now_ms` is monotonic time.
+*Assumes*: every part is made in the thread that drives it. `Restoration` and `Processing` are driven by
+`run_once(now_ms) -> did_something`, where `now_ms` is monotonic time, `Commit` and `StoreOpening` by a `run_once` of
+their own; `OutputCollection` and `Confirmation` take steps of a commit; the others answer calls.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from milestones.parts.state import StateOwnership, StoreOpening
 
 
-class Committing(Protocol):
+class CommitMember(Protocol):
     """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
 
     def metadata(self) -> bytes:
@@ -56,7 +57,7 @@ class Sending(Protocol):
     def producer(self) -> OutputProducer: ...
 
     @property
-    def member(self) -> Committing: ...
+    def member(self) -> CommitMember: ...
 
 
 class ReadClients(Protocol):
@@ -70,23 +71,20 @@ class ReadClients(Protocol):
         ...
 
 
-class Clients(Protocol):
+class Clients(ReadClients, Protocol):
     """Client ownership: the Kafka clients of one thread."""
 
     consumer: AssignedConsumer
     producer: OutputProducer
     member: GroupMember
 
-    def new_restore_consumer(self) -> AssignedConsumer:
-        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
-        ...
-
     def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
         """Replace the producer by an initialised one of the same transactional id, which fences the old one.
         `one_record_per_batch`: as in `ClientFactory.producer`.
 
         `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
-        is in place then, and its first transaction fails."""
+        is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one
+        stays in place then, closed, and fails at its next call; without transactions the old one is used on."""
         ...
 
     def close(self, *, leave_group: bool) -> None:
@@ -222,7 +220,8 @@ class Processing(Protocol):
         ...
 
     def pause(self, subtopologies: frozenset[int]) -> None:
-        """Call no user code of the tasks of these sub-topologies, and that of all others (KIP-834)."""
+        """Process and punctuate no task of these sub-topologies, and all others (KIP-834). Their caches are flushed for
+        commits all the same, and a new task may be initialised."""
         ...
 
     def hold(self, held: bool) -> None:
@@ -235,7 +234,7 @@ class Processing(Protocol):
         ...
 
     high_watermark: int
-    """The number of records that may wait in all tasks' buffers before `should_fetch` is False."""
+    """The number of records that may wait in all tasks' buffers before `should_fetch` is False; 0: never for that."""
 
     def should_fetch(self, timeout_ms: int) -> bool:
         """Whether processing needs more input, after a wait of up to `timeout_ms` for such a need."""
@@ -307,8 +306,9 @@ class OutputCollection(Protocol):
         """Forget all tasks but these."""
         ...
 
-    def changelog_offsets(self, task: Task) -> dict[str, int]:
-        """The offset after the last changelog record that was acknowledged since the previous call, by store."""
+    def take_changelog_offsets(self, task: Task) -> dict[str, int]:
+        """The offset after the last changelog record that was acknowledged since the previous call, by store. Each
+        offset is told once."""
         ...
 
 
@@ -381,8 +381,8 @@ class Commit(Protocol):
         """The offsets that were committed, with the tasks' writes applied to the engines; None while the commit is
         under way. Waits for Kafka about `wait_ms`, unless the part takes all steps at once.
 
-        An error ends the commit: `TaskCorruptedError` (roll back these tasks), `TaskMigratedError` (the thread lost its
-        tasks), `CommitRetriableError` (all is kept), those of the producer.
+        An error ends the commit: `TaskCorruptedError` (all processing tasks are rolled back, not only those it names),
+        `TaskMigratedError` (the thread lost its tasks), `CommitRetriableError` (all is kept), those of the producer.
         """
         ...
 
@@ -403,9 +403,9 @@ class Recovery(Protocol):
     recovered: int
     lost: int
 
-    def recover(self, error: Exception, tasks: Collection[Task]) -> bool:
-        """True: the tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin. An error
-        that isn't about transactions is raised again."""
+    def recover(self, error: Exception) -> bool:
+        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin.
+        An error that isn't about transactions is raised again."""
         ...
 
 
@@ -419,7 +419,8 @@ class ThreadParts:
     restoration: Callable[[ThreadContext, Clients], Restoration]
     recovery: Callable[[ThreadContext, Clients], Recovery]
     partition_counts: Callable[[ThreadContext, Clients], Callable[[str], int]]
-    """Gives a function that returns a topic's partition count; any thread that runs user code may call it."""
+    """Gives a function that returns a topic's partition count. Each thread that runs user code may call it: on the
+    baseline that is the stream thread only."""
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
     confirmation: Callable[[ThreadContext, Clients], Confirmation]

@@ -1,7 +1,8 @@
 """Reads changelogs for the tasks in restoration and for standbys, by one restore consumer, a batch per round.
 
-*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A stage decides the rest by its
-`ReaderHooks`: how much is fetched, when standbys stand back, and what an error of one task leads to.
+*Guarantees*: active tasks are completed, standbys kept up, as `changelogs.py` defines. A store that proves damaged is
+rebuilt, and no other task notices. A stage decides the rest by its `ReaderHooks`: how much is fetched, when standbys
+stand back, and what any other error of one task leads to.
 *Assumes*: the committed offsets of a task's inputs were read stable before `add`, and come with it; driven by the
 thread that owns the restore consumer.
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, TimeoutExceededError
+from milestones.common.errors import MilestonesError, StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.retry import SOONEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
 from milestones.common.records import TaskId, TopicPartition
@@ -233,9 +234,12 @@ class ChangelogReader:
             self._guarded(changelogs, act)
 
     def _guarded(self, changelogs: Changelogs, act: Callable[[Changelogs], None]) -> None:
-        """Call `act` for one task; the hooks decide about its error."""
+        """Call `act` for one task. A store that proves damaged is rebuilt; the hooks decide about other errors."""
         try:
-            act(changelogs)
+            try:
+                act(changelogs)
+            except StateCorruptError as error:
+                self._rebuild(changelogs, error)
         except (MilestonesError, KafkaException) as error:
             id = changelogs.task.id
             known = self._active.get(id) or self._standbys[id]
@@ -244,6 +248,17 @@ class ChangelogReader:
             self._active.pop(id, None)
             self._standbys.pop(id, None)
             self._release(changelogs)
+
+    def _rebuild(self, changelogs: Changelogs, error: StateCorruptError) -> None:
+        """Empty the task's damaged stores, and begin again. Raises the error when it names no store of the task."""
+        task = changelogs.task.id
+        damaged = [partition for partition, store in changelogs.stores.items() if (task, store) in error.damaged]
+        if not damaged:
+            raise error
+        changelogs.give_up()
+        for partition in damaged:
+            changelogs.clear(partition, str(error))
+        self._begin_again(changelogs)
 
     def _take_bounds(self, now_ms: int) -> None:
         for changelogs in self._everybody():

@@ -107,7 +107,7 @@ class Changelogs:
             offset = offsets[store]
             first, end = answer.bounds[partition]
             if offset is not None and not first <= offset <= end:
-                self._clear(partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
+                self.clear(partition, f"{partition} has offsets {first} to {end}, the store is at {offset}")
         for partition, store in self.stores.items():
             if store in self._snapshots:
                 where = answer.topic_ids.get(partition.topic), answer.bounds[partition][0], ends[partition]
@@ -161,7 +161,7 @@ class Changelogs:
         others = self.other_topics(topic_ids)
         for partition, store in self.stores.items():
             if store in others:
-                self._clear(partition, f"{partition}: {others[store]}")
+                self.clear(partition, f"{partition}: {others[store]}")
         self.task.keep_changelog_ids(self._ids(topic_ids))
 
     def _ids(self, topic_ids: Mapping[str, str]) -> dict[str, str]:
@@ -204,7 +204,7 @@ class Changelogs:
         try:
             self.task.restore(self.stores[partition], messages, position)
         except StateCorruptError as error:
-            self._clear(partition, str(error))
+            self.clear(partition, str(error))
             self.positions[partition] = OFFSET_BEGINNING
             return False
         self.positions[partition] = position
@@ -233,7 +233,8 @@ class Changelogs:
 
     def _suspended(self, partition: TopicPartition, recycled: bool) -> None: ...
 
-    def _clear(self, partition: TopicPartition, why: str) -> None:
+    def clear(self, partition: TopicPartition, why: str) -> None:
+        """Empty the partition's store, as `why` says."""
         store = self.stores[partition]
         log.warning("task %s: store %s is rebuilt from its changelog: %s", self.task.id, store, why)
         self.task.clear(store, why)

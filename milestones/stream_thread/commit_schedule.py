@@ -251,20 +251,11 @@ class CommitSchedule:
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)
-        self._send_together_again()
         self.commits += 1
         return True
 
     def _succeeded(self, now_ms: int) -> None:
         self._failing_since, self._pause_ms, self._again_ms = None, FIRST_PAUSE_MS, now_ms
-
-    def _send_together_again(self) -> None:
-        """Without transactions: outputs that were to be told apart are committed, and no other is under way."""
-        producer = self._clients.producer
-        if producer.one_record_per_batch and not producer.transactional:
-            self._clients.renew_producer()
-            # What was flushed of a task that wasn't committed with the others is known to this producer only.
-            self._clients.producer.acknowledged.update(producer.acknowledged)
 
     def _repeat_later(self, now_ms: int, error: CommitRetriableError) -> None:
         """At least once: everything is kept, and the next commit covers it. The pause before it grows."""

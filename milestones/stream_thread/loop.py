@@ -1,9 +1,10 @@
 """The loop of a stream thread, that every stage drives its parts with.
 
-*Guarantees*: `run_once` waits for input at most `poll_ms`, for user code as long as one record takes; for Kafka only
-when it sends, a moment, or commits: for each step a moment; where all are taken at once (before m2, and before a task
-is given away) without transactions some seconds, with them at most `task_timeout_ms`. It opens and closes stores for a
-bounded time. What it can't send or commit isn't made: then it processes nothing.
+*Guarantees*: `run_once` waits for input at most `poll_ms`; for user code, before m2, about 150 ms, or as long as one
+call, or a turn of records that have become slow, takes; for Kafka only when it sends, a moment, or commits: for each
+step a moment; where all are taken at once (before m2, and before a task is given away) without transactions some
+seconds, with them at most `task_timeout_ms`. It opens and closes stores for a bounded time. What can't be sent or
+committed isn't made: then nothing is processed.
 *Assumes*: made and driven by one thread; the parts come from `wiring.py`: nothing here knows of which stage they are.
 """
 
@@ -168,7 +169,7 @@ class StreamLoop:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
-        recovered = self._recovery.recover(error, list(self._tasks.processing.values()))
+        recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
@@ -223,7 +224,7 @@ class StreamLoop:
     def abandon(self, reason: str) -> None:
         """Abort, and close the active tasks: another member may have them by now. Standbys stay."""
         self._commits.abandon()
-        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned), list(self._tasks.processing.values()))
+        self._recovery.recover(TaskCorruptedError(reason, self._tasks.owned))
         self._tasks.close(self._tasks.owned)
 
     def shut_down(self, *, leave_group: bool) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from milestones import wiring
-from milestones.baseline.committing import Committer, OffsetCommit, WaitingCommitter
-from milestones.baseline.next_producer import ThreadTransaction
+from milestones.baseline.committing import Committer, OffsetCommit, Transaction, WaitingCommitter
 from milestones.client.supervisor import Supervisor
 from milestones.common.config.keys import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from milestones.flags import STAGES, legal_sets, parse_milestones, stage_name
@@ -157,7 +156,7 @@ def test_the_state_updater_replaces_restoration_and_store_opening_and_has_engine
 
 @pytest.mark.parametrize(
     ("flags", "exactly_once"),
-    [(frozenset[str](), ThreadTransaction), (frozenset({"fencing_tolerance"}), ResolvedTransaction)],
+    [(frozenset[str](), Transaction), (frozenset({"fencing_tolerance"}), ResolvedTransaction)],
 )
 def test_each_processing_guarantee_has_its_own_way_to_confirm_a_commit(
     flags: frozenset[str], exactly_once: type

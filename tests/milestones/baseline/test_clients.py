@@ -8,12 +8,16 @@ import pytest
 from confluent_kafka import KafkaError
 
 from milestones.baseline.clients import ThreadClients
+from milestones.baseline.committing import OffsetCommit, Transaction
 from milestones.common.errors import KafkaUnreachableError
+from milestones.common.records import OffsetAndMetadata, TopicPartition
+from milestones.common.steps import to_the_end
 from tests.milestones.fakes import TIMED_OUT, FakeConsumer, FakeMember, FakeProducer, World, kafka_error
 
 
 class Making:
-    """A client factory: what it has made, in order; `producer_errors` are raised by `init_transactions`."""
+    """A client factory: what it has made, in order; `producer_errors` are raised by `init_transactions`,
+    `construction_error` instead of making a producer."""
 
     def __init__(self, **settings: Any) -> None:
         self.world = World(settings=settings)
@@ -21,6 +25,7 @@ class Making:
         self.producers: list[FakeProducer] = []
         self.members: list[FakeMember] = []
         self.producer_errors: list[Exception] = []
+        self.construction_error: Exception | None = None
         self.closed: list[str] = []
         self.member_error: Exception | None = None
 
@@ -32,6 +37,8 @@ class Making:
         return self.consumer()
 
     def producer(self, *, one_record_per_batch: bool = False) -> FakeProducer:
+        if self.construction_error is not None:
+            raise self.construction_error
         made = FakeProducer(transactional=self.world.config.exactly_once)
         made.init_transactions = self.init  # type: ignore[attr-defined]
         self.producers.append(made)
@@ -99,6 +106,37 @@ def test_a_renewed_producer_replaces_the_one_before_which_is_closed() -> None:
     made.renew_producer()
     first, second = making.producers
     assert (first.closed, second.closed, made.producer) == (True, False, second)
+
+
+NO_THREADS = kafka_error(KafkaError._CRIT_SYS_RESOURCE)
+
+
+@pytest.mark.parametrize("disconnected", [True, False])
+def test_a_commit_that_was_made_stays_made_when_no_other_producer_can_be_made(
+    disconnected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    making = Making()
+    made, world = making.make(), making.world
+    (first,) = making.producers
+    first.disconnected, first.one_record_per_batch = disconnected, not disconnected
+    making.construction_error = NO_THREADS
+    offsets = {TopicPartition("in", 0): OffsetAndMetadata(1)}
+    transaction = Transaction(world.context, made)
+    to_the_end(transaction.hand_over(offsets))
+    to_the_end(transaction.end(offsets))
+    assert first.committed == offsets
+    assert "no new producer can be made" in caplog.text
+    assert first.closed, "it makes no other transaction"
+
+
+def test_without_transactions_a_producer_that_cannot_be_replaced_is_used_on() -> None:
+    making = Making(processing_guarantee="at_least_once")
+    made, world = making.make(), making.world
+    (first,) = making.producers
+    first.one_record_per_batch = True
+    making.construction_error = NO_THREADS
+    to_the_end(OffsetCommit(world.context, made).end({}))
+    assert (made.producer, first.closed) == (first, False)
 
 
 @pytest.mark.parametrize("leave", [True, False])

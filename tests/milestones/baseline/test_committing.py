@@ -229,6 +229,27 @@ def test_a_commit_that_was_made_stays_made_when_the_next_producer_is_not_ready()
     assert c.world.state.offset(A) == 2
 
 
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
+def test_a_commit_ends_a_producer_that_tells_outputs_apart_once_it_is_made(guarantee: str) -> None:
+    c = Committing(processing_guarantee=guarantee)
+    c.world.producer.one_record_per_batch = True
+    if guarantee == AT_LEAST_ONCE:
+        c.world.member.commit_errors.append(CommitRetriableError("no answer"))
+        with pytest.raises(CommitRetriableError):
+            c.commit()
+        assert c.world.producer.one_record_per_batch
+    c.commit()
+    assert not c.world.producer.one_record_per_batch
+    assert c.world.state.offset(A) == 2, "what Kafka has acknowledged passes on to the new one"
+
+
+def test_without_transactions_a_broken_connection_costs_no_producer() -> None:
+    c = Committing(**ALOS)
+    c.world.producer.disconnected = True
+    c.commit()
+    assert c.world.clients.renewed == 0
+
+
 def test_a_thread_that_is_to_stop_waits_for_a_next_producer_no_longer_than_it_was_left() -> None:
     c = Committing()
     c.world.producer.disconnected = True

@@ -11,6 +11,24 @@ from milestones.parts import CloseMode, RemovedTask
 from tests.milestones.work import Work
 
 
+class Timed(Work):
+    """A task whose `init` and punctuation take their time, its records none."""
+
+    def __init__(self, clock: StepClock, partition: int, waiting: int = 0, init_ms: int = 0) -> None:
+        super().__init__(clock, partition, waiting, record_ms=0)
+        self._init_ms, self.long_ms = init_ms, 0
+
+    def initialise(self) -> None:
+        if not self.initialised:
+            self.clock.advance(self._init_ms)
+        super().initialise()
+
+    def punctuate(self, wall_ms: int) -> bool:
+        called = super().punctuate(wall_ms)
+        self.clock.advance(self.long_ms * called)
+        return called
+
+
 def processing(clock: StepClock, *tasks: Work) -> InlineProcessing:
     context: Any = SimpleNamespace(clock=clock)
     part = InlineProcessing(context)
@@ -82,3 +100,77 @@ def test_a_paused_task_can_be_taken_away() -> None:
     part.pause(frozenset({0}))
     part.remove(task.id, CloseMode.SUSPEND)
     assert part.take_removed() == [RemovedTask(task)]  # type: ignore[arg-type]
+
+
+def test_a_task_that_has_been_slow_gets_no_long_turn_when_much_comes_at_once() -> None:
+    """However many short rounds there were before, and however quick another task is."""
+    clock = StepClock()
+    slow, quick = Work(clock, waiting=1, record_ms=20), Work(clock, 1, waiting=1_000_000, record_ms=0)
+    part = processing(clock, slow, quick)
+    quick.waiting = 10 * MOST_RECORDS
+    for _ in range(20):
+        part.run_once(clock.monotonic_ms())
+        slow.waiting, quick.waiting = 1, 10 * MOST_RECORDS
+        slow.input.on_arrival()
+        quick.input.on_arrival()
+    slow.waiting = 1_000
+    before_ms = clock.monotonic_ms()
+    part.run_once(before_ms)
+    assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+
+
+def test_a_task_whose_records_become_slow_has_one_long_turn_and_no_second_one() -> None:
+    clock = StepClock()
+    task = Work(clock, waiting=10 * MOST_RECORDS, record_ms=0)
+    part = processing(clock, task)
+    part.run_once(clock.monotonic_ms())
+    task.waiting, task.record_ms = 10 * MOST_RECORDS, 20
+    task.input.on_arrival()
+    part.run_once(clock.monotonic_ms())
+    before_ms = clock.monotonic_ms()
+    part.run_once(before_ms)
+    assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+
+
+def test_where_a_record_takes_most_of_a_slice_the_tasks_share_several_calls_in_turn() -> None:
+    clock = StepClock()
+    tasks = [Work(clock, number, waiting=5, record_ms=SLICE_MS) for number in range(10)]
+    part = processing(clock, *tasks)
+    for _ in range(10):
+        before_ms = clock.monotonic_ms()
+        part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms == SLICE_MS
+    assert [task.waiting for task in tasks] == [4] * 10
+
+
+def test_many_new_tasks_are_initialised_in_several_calls_while_others_are_processed() -> None:
+    clock = StepClock()
+    part = processing(clock, old := Work(clock))
+    part.run_once(clock.monotonic_ms())
+    new = [Timed(clock, number, waiting=1, init_ms=20) for number in range(1, 11)]
+    for task in new:
+        part.add(task)  # type: ignore[arg-type]
+    for _ in range(4):
+        old.waiting = 1
+        old.input.on_arrival()
+        before_ms = clock.monotonic_ms()
+        assert part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms < 3 * SLICE_MS
+        assert old.waiting == 0
+    assert [task.waiting for task in new] == [0] * 10
+
+
+def test_punctuations_that_take_long_are_called_in_several_calls_each_in_its_turn() -> None:
+    clock = StepClock()
+    tasks = [Timed(clock, number) for number in range(10)]
+    part = processing(clock, *tasks)
+    part.run_once(clock.monotonic_ms())
+    for task in tasks:
+        task.punctuation_ms, task.long_ms = clock.wall_ms(), 20
+        part.remove(task.id, CloseMode.SUSPEND)
+        part.add(task)  # type: ignore[arg-type]
+    for _ in range(4):
+        before_ms = clock.monotonic_ms()
+        part.run_once(before_ms)
+        assert clock.monotonic_ms() - before_ms < 2 * SLICE_MS
+    assert [task.done.count("punctuate") for task in tasks] == [1] * 10

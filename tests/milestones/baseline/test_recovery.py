@@ -24,9 +24,9 @@ from milestones.common.errors import (
 )
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
-from milestones.common.records import StoreId
+from milestones.common.records import StoreId, TopicPartition
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
-from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, World, kafka_error
+from tests.milestones.fakes import FENCED, ILLEGAL_GENERATION, TIMED_OUT, A, Running, World, kafka_error, put
 from tests.milestones.m3_fencing_tolerance.tolerant import TolerantWorld
 
 Recover = Callable[[World, Exception], bool]
@@ -35,7 +35,7 @@ Recover = Callable[[World, Exception], bool]
 @pytest.fixture(params=[RejoinRecovery, InPlaceRecovery])
 def recover(request: pytest.FixtureRequest) -> Recover:
     """The answer of each recovery."""
-    return lambda world, error: request.param(world.context, world.clients).recover(error, [])
+    return lambda world, error: request.param(world.context, world.clients).recover(error)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_new_producer_that_cannot_be_made_ends_the_thread(world: World, recove
 
 def rejoin(world: World, error: Exception) -> bool:
     clients: Any = world.clients
-    return RejoinRecovery(world.context, clients).recover(error, [])
+    return RejoinRecovery(world.context, clients).recover(error)
 
 
 def test_a_topic_that_a_broker_does_not_know_yet_is_aborted_and_the_tasks_go_on_in_place(world: World) -> None:
@@ -144,3 +144,52 @@ def test_an_abort_that_fails_costs_the_tasks(world: World) -> None:
     world.producer.fail("abort", FENCED)
     assert not rejoin(world, ILLEGAL_GENERATION)
     assert world.clients.renewed == 1
+
+
+def unready() -> KafkaUnreachableError:
+    """What a producer raises that isn't initialised in time."""
+    error = KafkaUnreachableError("not in time")
+    error.__cause__ = TIMED_OUT
+    return error
+
+
+@pytest.mark.parametrize("error", [FENCED, ILLEGAL_GENERATION], ids=["lost", "aborted"])
+def test_the_group_waits_for_a_new_producer_a_quarter_of_max_poll_interval_at_most(error: Exception) -> None:
+    world = World(settings={"max_poll_interval_ms": 60_000, "task_timeout_ms": 300_000})
+    world.producer.begin()
+    world.producer.disconnected = True
+    world.clients.renewal_error = unready()
+    assert rejoin(world, error) == (error is ILLEGAL_GENERATION)
+    assert world.clients.within_ms == 15_000
+
+
+def lost(r: Running, times: int) -> None:
+    """Kafka fences the producer; the group gives the thread its tasks back each time they are lost."""
+    for _ in range(times):
+        asked = len(r.world.member.rejoins)
+        r.step(2, ms=100)
+        if len(r.world.member.rejoins) > asked:
+            r.rebalance(0)
+
+
+def test_a_producer_that_was_not_ready_in_time_is_made_when_it_is_needed() -> None:
+    r = Running().run(0)
+    r.world.clients.renewal_error = unready()
+    r.world.producer.fail("commit", FENCED)
+    put(r.world, 0, "a", "b")
+    lost(r, 10)
+    assert r.world.producer.committed == {}
+    r.world.clients.renewal_error = None
+    lost(r, 10)
+    assert r.world.producer.committed[TopicPartition("in", 0)].offset == 2
+
+
+def test_a_thread_that_gets_no_producer_for_task_timeout_ends() -> None:
+    r = Running(World(settings={"task_timeout_ms": 2_000})).run(0)
+    r.world.clients.renewal_error = unready()
+    r.world.producer.fail("commit", FENCED)
+    put(r.world, 0, "a", "b")
+    began_ms = r.world.clock.monotonic_ms()
+    with pytest.raises(TimeoutExceededError, match="task_timeout_ms"):
+        lost(r, 1_000)
+    assert 2_000 <= r.world.clock.monotonic_ms() - began_ms < 4_000

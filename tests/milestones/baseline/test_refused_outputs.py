@@ -387,11 +387,18 @@ def test_an_output_that_fails_its_transaction_and_is_given_up_is_left_out_of_the
     assert len(handler.asked) == 1
 
 
+def test_an_output_that_is_given_up_counts_once_however_often_its_transaction_is_made_again() -> None:
+    _, collection, collect = given_up()
+    for _ in range(3):
+        collect(output("bad"))
+    assert collection.dropped == {A: 1}
+
+
 def test_what_was_given_up_is_known_until_the_transaction_is_committed_and_no_longer() -> None:
     _, collection, collect = given_up()
     task: Any = Task()
     task.subtopology = World().context.application.subtopology(0)
-    collection.changelog_offsets(task)
+    collection.take_changelog_offsets(task)
     assert collect(output("bad")) == [output("bad")]
 
 

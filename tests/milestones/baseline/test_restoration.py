@@ -10,15 +10,16 @@ from confluent_kafka import KafkaError
 
 from milestones.baseline.restoration import InlineRestoration
 from milestones.common import serdes
-from milestones.common.errors import KafkaUnreachableError, TimeoutExceededError
+from milestones.common.errors import KafkaUnreachableError, StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.retry import SOONEST_MS
-from milestones.common.records import TopicPartition
+from milestones.common.records import StoreId, TopicPartition
 from milestones.common.state.spec import StoreSpec
+from milestones.common.task.lifecycle import State
 from milestones.common.task.task import Task
 from milestones.common.topology import Topology
 from milestones.restoration.changelog_reader import ChangelogReader
-from tests.milestones.fakes import CHANGELOG, IN, LOG, A, Counting, Log, World, counting, kafka_error
+from tests.milestones.fakes import CHANGELOG, IN, LOG, A, B, Counting, Log, Running, World, counting, kafka_error
 
 
 class Restoring:
@@ -334,3 +335,77 @@ def test_the_records_that_are_still_to_come_are_told_by_task() -> None:
     assert r.restoration.remaining() == {A: 0}
     r.step()
     assert r.restoration.remaining() == {A: 3}
+
+
+def damaged(r: Restoring, store: str = "counts") -> None:
+    """The store's file can't be read where its offset is, until the store is set aside."""
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(A, store)})
+
+    r.world.state.stores[A][store].namespace.offset = offset  # type: ignore[method-assign]
+
+
+def test_a_store_whose_offset_cannot_be_read_is_rebuilt() -> None:
+    r = Restoring()
+    restored_to(r, "1", "2")
+    r.world.requests.holds = True
+    task = r.add()
+    damaged(r)
+    r.world.requests.answer()
+    r.world.requests.holds = False
+    assert r.step(5) == [task]
+    assert r.world.state.text() == {"old": "2"}
+    assert r.world.restorer.moves[-1] == {LOG: 0}
+
+
+def test_a_standby_whose_offset_cannot_be_read_is_rebuilt() -> None:
+    r = Restoring()
+    restored_to(r, "1", "2")
+    r.world.requests.holds = True
+    r.restoration.add_standby(r.world.state.create_standby(A))
+    damaged(r)
+    r.world.requests.answer()
+    r.world.requests.holds = False
+    r.step(5)
+    assert (r.world.state.text(), r.restoration.lags()) == ({"old": "2"}, {A: 0})
+
+
+def test_damage_of_another_tasks_store_is_not_this_tasks_matter() -> None:
+    r = Restoring()
+    restored_to(r, "1")
+    r.world.requests.holds = True
+    task = r.add()
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(B, "counts")})
+
+    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    r.world.requests.answer()
+    with pytest.raises(StateCorruptError):
+        r.step()
+    assert task.state is State.RESTORING
+
+
+def test_a_task_whose_damage_shows_when_its_restoration_begins_processes_soon_and_costs_no_other_task() -> None:
+    r = Running().run(1)
+    r.world.logs[LOG].add("1", "2", key="old")
+    r.rebalance(0, 1)
+    r.step(10)
+    r.rebalance(1)
+    r.step(10)
+    r.world.requests.holds = True
+    r.rebalance(0, 1)
+    r.step(5)
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
+
+    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    epoch = r.world.state.tasks[B].epoch
+    r.world.requests.answer()
+    r.world.requests.holds = False
+    r.step(10)
+    assert r.tasks.processing.keys() == {A, B}
+    assert r.world.state.tasks[B].epoch == epoch
+    assert r.world.state.text() == {"old": "2"}

@@ -37,7 +37,7 @@ REBUILT: dict[str, Exception] = {
 @pytest.mark.parametrize("error", REBUILT.values(), ids=REBUILT)
 def test_costs_the_producer_and_nothing_else(error: Exception) -> None:
     world, recovery = made()
-    assert recovery.recover(error, [])
+    assert recovery.recover(error)
     assert world.clients.renewed == 1
     assert (recovery.recovered, recovery.lost) == (1, 0)
 
@@ -45,7 +45,7 @@ def test_costs_the_producer_and_nothing_else(error: Exception) -> None:
 def test_an_abort_that_fails_costs_the_producer_only() -> None:
     world, recovery = made()
     world.producer.fail("abort", TIMED_OUT)
-    assert recovery.recover(ILLEGAL_GENERATION, [])
+    assert recovery.recover(ILLEGAL_GENERATION)
     assert world.clients.renewed == 1
 
 
@@ -53,7 +53,7 @@ def test_an_abort_that_fails_costs_the_producer_only() -> None:
 def test_a_producer_that_dies_right_after_an_abort_is_replaced(died: Exception) -> None:
     world, recovery = made()
     world.producer.fail("poll", died)
-    assert recovery.recover(ILLEGAL_GENERATION, [])
+    assert recovery.recover(ILLEGAL_GENERATION)
     assert world.clients.renewed == 1
 
 
@@ -61,7 +61,7 @@ def test_a_producer_that_dies_right_after_an_abort_is_replaced(died: Exception) 
 def test_a_member_that_the_group_has_given_up_loses_its_tasks(error: Exception) -> None:
     world, recovery = made()
     world.member.answer_error = StaleGenerationError("removed")
-    assert not recovery.recover(error, [])
+    assert not recovery.recover(error)
     assert (recovery.recovered, recovery.lost) == (0, 1)
 
 
@@ -69,19 +69,19 @@ def test_a_zombie_asks_before_it_goes_on() -> None:
     """Its session is over, its generation still looks valid from inside."""
     world, recovery = made()
     world.member.answer_error = StaleGenerationError("removed")
-    assert not recovery.recover(FENCED, [])
+    assert not recovery.recover(FENCED)
     assert world.clients.renewed == 1, "and what it left open has been ended"
 
 
 def test_an_outcome_that_nobody_knows_costs_the_tasks() -> None:
     _, recovery = made()
-    assert not recovery.recover(TaskMigratedError("unknown"), [])
+    assert not recovery.recover(TaskMigratedError("unknown"))
     assert recovery.lost == 1
 
 
 def test_tasks_that_are_lost_leave_no_transaction_open() -> None:
     world, recovery = made()
-    assert not recovery.recover(TaskMigratedError("lost"), [])
+    assert not recovery.recover(TaskMigratedError("lost"))
     assert not world.producer.in_transaction
     assert recovery.lost == 1
 
@@ -91,13 +91,13 @@ def test_without_transactions_what_lost_tasks_have_queued_is_thrown_away(error: 
     world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
     old, recovery = world.producer, world.recovery()
     world.member.metadata_error = StaleGenerationError("this member has no generation")
-    assert not recovery.recover(error, [])
+    assert not recovery.recover(error)
     assert old.closed
 
 
 def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already() -> None:
     world, recovery = made()
-    assert recovery.recover(RolledBackError(FENCED, TIMEOUT_MS), [])
+    assert recovery.recover(RolledBackError(FENCED, TIMEOUT_MS))
     assert world.clients.renewed == 0
     assert (recovery.fenced, recovery.recovered) == (1, 1)
 
@@ -105,11 +105,11 @@ def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already()
 def test_a_producer_that_is_not_ready_in_time_leaves_the_tasks_in_place_and_is_made_again_at_the_next_send() -> None:
     world, recovery = made()
     world.clients.renewal_error = unready(TIMED_OUT)
-    assert recovery.recover(FENCED, [])
+    assert recovery.recover(FENCED)
     world.clients.renewal_error = None
     with pytest.raises(Exception, match="_STATE") as caught:
         world.producer.begin()
-    assert recovery.recover(caught.value, [])
+    assert recovery.recover(caught.value)
     world.producer.begin()
     assert world.clients.renewed == 2
 
@@ -126,14 +126,14 @@ def test_a_producer_that_is_not_ready_in_time_leaves_the_tasks_in_place_and_is_m
 def test_what_no_repetition_helps_ends_the_thread_and_says_what_to_do(error: Exception) -> None:
     _, recovery = made()
     with pytest.raises(TransactionalIdError, match=r"app-tx.*grant the user"):
-        recovery.recover(error, [])
+        recovery.recover(error)
 
 
 def test_a_new_producer_that_kafka_refuses_ends_the_thread_and_says_what_to_do() -> None:
     world, recovery = made()
     world.clients.renewal_error = unready(kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True))
     with pytest.raises(TransactionalIdError, match=r"app-tx.*grant the user"):
-        recovery.recover(FENCED, [])
+        recovery.recover(FENCED)
 
 
 # -- whose transactional id it is
@@ -143,7 +143,7 @@ def fenced(world: TolerantWorld, recovery: InPlaceRecovery, age_ms: int | None) 
     world.producer.begin()
     world.producer.age = age_ms
     world.producer.in_transaction = age_ms is not None
-    return recovery.recover(FENCED, [])
+    return recovery.recover(FENCED)
 
 
 def test_transactions_that_time_out_are_no_take_over_however_often() -> None:
@@ -171,17 +171,17 @@ def test_take_overs_that_are_far_apart_are_forgiven() -> None:
 def test_a_take_over_that_shows_in_the_commit_counts_too() -> None:
     _, recovery = made()
     for _ in range(2):
-        assert recovery.recover(RolledBackError(FENCED, 0), [])
+        assert recovery.recover(RolledBackError(FENCED, 0))
     with pytest.raises(TransactionalIdError):
-        recovery.recover(RolledBackError(FENCED, 0), [])
+        recovery.recover(RolledBackError(FENCED, 0))
 
 
 def test_a_take_over_while_the_new_producer_is_made_counts_too() -> None:
     world, recovery = made()
     world.clients.renewal_error = unready(FENCED)
-    assert recovery.recover(FENCED, [])
+    assert recovery.recover(FENCED)
     with pytest.raises(TransactionalIdError):
-        recovery.recover(FENCED, [])
+        recovery.recover(FENCED)
 
 
 # -- a record that the broker refuses
@@ -190,7 +190,7 @@ def test_a_take_over_while_the_new_producer_is_made_counts_too() -> None:
 def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_told_apart() -> None:
     world, recovery = made()
     old = world.producer
-    assert recovery.recover(RefusedInTransactionError("refused", single=True), [])
+    assert recovery.recover(RefusedInTransactionError("refused", single=True))
     assert old.closed
     assert world.producer.one_record_per_batch
 
@@ -198,7 +198,7 @@ def test_a_transaction_that_fails_of_one_record_is_made_again_with_its_outputs_t
 def test_what_is_given_up_then_leaves_a_producer_that_cannot_go_on() -> None:
     world, recovery = made()
     world.producer.one_record_per_batch = True
-    assert recovery.recover(TaskCorruptedError("given up", [A]), [])
+    assert recovery.recover(TaskCorruptedError("given up", [A]))
     assert (world.clients.renewed, world.producer.one_record_per_batch) == (1, True)
 
 
@@ -206,11 +206,11 @@ def test_a_transaction_that_fails_of_one_record_although_they_are_told_apart_end
     world, recovery = made()
     world.producer.one_record_per_batch = True
     with pytest.raises(RefusedInTransactionError):
-        recovery.recover(RefusedInTransactionError("refused", single=True), [])
+        recovery.recover(RefusedInTransactionError("refused", single=True))
 
 
 def test_a_topic_that_is_refused_ends_the_thread() -> None:
     world, recovery = made()
     with pytest.raises(RefusedInTransactionError):
-        recovery.recover(RefusedInTransactionError("refused", single=False), [])
+        recovery.recover(RefusedInTransactionError("refused", single=False))
     assert not world.producer.one_record_per_batch

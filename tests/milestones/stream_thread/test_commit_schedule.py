@@ -80,18 +80,6 @@ class Scheduled:
         return len(self.commits)
 
 
-@pytest.mark.parametrize(("guarantee", "succeeded"), [("at_least_once", True), ("exactly_once_v2", False)])
-def test_a_commit_ends_a_producer_that_tells_outputs_apart_where_no_transaction_does(
-    guarantee: str, succeeded: bool
-) -> None:
-    s = Scheduled(processing_guarantee=guarantee)
-    s.world.producer.one_record_per_batch = True
-    s.error = CommitRetriableError("not yet")
-    assert (s.after(100), s.world.producer.one_record_per_batch) == (0, True)
-    s.error = None
-    assert (s.after(100), s.world.producer.one_record_per_batch) == (1, not succeeded)
-
-
 def test_a_commit_is_due_every_commit_interval() -> None:
     s = Scheduled()
     assert [s.after(99), s.after(1), s.after(99), s.after(1)] == [0, 1, 1, 2]
