@@ -74,6 +74,10 @@ class TaskHandover:
                 self.held[request.task.id] = request.number, request.task
         return requests
 
+    def has(self, number: int, id: TaskId) -> bool:
+        """Whether this stay of the task hasn't ended. `held` may have a later one, of the same batch of requests."""
+        return id in self.held and self.held[id][0] == number
+
     def restored(self, task: Task) -> None:
         self._hand_out(task, Restored(task))
 

@@ -37,8 +37,10 @@ class AddStandby:
 
 @dataclass(frozen=True)
 class Remove:
-    """Give the task back, open. If it isn't here any more, it is on its way back. `recycled`: it changes its role."""
+    """Give the task back, open. `number`: of the stay that is to end; a stay that has ended is on its way back already.
+    `recycled`: the task changes its role."""
 
+    number: int
     task: TaskId
     recycled: bool
 

@@ -128,9 +128,10 @@ class UpdaterRestoration:
         self._removed += [back for back in here if back.id == task]
         self._restored = [back for back in self._restored if back.id != task]
         self._failed = [failed for failed in self._failed if failed.task.id != task]
-        if task in self._pending:
-            self._pending[task].removing = True
-            self._tell(Remove(task, recycled))
+        pending = self._pending.get(task)
+        if pending is not None:
+            pending.removing = True
+            self._tell(Remove(pending.number, task, recycled))
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         self._paused = subtopologies

@@ -79,8 +79,8 @@ class StateUpdater:
             case AddStandby(_, standby):
                 standby.lifecycle.move(State.STANDBY)
                 self._reader.add_standby(standby)
-            case Remove(id, recycled):
-                if id in self._handover.held:  # else it is on its way back
+            case Remove(number, id, recycled):
+                if self._handover.has(number, id):
                     self._reader.remove(id, recycled=recycled)
                     for removed in self._reader.take_removed():
                         self._handover.removed(removed)

@@ -20,12 +20,14 @@ FIRST = TaskId(0, 0)
 
 
 class Stepped:
-    """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs."""
+    """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs;
+    `error`: what it died of."""
 
     def __init__(self, world: World, handover: TaskHandover) -> None:
         self.world, self.handover = world, handover
         self.updater: StateUpdater | None = None
         self.hangs = self.ended = False
+        self.error: BaseException | None = None
         self.joined: list[float | None] = []
 
     def step(self, times: int = 1) -> None:
@@ -44,7 +46,7 @@ class Stepped:
                 self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        self.ended = True
+        self.ended, self.error = True, error
         end(self.handover, self.updater, error)
 
     def join(self, timeout: float | None = None) -> None:
