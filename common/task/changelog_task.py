@@ -33,6 +33,8 @@ class ChangelogTask:
         self.source_changelogs = source_changelogs(subtopology, id)
         self.lifecycle = Lifecycle(id)
         self.counters = TaskCounters()
+        self.reusable = True
+        """Whether another task may be made of the stores when this one leaves; not after an error of theirs."""
 
     @property
     def state(self) -> State:

@@ -168,7 +168,7 @@ class UpdaterRestoration:
                 self._pending.pop(removed.id, None)
                 self._removed.append(removed)
             case RestorationFailed(failed, error, died):
-                again = died and self._again
+                failed.reusable, again = False, died and self._again
                 self._take_back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
 
     def _take_back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:

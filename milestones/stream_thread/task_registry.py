@@ -130,8 +130,6 @@ class AssignedTask:
     """By store that isn't to be trusted: why."""
     position: int | None = None
     """The sum of its changelogs' offsets, while its stores are being closed."""
-    reusable: bool = True
-    """Whether another task may be made of its open stores."""
 
     @property
     def active(self) -> bool:
@@ -147,7 +145,7 @@ class AssignedTask:
         """What was known of the task that was."""
         self.task = None
         self.committed, self.damage = {}, {}
-        self.rolled_back, self.locked_out, self.reusable, self.position = False, False, True, None
+        self.rolled_back, self.locked_out, self.position = False, False, None
 
 
 class TaskRegistry:

@@ -252,7 +252,6 @@ class ThreadTasks:
         for failed in self._restoration.take_failed():
             entry = self._registry[failed.task.id]
             self._leave(entry)
-            entry.reusable = False
             if not failed.again:
                 entry.role = None
                 lasting.append(failed.error)
@@ -375,7 +374,7 @@ class ThreadTasks:
         except BaseException as error:
             log.error("standby %s didn't close cleanly", task.id, exc_info=error)
             errors.append(error)
-        self._take_task(self._registry[task.id], stores)
+        self._take_task(self._registry[task.id], task, stores)
 
     def _take_removed(self, removed: RemovedTask, errors: Errors) -> None:
         """Processing gave an active task back."""
@@ -383,7 +382,7 @@ class ThreadTasks:
         entry = self._registry[task.id]
         if removed.error is not None:
             errors.append(removed.error)
-            entry.reusable = False
+            task.reusable = False
         if entry.phase is Phase.RETURNING:
             self.roll_backs.rolled_back(task.roll_back())
             self._registry.move(entry, Phase.POSITIONING)
@@ -393,12 +392,12 @@ class ThreadTasks:
         elif task.state is not State.CLOSED:
             self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
         else:
-            self._take_task(entry, removed.stores)
+            self._take_task(entry, task, removed.stores)
 
-    def _take_task(self, entry: AssignedTask, stores: TaskStorage | None) -> None:
+    def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
         """The task is closed but for its stores."""
         self.closed += 1
-        if stores is not None and entry.role is not None and entry.reusable:
+        if stores is not None and entry.role is not None and task.reusable:
             if entry.active:
                 reach("recycle.to-active")
             else:

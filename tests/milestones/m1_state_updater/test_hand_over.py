@@ -153,6 +153,19 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 
+@pytest.mark.parametrize("error", [StateError("disk full"), RuntimeError("a bug")])
+def test_a_task_that_fails_while_it_changes_its_role_is_opened_anew(error: Exception) -> None:
+    r = restoring()
+    failing(r.world.state.tasks[A], error)
+    r.world.restorer.next.clear()
+    r.world.updaters.newest.hangs = False
+    r.world.updaters.step(2)
+    r.assign(standby=frozenset({A}))
+    r.step(4)
+    assert r.tasks.standbys.keys() == {A}
+    assert (r.world.state.opens, r.world.state.held) == (2, {A})
+
+
 def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
