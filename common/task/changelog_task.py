@@ -45,6 +45,10 @@ class ChangelogTask:
         """The offset up to which each store with a changelog is complete; None: restore from the beginning."""
         return self._stores.changelog_offsets()
 
+    def position(self) -> int:
+        """The sum of the stores' changelog offsets, which the group is told. `StateError`."""
+        return sum(offset or 0 for offset in self.changelog_offsets().values())
+
     def changelog_ids(self) -> Mapping[str, str]:
         """The id of the topic to which each store's offset belongs, where the id is known."""
         return self._stores.storage.changelog_ids()

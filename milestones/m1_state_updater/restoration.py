@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
@@ -109,8 +109,8 @@ class UpdaterRestoration:
         self._send(AddStandby(self._put_in_transit(task, standby=True), task))
 
     def _put_in_transit(self, task: Task | StandbyTask, *, standby: bool) -> int:
-        position = sum(offset or 0 for offset in task.changelog_offsets().values())
-        pending = self._pending[task.id] = PendingRestoration(next(self._numbers), position, standby=standby)
+        pending = PendingRestoration(next(self._numbers), _position(task), standby=standby)
+        self._pending[task.id] = pending
         task.lifecycle.move(State.IN_TRANSIT)
         return pending.number
 
@@ -218,7 +218,13 @@ class UpdaterRestoration:
         return {id: lag for id, lag in lags.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
-        return {id: self._progress_of(pending).position for id, pending in self._pending.items()}
+        """The positions of the updater's tasks, and of those that came back. The updater answers before it takes a task
+        out of `progress`: read in the other order, no task is missed."""
+        away = {id: self._progress_of(pending) for id, pending in self._pending.items()}
+        self.run_once(self._context.clock.monotonic_ms())
+        back = [*self._removed, *(failed.task for failed in self._failed)]
+        told = {id: progress.position for id, progress in away.items() if id in self._pending}
+        return told | {task.id: _position(task) for task in back}
 
     def _progress_of(self, pending: PendingRestoration) -> RestoreProgress:
         known = None if self._handover is None else self._handover.progress.get(pending.number)
@@ -237,3 +243,11 @@ class UpdaterRestoration:
             self.run_once(self._context.clock.monotonic_ms())
         except MailboxClosedError:
             return  # nothing came any more
+
+
+def _position(task: Task | StandbyTask) -> int:
+    """How far the task is; 0 when a store of it can't be read."""
+    try:
+        return task.position()
+    except StateError:
+        return 0

@@ -188,7 +188,7 @@ class Changelogs:
     def position(self) -> int:
         """The sum of the stores' offsets."""
         if self.ends is None:
-            return sum(offset or 0 for offset in self.task.changelog_offsets().values())
+            return self.task.position()
         return sum(max(0, at) for at in self.positions.values())
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:

@@ -8,9 +8,10 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import Lost
+from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
+from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import CHANGELOG, put
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 
@@ -105,6 +106,35 @@ def test_how_far_a_task_in_transit_is_is_told_to_the_group() -> None:
     r.rebalance(0)
     assert r.world.member.joins[-1].positions == {A: 2}
     assert r.world.member.joins[-1].lags == {}
+
+
+def told_at_a_join(r: RunningUpdater) -> Any:
+    """What the group is told of positions when the member joins now."""
+    r.world.member.events.append(JoinNeeded("a test"))
+    r.step()
+    return r.world.member.joins[-1].positions
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_how_far_a_standby_is_that_comes_back_is_told_to_the_group(turns: int) -> None:
+    r = RunningUpdater()
+    r.world.logs[LOG].add("1", "2", key="k")
+    r.rebalance(standby=frozenset({A}))
+    r.step(4, ms=200)
+    r.assign()
+    assert r.world.updaters.newest.handover.held == {}
+    r.step(turns)
+    assert r.tasks.places() == {A: Phase.LEAVING}
+    assert told_at_a_join(r) == {A: 2}
+
+
+def test_a_task_that_comes_back_restored_is_told_to_the_group_as_complete() -> None:
+    r = restoring()
+    r.world.restorer.next.clear()
+    r.world.updaters.newest.hangs = False
+    r.world.updaters.step(2)
+    assert r.world.updaters.newest.handover.held == {}
+    assert told_at_a_join(r) == {}, "a task that has a position restores"
 
 
 def test_lost_membership_is_answered_at_once_too() -> None:
