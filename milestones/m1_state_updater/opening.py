@@ -169,7 +169,11 @@ class ThreadedOpening:
         if len(self._openers) < min(OPENERS, self._unanswered):
             name = self._context.name.replace("StreamThread", "StoreOpener")
             opener = StoreOpener(self._context, self._requests, self._answers, self._turn)
-            self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
+            try:
+                self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
+            except RuntimeError as error:
+                log.warning("%s carries out a request about stores itself: %s", self._context.name, error)
+                opener.run_once(0)
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         answers = self._answers.drain() if len(self._answers) else []

@@ -121,7 +121,11 @@ class UpdaterRestoration:
         handover = self._handover = TaskHandover(name, self._answers)
         for first in (Pause(self._paused), Limit(self._limit), request):
             handover.put(first)
-        self._threads = [*(thread for thread in self._threads if thread.is_alive()), self._launch(handover)]
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        try:
+            self._threads.append(self._launch(handover))
+        except RuntimeError as error:  # no thread can be started: that is a death, too
+            handover.end(error)
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
         here = [*self._restored, *(failed.task for failed in self._failed)]

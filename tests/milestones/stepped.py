@@ -58,13 +58,16 @@ class Stepped:
 
 
 class Updaters:
-    """All updaters of a world, the newest last."""
+    """All updaters of a world, the newest last. `refusing`: the system starts no more threads."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.all: list[Stepped] = []
+        self.refusing = False
 
     def launch(self, handover: TaskHandover) -> Stepped:
+        if self.refusing:
+            raise RuntimeError("can't start new thread")
         self.all.append(Stepped(self.world, handover))
         return self.all[-1]
 

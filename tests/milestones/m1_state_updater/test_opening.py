@@ -11,7 +11,14 @@ import pytest
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
-from milestones.m1_state_updater.opening import OPENERS, REST_MS, ThreadedOpening, Turn
+from milestones.m1_state_updater.opening import (
+    OPENERS,
+    REST_MS,
+    OpenerHandle,
+    StoreOpener,
+    ThreadedOpening,
+    Turn,
+)
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import FakeState, World, counting, put
@@ -105,6 +112,19 @@ def test_what_goes_wrong_is_in_the_answer_and_the_opener_goes_on(
     assert answers(opening, 1) == [OpenedStores(A, error=error)]
     opening.open(B)
     assert [answer.task for answer in answers(opening, 1)] == [B]
+
+
+def test_when_no_opener_can_be_started_the_stream_thread_carries_requests_out_itself(world: World) -> None:
+    def refuse(_: str, opener: StoreOpener) -> OpenerHandle:
+        raise RuntimeError("can't start new thread")
+
+    opening = ThreadedOpening(world.context, refuse)
+    opening.open(A)
+    (opened,) = opening.run_once()
+    assert isinstance(opened, OpenedStores)
+    assert opened.stores is not None
+    opening.close_stores(A, opened.stores)
+    assert (opening.run_once(), world.state.held) == ([ClosedStores(A)], set())
 
 
 def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(

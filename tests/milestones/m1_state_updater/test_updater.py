@@ -344,6 +344,19 @@ def test_an_updater_that_dies_again_and_again_is_the_end(u: Updating) -> None:
     assert agains == [True, True, False]
 
 
+def test_an_updater_that_cannot_be_started_has_died_and_the_task_is_not_lost(u: Updating) -> None:
+    u.world.updaters.refusing = True
+    first = u.add()
+    u.restoration.run_once(u.world.clock.monotonic_ms())
+    (failed,) = u.restoration.take_failed()
+    assert (failed.task, failed.again, str(failed.error)) == (first, True, "can't start new thread")
+    first.close()
+    u.world.updaters.refusing = False
+    again = u.add()
+    u.step(3)
+    assert u.restoration.take_restored() == [again]
+
+
 def test_deaths_that_are_far_apart_have_nothing_to_do_with_each_other(u: Updating) -> None:
     u.world.logs[LOG].add("1", key="a")
     for _ in range(5):
