@@ -73,13 +73,15 @@ class Turn:
         return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
 
 
+TURN = Turn()
+"""Of all openers of the process, as Python's global lock is the process's."""
+
+
 class StoreOpener:
     """A step function. *Receives*: `StoreRequest`s. *Sends*: `StoreAnswer`s."""
 
-    def __init__(
-        self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer], turn: Turn
-    ) -> None:
-        self._context, self._requests, self._answers, self._turn = context, requests, answers, turn
+    def __init__(self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer]) -> None:
+        self._context, self._requests, self._answers, self._turn = context, requests, answers, TURN
 
     def run_once(self, wait_ms: int) -> bool:
         """Carry out a request, if one comes within `wait_ms`. False: none will come any more."""
@@ -153,7 +155,6 @@ class ThreadedOpening:
         self._context, self._launch, self._wait = context, launch, wait
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
         self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
-        self._turn = Turn()
         self._openers: list[OpenerHandle] = []
         self._unanswered = 0
 
@@ -168,7 +169,7 @@ class ThreadedOpening:
         self._unanswered += 1
         if len(self._openers) < min(OPENERS, self._unanswered):
             name = self._context.name.replace("StreamThread", "StoreOpener")
-            opener = StoreOpener(self._context, self._requests, self._answers, self._turn)
+            opener = StoreOpener(self._context, self._requests, self._answers)
             try:
                 self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
             except RuntimeError as error:

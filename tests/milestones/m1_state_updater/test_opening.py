@@ -186,6 +186,27 @@ def test_an_opener_that_takes_long_loses_its_turn_and_takes_no_other_ones_at_its
     assert done == ["another", "one"]
 
 
+def test_openers_of_all_stream_threads_take_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milestones.m1_state_updater.opening.TURN", Turn(slow_s=SOON_MS / 1_000))
+    begun, together, opened = threading.Event(), list[bool](), world.state.open
+
+    def open_stores(id: TaskId, *arguments: Any) -> Any:
+        if id == B:
+            begun.set()
+        else:
+            other.open(B)
+            together.append(begun.wait(0.05))
+        return opened(id, *arguments)
+
+    world.state.open = open_stores  # type: ignore[method-assign]
+    one, other = ThreadedOpening(world.context), ThreadedOpening(world.context)
+    one.open(A)
+    assert [answer.task for answer in answers(one, 1) + answers(other, 1)] == [A, B]
+    assert together == [False], "both hold Python's global lock"
+    one.close(SOON_MS)
+    other.close(SOON_MS)
+
+
 @pytest.mark.parametrize(("took_ms", "rest_ms"), [(0, 0), (30, 30), (5_000, REST_MS)])
 def test_an_opener_rests_after_an_opening_so_that_the_stream_thread_has_its_share(
     world: World, took_ms: int, rest_ms: int
