@@ -126,6 +126,8 @@ class AssignedTask:
     committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     rolled_back: bool = False
     locked_out: bool = False
+    next_try_ms: int = 0
+    """When a task that was locked out is opened again."""
     damage: dict[str, object] = field(default_factory=dict)
     """By store that isn't to be trusted: why."""
     position: int | None = None

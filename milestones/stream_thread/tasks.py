@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 MAKE_MS = 100
 """How long a turn makes tasks of open stores, and takes back what is closed; the last one may take longer."""
 
+LOCK_PAUSE_MS = 100
+"""After this time a task whose directory another thread holds is opened again."""
+
 WAITS_FOR_LOCK = "waiting for its lock"
 
 Errors = list[BaseException]
@@ -260,8 +263,9 @@ class ThreadTasks:
 
     def _open(self) -> None:
         """Have stores opened and closed, and make tasks of those that are open."""
+        now_ms = self._context.clock.monotonic_ms()
         for entry in self._registry.of(Phase.WAITING):
-            if entry.stores is None:
+            if entry.stores is None and now_ms >= entry.next_try_ms:
                 self._registry.move(entry, Phase.OPENING)
                 self._opening.open(entry.id)
         errors: Errors = []
@@ -432,7 +436,7 @@ class ThreadTasks:
             if not entry.locked_out:
                 log.info("task %s waits for its directory: %s", entry.id, answer.error)
             self._registry.move(entry, Phase.WAITING)
-            entry.locked_out = True
+            entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
         elif answer.error is not None:
             errors.append(answer.error)
             self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it

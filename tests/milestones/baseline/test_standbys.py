@@ -13,6 +13,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.baseline.standbys import IN, LOG, LOG_B, A, B, content, standby
 from tests.milestones.baseline.test_restoration import source_table
 from tests.milestones.fakes import (
@@ -52,6 +53,7 @@ def test_a_standby_waits_for_its_directory_and_keeps_nobody_from_running() -> No
     assert places(r.tasks) == {A: "waiting", B: "processing"}
     assert r.tasks.all_running
     world.state.locked.clear()
+    world.clock.advance(LOCK_PAUSE_MS)
     r.step(2)
     assert places(r.tasks) == {A: "standby", B: "processing"}
 

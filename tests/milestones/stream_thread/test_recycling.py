@@ -10,6 +10,7 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.baseline.standbys import IN, LOG, A, B, content, standby, stores_of, writing
 from tests.milestones.fakes import (
     ILLEGAL_GENERATION,
@@ -100,6 +101,7 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
     world.member.answer()
     world.requests.answer()
     world.state.locked.clear()
+    world.clock.advance(LOCK_PAUSE_MS)
     r.step(4)
     assert places(r.tasks) == {A: "standby"}
     assert world.state.opens == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from milestones.common.errors import (
@@ -16,7 +18,7 @@ from milestones.common.kafka.membership import Assigned, Committed, StaleGenerat
 from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.task import State, Task
 from milestones.stream_thread.task_registry import Phase
-from milestones.stream_thread.tasks import ThreadTasks
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS, ThreadTasks
 from tests.milestones.disturber import Disturber
 from tests.milestones.fakes import (
     CHANGELOG,
@@ -59,8 +61,26 @@ def test_a_task_waits_while_somebody_else_holds_its_directory_and_the_others_go_
     assert places(r.tasks) == {A: "waiting", B: "processing"}
     assert not r.tasks.all_running
     world.state.locked.clear()
+    world.clock.advance(LOCK_PAUSE_MS)
     r.step(5)
     assert places(r.tasks) == {A: "processing", B: "processing"}
+
+
+@pytest.mark.parametrize("stage", [Running, RunningUpdater])
+def test_a_directory_that_somebody_else_holds_is_tried_every_so_often_and_not_in_every_turn(
+    stage: type[Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r = stage()
+    r.world.state.locked.add(A)
+    tries = Mock(wraps=r.world.state.open)
+    monkeypatch.setattr(r.world.state, "open", tries)
+    r.rebalance(0)
+    r.step(100, ms=10)
+    assert 5 <= tries.call_count <= 12
+    assert r.tasks.told_places() == {A: "waiting for its lock"}
+    r.world.state.locked.clear()
+    r.step(20, ms=10)
+    assert places(r.tasks) == {A: "processing"}
 
 
 def test_a_task_that_waits_for_its_directory_is_owned_and_can_be_revoked() -> None:
@@ -81,6 +101,7 @@ def test_a_new_assignment_leaves_tasks_that_still_wait_where_they_are() -> None:
     r.rebalance(0)
     r.rebalance(0, 1)
     world.state.locked.clear()
+    world.clock.advance(LOCK_PAUSE_MS)
     r.step(5)
     assert places(r.tasks) == {A: "processing", B: "processing"}
 
