@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 MAKE_MS = 100
 """How long a turn makes tasks of open stores, and takes back what is closed; the last one may take longer."""
 
+LOOK_MS = 10
+"""How often the end of the thread looks for tasks that leave."""
+
 LOCK_PAUSE_MS = 100
 """After this time a task whose directory another thread holds is opened again."""
 
@@ -172,26 +175,27 @@ class ThreadTasks:
         self._take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
-        """The end, once all tasks were closed: end every part; wait at most `timeout_ms` for tasks in transit."""
+        """The end, once all tasks were closed: wait at most `timeout_ms` for those that leave, end every part."""
         if self._registry.any(Phase.LEAVING):
-            log.info("%s waits for tasks in transit: %s", self._context.name, self._names_leaving())
+            log.info("%s waits for tasks that leave: %s", self._context.name, self._names_leaving())
         clock, errors = self._context.clock, Errors()
         deadline_ms = clock.monotonic_ms() + timeout_ms
 
-        def do(step: Callable[[int], None]) -> None:
-            step_now = partial(step, max(0, deadline_ms - clock.monotonic_ms()))
+        def do(step: Callable[[int], object], most_ms: int = timeout_ms) -> None:
+            step_now = partial(step, max(0, min(most_ms, deadline_ms - clock.monotonic_ms())))
             found = caught(step_now, Exception), caught(partial(self._take_back, at_once=True), Exception)
             errors.extend(filter(None, found))
 
-        do(self._restoration.close)
-        do(self._processing.close)
+        # All parts at once: what hangs in one of them keeps up no task of another.
         while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
-            do(self._opening.wait)
-        do(self._opening.close)
+            do(lambda _: self._restoration.run_once(clock.monotonic_ms()))
+            do(self._opening.wait, LOOK_MS)
+        for close in (self._restoration.close, self._processing.close, self._opening.close):
+            do(close)
         if self._registry.any(Phase.LEAVING):
             log.error(
-                "%s ends without tasks %s: user code, or a call of one of their stores, hasn't come back for more "
-                "than %d ms. Their state stays locked until it does, or this process ends", self._context.name,
+                "%s ends without tasks %s: user code, or a call of a store, hasn't come back for more than %d ms. "
+                "Their state stays locked until it does, or this process ends", self._context.name,
                 self._names_leaving(), timeout_ms,
             )  # fmt: skip
         _raise(errors)

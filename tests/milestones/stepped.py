@@ -23,7 +23,7 @@ class Stepped:
     """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs;
     `error`: what it died of."""
 
-    def __init__(self, world: World, handover: TaskHandover) -> None:
+    def __init__(self, world: UpdaterWorld, handover: TaskHandover) -> None:
         self.world, self.handover = world, handover
         self.updater: StateUpdater | None = None
         self.hangs = self.ended = False
@@ -51,6 +51,9 @@ class Stepped:
 
     def join(self, timeout: float | None = None) -> None:
         self.joined.append(timeout)
+        if self.hangs:
+            self.world.clock.advance(int(1_000 * (timeout or 0)))
+            self.world.work()
         self.step()
 
     def is_alive(self) -> bool:
@@ -60,7 +63,7 @@ class Stepped:
 class Updaters:
     """All updaters of a world, the newest last. `refusing`: the system starts no more threads."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: UpdaterWorld) -> None:
         self.world = world
         self.all: list[Stepped] = []
         self.refusing = False
@@ -84,10 +87,11 @@ class Updaters:
 
 
 class Openers:
-    """All store openers of a world, in threads that never run by themselves. `hang`: none of them moves."""
+    """All store openers of a world, in threads that never run by themselves. `hang`: none of them moves; `meanwhile`:
+    what other threads do while the stream thread waits."""
 
-    def __init__(self, clock: StepClock) -> None:
-        self.clock = clock
+    def __init__(self, clock: StepClock, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.clock, self.meanwhile = clock, meanwhile
         self.all: list[StoreOpener] = []
         self.hang = False
 
@@ -101,6 +105,7 @@ class Openers:
     def wait(self, _: object, timeout_ms: int) -> None:
         self.clock.advance(min(5, timeout_ms))
         self.step()
+        self.meanwhile()
 
     def opening(self, context: Any) -> ThreadedOpening:
         return ThreadedOpening(context, self.launch, self.wait)
@@ -117,9 +122,13 @@ class UpdaterWorld(World):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.updaters = Updaters(self)
-        self.openers = Openers(self.clock)
+        self.openers = Openers(self.clock, self.work)
         make: Callable[[Any, Any], UpdaterRestoration] = self.updaters.restoration
         self.parts = replace(self.parts, restoration=make, opening=self.openers.opening)
+
+    def work(self) -> None:
+        """Other threads than the stream thread and its openers take a step."""
+        self.updaters.step()
 
 
 class RunningUpdater(Running):

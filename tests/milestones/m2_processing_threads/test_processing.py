@@ -257,6 +257,21 @@ def test_a_task_that_was_never_initialised_is_closed_while_all_threads_are_in_lo
     assert (r.tasks.places(), r.world.state.held) == ({B: Phase.PROCESSING}, {B})
 
 
+def test_the_end_of_a_thread_closes_all_other_tasks_while_a_write_of_its_updater_hangs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = running(1, 2)
+    r.world.logs[TopicPartition(CHANGELOG, 0)].add("1", key="k")
+    r.world.restorer.next.extend([Fetched()] * 50)
+    r.rebalance(0, 1, 2)
+    r.step(3)
+    r.world.updaters.newest.hangs = True
+    r.loop.shut_down(leave_group=True)
+    r.loop.close()
+    assert "ends without tasks 0_0:" in caplog.text
+    assert (r.tasks.places(), r.world.state.held) == ({A: Phase.LEAVING}, {A})
+
+
 def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_the_midst_of_a_long_call() -> None:
     r = running(0)
     put(r.world, 0, "a", "b")
