@@ -31,6 +31,9 @@ class InlineOpening:
     def open(self, task: TaskId) -> None:
         self._requests.append(OpenRequest(task))
 
+    def cancel(self, task: TaskId) -> None:
+        """The request is carried out all the same."""
+
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
         self._requests.append(CloseRequest(task, stores))
 

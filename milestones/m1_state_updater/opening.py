@@ -89,11 +89,16 @@ class StoreOpener:
             request = self._requests.get(wait_ms)
         except MailboxClosedError:
             return False
+        if request is not None:
+            self.carry_out(request)
+        return True
+
+    def carry_out(self, request: StoreRequest) -> None:
+        """Carry the request out, and answer it."""
         if isinstance(request, OpenRequest):
             self._open(request)
-        elif request is not None:
+        else:
             self._answer(carry_out(self._context, request))
-        return True
 
     def _open(self, request: OpenRequest) -> None:
         clock = self._context.clock
@@ -161,11 +166,15 @@ class ThreadedOpening:
     def open(self, task: TaskId) -> None:
         self._send(OpenRequest(task))
 
-    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        self._send(CloseRequest(task, stores))
+    def cancel(self, task: TaskId) -> None:
+        if self._requests.take_back(OpenRequest(task)):
+            self._answers.put(OpenedStores(task), timeout_ms=1_000)
 
-    def _send(self, request: StoreRequest) -> None:
-        self._requests.put(request, timeout_ms=1_000)
+    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
+        self._send(CloseRequest(task, stores), first=True)
+
+    def _send(self, request: StoreRequest, *, first: bool = False) -> None:
+        self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
         if len(self._openers) < min(OPENERS, self._unanswered):
             name = self._context.name.replace("StreamThread", "StoreOpener")

@@ -336,6 +336,7 @@ class ThreadTasks:
     def _part_from_opening(self, entry: AssignedTask) -> None:
         if entry.role is None:
             self._leave(entry)
+            self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:
         self._leave(entry)
@@ -434,14 +435,14 @@ class ThreadTasks:
             self._wait_with(entry, answer.stores)
         elif answer.stores is not None:
             self._close_stores(entry, answer.stores)
-        elif entry.role is None:
+        elif entry.role is None or answer.error is None:
             self._closed(entry)
         elif isinstance(answer.error, StateLockedError):
             if not entry.locked_out:
                 log.info("task %s waits for its directory: %s", entry.id, answer.error)
             self._registry.move(entry, Phase.WAITING)
             entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
-        elif answer.error is not None:
+        else:
             errors.append(answer.error)
             self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from milestones.common.mailbox import MailboxClosedError
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
@@ -14,6 +16,7 @@ from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.opening import StoreOpener, ThreadedOpening
 from milestones.m1_state_updater.restoration import UpdaterRestoration
 from milestones.m1_state_updater.updater import StateUpdater, end
+from milestones.restoration.store_requests import StoreRequest
 from tests.milestones.fakes import Running, World
 
 FIRST = TaskId(0, 0)
@@ -87,12 +90,13 @@ class Updaters:
 
 
 class Openers:
-    """All store openers of a world, in threads that never run by themselves. `hang`: none of them moves; `meanwhile`:
-    what other threads do while the stream thread waits."""
+    """All store openers of a world, in threads that never run by themselves. `hang`: each takes a request, and no
+    further step; `meanwhile`: what other threads do while the stream thread waits."""
 
     def __init__(self, clock: StepClock, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.clock, self.meanwhile = clock, meanwhile
         self.all: list[StoreOpener] = []
+        self.taken: dict[StoreOpener, StoreRequest] = {}
         self.hang = False
 
     def launch(self, _: str, opener: StoreOpener) -> Openers:
@@ -112,8 +116,18 @@ class Openers:
 
     def step(self) -> None:
         """A request each."""
-        for opener in [] if self.hang else self.all:
-            opener.run_once(0)
+        for opener in self.all:
+            if self.hang:
+                self._take(opener)
+            elif opener in self.taken:
+                opener.carry_out(self.taken.pop(opener))
+            else:
+                opener.run_once(0)
+
+    def _take(self, opener: StoreOpener) -> None:
+        with suppress(MailboxClosedError):
+            if opener not in self.taken and (request := opener._requests.get(0)) is not None:
+                self.taken[opener] = request
 
 
 class UpdaterWorld(World):

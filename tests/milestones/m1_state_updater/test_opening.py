@@ -24,7 +24,7 @@ from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import FakeState, World, counting, put
 from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
-A, B = TaskId(0, 0), TaskId(0, 1)
+A, B, C = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
 SOON_MS = 20_000
 
 
@@ -101,6 +101,34 @@ def test_stores_are_closed_there_too(world: World, disk: Disk, opening: Threaded
     opening.close_stores(A, opened.stores)
     assert answers(opening, 1) == [ClosedStores(A)]
     assert world.state.held == set()
+
+
+def test_stores_are_closed_before_others_that_wait_are_opened(world: World) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    opening.open(A)
+    openers.step()
+    (opened,) = opening.run_once()
+    assert isinstance(opened, OpenedStores)
+    assert opened.stores is not None
+    for partition in range(1, 50):
+        opening.open(TaskId(0, partition))
+    opening.close_stores(A, opened.stores)
+    openers.step()
+    assert A not in world.state.held
+
+
+def test_a_request_to_open_stores_that_is_cancelled_in_time_is_answered_at_once_without_any(world: World) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    opening.open(A)
+    opening.open(B)
+    opening.cancel(B)
+    assert opening.run_once() == [OpenedStores(B)]
+    openers.step()
+    (opened,) = opening.run_once()
+    opening.cancel(A)
+    assert (opened.task, opening.run_once(), world.state.opens) == (A, [], 1)
 
 
 @pytest.mark.parametrize("error", [StateError("the disk is full"), StateLockedError("held"), RuntimeError("a bug")])
@@ -267,6 +295,23 @@ def test_a_task_that_is_wanted_again_while_its_stores_are_opened_is_made_of_thos
     release(r)
     assert r.tasks.places() == {A: Phase.STANDBY if standby else Phase.PROCESSING, B: Phase.PROCESSING}
     assert r.world.state.opens == 2
+
+
+@pytest.mark.parametrize("wanted_again", [False, True])
+def test_stores_of_a_task_that_is_revoked_before_their_turn_came_are_not_opened(
+    monkeypatch: pytest.MonkeyPatch, wanted_again: bool
+) -> None:
+    monkeypatch.setattr("milestones.m1_state_updater.opening.OPENERS", 1)
+    r = hanging()
+    r.rebalance(0, 1, 2)
+    r.step(3)
+    assert r.tasks.places() == {A: Phase.OPENING, B: Phase.PROCESSING, C: Phase.OPENING}
+    r.rebalance(0, 1)
+    if wanted_again:
+        r.assign(0, 1, 2)
+    release(r)
+    assert r.tasks.places() == dict.fromkeys([A, B, *([C] if wanted_again else [])], Phase.PROCESSING)
+    assert r.world.state.opens == 2 + wanted_again
 
 
 def test_a_task_that_is_wanted_again_while_its_stores_are_closed_is_opened_anew() -> None:
