@@ -56,7 +56,7 @@ class TaskHandover:
         try:
             if self.requests.try_put(request):
                 return True
-        except BaseException:
+        except BaseException:  # a closed mailbox raises what its reader died of, whatever that is
             if not self.requests.closed:
                 raise
             return False
@@ -127,4 +127,4 @@ def _close(task: Task | StandbyTask) -> None:
 
 
 def _overfull(name: str) -> MailboxFullError:
-    return MailboxFullError(f"{name}: {CAPACITY} messages wait: whoever is to read them hangs. This is a bug")
+    return MailboxFullError(f"{name}: {CAPACITY} messages wait: the thread that is to read them hangs. This is a bug")

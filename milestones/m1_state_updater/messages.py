@@ -1,6 +1,6 @@
 """What a stream thread and its state updater say to each other.
 
-*Guarantees*: immutable, but for the tasks in them: whoever takes a message out owns its task from then on.
+*Guarantees*: immutable, but for the tasks in them: the thread that takes a message out owns its task from then on.
 *Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.
 """
 

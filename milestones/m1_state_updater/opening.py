@@ -1,10 +1,12 @@
-"""Store opening from M1 on: threads of its own open and close stores, never the stream thread.
+"""Store opening from M1 on: openers, threads of their own, open and close stores.
 
-*Guarantees*: no call but `wait` waits for a disk. A store that takes long to open keeps up another one for `SLOW_S` at
-most, unless `OPENERS` of them do. Stores that are opened after the end of the stream thread are closed by their opener.
-Openers take turns with each other and with the stream thread: rocksdict holds Python's global lock while it opens a
-database, which several openers at once would have all the time, and to no avail.
+*Guarantees*: no call but `wait` and `close` waits for a disk. A store that takes long to open keeps up another one for
+`SLOW_S` at most, unless `OPENERS` of them do; stores are closed before others are opened. Stores that are opened after
+the end of the stream thread are closed by their opener.
 *Assumes*: driven by the stream thread.
+
+rocksdict holds Python's global lock while it opens a database. Several openers at once would hold it all the time, and
+be no faster. So openers take turns, and leave the lock to other threads for a while after each opening.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.m1_state_updater.handover import CAPACITY
 from milestones.parts import OpenedStores
-from milestones.restoration.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -36,14 +38,14 @@ OPENERS = 4
 LONG_MS = 60_000
 
 SLOW_S = 0.25
-"""An opener that takes longer loses its turn: it waits for a disk, or for a lock."""
+"""When another opener takes the turn over: the one that has it waits for a disk, or for a lock."""
 
 REST_MS = 100
 """An opener leaves the global lock to others for as long as its opening took, but no longer than this."""
 
 
 class Turn:
-    """At most one opener at a time has it, and none for longer than `SLOW_S` when others wait for it.
+    """At most one opener at a time has the turn; an opener that has waited for one other for `SLOW_S` takes it over.
 
     *Concurrency*: any thread; the lock is held for moments.
     """
@@ -135,7 +137,7 @@ class OpenerThread(threading.Thread):
 
 
 class OpenerHandle(Protocol):
-    """An opener at work: a thread."""
+    """A started opener: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
 

@@ -45,21 +45,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
-"""How often the stream thread looks for answers; and how often with so many records to be restored."""
+"""How often the stream thread looks for answers; and how often while so many records are to be restored."""
 
 MOST_DEATHS, SERIES_MS = 3, 60_000
 """So many deaths of updaters within this time are one too many: the stream thread dies of the last one."""
 
 
 class UpdaterHandle(Protocol):
-    """An updater at work: a thread."""
+    """A started updater: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
 
 
 class PendingRestoration:
-    """A task that the updater has, or that is in transit. `number`: of its stay; `position`: when it was sent."""
+    """A task that was sent to the updater, and isn't back. `number`: of its stay; `position`: when it was sent;
+    `removing`: `Remove` was sent for it."""
 
     def __init__(self, number: int, position: int, *, standby: bool) -> None:
         self.number, self.position, self.standby = number, position, standby
@@ -67,14 +68,15 @@ class PendingRestoration:
 
 
 class UpdaterRestoration:
-    """*Owns*: who is away, and what came back until it is taken. *Sends*: `Request`s. *Receives*: `Answer`s."""
+    """*Owns*: the list of tasks that are away; tasks that came back, until they are taken. *Sends*: `Request`s.
+    *Receives*: `Answer`s."""
 
     blocked_ns = 0
 
     def __init__(
         self, context: ThreadContext, clients: Clients, launch: Callable[[TaskHandover], UpdaterHandle] | None = None
     ) -> None:
-        """`launch` starts an updater at the desk it is given; another one is for tests."""
+        """`launch` starts an updater that serves this handover; the default starts a thread, others are for tests."""
         self._context, self._clients = context, clients
         self._launch = self._start if launch is None else launch
         self._answers: Mailbox[Answer] = Mailbox(CAPACITY, f"{context.name} answers of the state updater")
@@ -97,7 +99,8 @@ class UpdaterRestoration:
 
     @property
     def poll_interval_ms(self) -> int:
-        """Python threads that wake up hold up those that work; nobody needs us soon while much is to be restored."""
+        """How often answers are looked for: seldom while much is to be restored, as each look takes Python's global
+        lock from the updater."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 
     # -- requests

@@ -1,7 +1,8 @@
 """The state updater: restores active tasks and keeps standbys up, in a thread of its own.
 
-*Guarantees*: every task that it is given it hands out once; a request waits for one round at most, which is as long as
-one write to a store takes.
+*Guarantees*: every task that the updater is given it hands out once. A request waits for one round at most: a write to
+the store of each partition that has records, 10 ms (`WAIT_MS`) for records, a second for room in the housekeeper's
+mailbox.
 *Assumes*: tasks come open, in transit, their inputs' committed offsets read stable before.
 """
 
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 
 PUBLISH_MS = 100
 FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
-"""How long a round without work waits for a request: longer each time. Nobody but requests needs it sooner: standbys
-have time, and a round with active tasks waits for their records."""
+"""How long the updater waits for a request after a round without work: twice as long each time. Standbys can wait for
+so long; while active tasks restore, the wait stays the first one."""
 NOTHING_TO_DO_MS = 1_000
 
 

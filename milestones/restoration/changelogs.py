@@ -133,8 +133,8 @@ class Changelogs:
         self._note_ends()
 
     def give_up(self) -> None:
-        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset, and is
-        cleared when it is opened next."""
+        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset: it is
+        emptied by `recycle`, or when it is opened next."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:

@@ -1,11 +1,12 @@
 """The tasks of one stream thread, from assignment to close: what is done about each in its phase.
 
 `task_registry.py` draws the phases. A task that changes its role is *recycled*: it is taken from wherever it is, gives
-its open stores away, and waits, with them, for its other role. What restoration, processing or store opening has of a
-task that was taken away is in transit until it is given back (`LEAVING`): a successor of the task waits for that.
+its open stores away, and waits, with them, for its other role. A task that was taken away is *leaving* until
+restoration, processing or store opening has given back what it has of the task: a successor of the task waits for that.
 
-*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for what is in transit; stores are opened and closed
-by `StoreOpening` only; processors of active tasks are closed by `Processing` only, as they are user code.
+*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks; stores are opened and closed by
+`StoreOpening` (those of a task that can't be recycled are closed here); processors of active tasks are closed by
+`Processing` only, as they are user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -299,7 +300,7 @@ class ThreadTasks:
     ) -> None:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if entry.rolled_back:
-            # What has no commit yet goes on from where it began: the reset policy may name another place by now.
+            # What has no commit yet is read again from where it began: the reset policy may name another place by now.
             task.compare(known)
             known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         entry.rolled_back, entry.committed = False, known
