@@ -67,7 +67,7 @@ class Phase(Enum):
     STANDBY = "standby"
     """`Restoration` keeps it up."""
     LEAVING = "leaving"
-    """In transit: it was taken away, and what has it hasn't given it back, or its stores aren't closed yet."""
+    """It was taken away, and the part that has it hasn't given it back, or its stores aren't closed yet."""
     GONE = "gone"
 
     __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
