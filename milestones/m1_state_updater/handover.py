@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from milestones.common.mailbox import Mailbox, MailboxFullError
 from milestones.common.task.lifecycle import State
 from milestones.m1_state_updater.messages import (
+    CAPACITY,
     Add,
     AddStandby,
     Answer,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from milestones.m1_state_updater.messages import RestoreProgress
 
 log = logging.getLogger(__name__)
-
-CAPACITY = 100_000
 
 
 class TaskHandover:

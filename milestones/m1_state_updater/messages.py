@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
 
+CAPACITY = 100_000
+"""Messages that may wait in a mailbox, of openers too: more than there are tasks, so that only a bug fills it."""
+
 
 @dataclass(frozen=True)
 class Add:

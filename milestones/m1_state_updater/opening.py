@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.m1_state_updater.handover import CAPACITY
+from milestones.m1_state_updater.messages import CAPACITY
 from milestones.parts import OpenedStores
 
 if TYPE_CHECKING:

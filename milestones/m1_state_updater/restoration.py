@@ -18,8 +18,9 @@ from milestones.common.errors import MilestonesError, StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.handover import CAPACITY, TaskHandover
+from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.messages import (
+    CAPACITY,
     Add,
     AddStandby,
     Answer,

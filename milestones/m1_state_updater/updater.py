@@ -15,9 +15,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, StopUpdater
+from milestones.m1_state_updater.messages import (
+    Add,
+    AddStandby,
+    Limit,
+    Pause,
+    Remove,
+    Request,
+    RestoreProgress,
+    StopUpdater,
+)
 from milestones.m1_state_updater.metrics import UpdaterMeasures
-from milestones.m1_state_updater.reader_hooks import UpdaterHooks, restore_progress
+from milestones.m1_state_updater.reader_hooks import UpdaterHooks
 from milestones.restoration.changelog_reader import ChangelogReader
 
 if TYPE_CHECKING:
@@ -102,8 +111,12 @@ class StateUpdater:
 
     def _publish(self, now_ms: int) -> None:
         self._next_publication_ms = now_ms + PUBLISH_MS
-        held = self._handover.held
-        progress = {held[id][0]: progress for id, progress in restore_progress(self._reader) if id in held}
+        held, remaining, lags = self._handover.held, self._reader.remaining(), self._reader.lags()
+        progress = {
+            held[id][0]: RestoreProgress(position, remaining.get(id), lags.get(id))
+            for id, position in self._reader.positions().items()
+            if id in held
+        }
         self._handover.progress = MappingProxyType(progress)
 
     def close(self) -> None:
