@@ -1,8 +1,8 @@
 """How threads talk: bounded mailboxes that close, and fail with the error of a dead owner.
 
-*Guarantees*: items come out in the order they went in, each once. No call waits without a deadline. After `close`
-nothing goes in; what was in it still comes out, then the error of the close is raised. A waiting thread wakes up
-at the close.
+*Guarantees*: items come out in the order they went in, but for those that are put `first`, each once. No call waits
+without a deadline. After `close` nothing goes in; what was in it still comes out, then the error of the close is
+raised. A waiting thread wakes up at the close.
 *Assumes*: nothing; any number of threads may put and get.
 """
 
@@ -43,8 +43,8 @@ class Mailbox(Generic[T]):
         self._closed = False
         self._error: BaseException | None = None
 
-    def put(self, item: T, timeout_ms: int) -> None:
-        """Add `item`, waiting up to `timeout_ms` for room.
+    def put(self, item: T, timeout_ms: int, *, first: bool = False) -> None:
+        """Add `item`, waiting up to `timeout_ms` for room. `first`: before all items that wait.
 
         `MailboxFullError` when there was none; the error of the close when it is closed.
         """
@@ -53,8 +53,18 @@ class Mailbox(Generic[T]):
                 raise MailboxFullError(f"{self.name}: no room for {timeout_ms} ms ({self._capacity} waiting)")
             if self._closed:
                 raise self._closing_error()
-            self._items.append(item)
+            (self._items.appendleft if first else self._items.append)(item)
             self._changed.notify_all()
+
+    def take_back(self, item: T) -> bool:
+        """Take an item equal to `item` out again, unless none waits any more. Whether one did."""
+        with self._changed:
+            try:
+                self._items.remove(item)
+            except ValueError:
+                return False
+            self._changed.notify_all()
+            return True
 
     def try_put(self, item: T) -> bool:
         """Add `item` if there is room; the error of the close when it is closed."""

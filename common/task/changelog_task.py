@@ -33,6 +33,8 @@ class ChangelogTask:
         self.source_changelogs = source_changelogs(subtopology, id)
         self.lifecycle = Lifecycle(id)
         self.counters = TaskCounters()
+        self.reusable = True
+        """Whether another task may be made of the stores when this one leaves; not after an error of theirs."""
 
     @property
     def state(self) -> State:
@@ -42,6 +44,10 @@ class ChangelogTask:
     def changelog_offsets(self) -> dict[str, int | None]:
         """The offset up to which each store with a changelog is complete; None: restore from the beginning."""
         return self._stores.changelog_offsets()
+
+    def position(self) -> int:
+        """The sum of the stores' changelog offsets, which the group is told. `StateError`."""
+        return sum(offset or 0 for offset in self.changelog_offsets().values())
 
     def changelog_ids(self) -> Mapping[str, str]:
         """The id of the topic to which each store's offset belongs, where the id is known."""

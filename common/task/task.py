@@ -181,6 +181,11 @@ class Task(ChangelogTask):
         """Whether the processors are initialised."""
         return self._initialised
 
+    @property
+    def has_program(self) -> bool:
+        """Whether the task has processors, if only rolled-back ones, which are closed at its end."""
+        return self._program.made
+
     def initialise(self) -> None:
         """Make and initialise the processors, unless they are initialised; rolled-back ones are closed first. Errors as
         in `process`; `TopologyError`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from milestones.restoration.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
+from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -30,6 +30,9 @@ class InlineOpening:
 
     def open(self, task: TaskId) -> None:
         self._requests.append(OpenRequest(task))
+
+    def cancel(self, task: TaskId) -> None:
+        """The request is carried out all the same."""
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
         self._requests.append(CloseRequest(task, stores))

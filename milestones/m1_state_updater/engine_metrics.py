@@ -1,6 +1,6 @@
 """Engines' statistics as metrics: the seed's RocksDB metrics thread, one per client.
 
-*Guarantees*: nobody waits for it while it runs; a store that is gone takes its metrics along.
+*Guarantees*: no thread waits for it while it runs; a store that is gone takes its metrics along.
 *Assumes*: statistics are cheap to ask for, and may be asked for by any thread.
 """
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from milestones.common.mailbox import Mailbox, MailboxFullError
 from milestones.common.task.lifecycle import State
 from milestones.m1_state_updater.messages import (
+    CAPACITY,
     Add,
     AddStandby,
     Answer,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from milestones.m1_state_updater.messages import RestoreProgress
 
 log = logging.getLogger(__name__)
-
-CAPACITY = 100_000
 
 
 class TaskHandover:
@@ -56,7 +55,7 @@ class TaskHandover:
         try:
             if self.requests.try_put(request):
                 return True
-        except BaseException:
+        except BaseException:  # a closed mailbox raises what its reader died of, whatever that is
             if not self.requests.closed:
                 raise
             return False
@@ -73,6 +72,10 @@ class TaskHandover:
             if isinstance(request, Add | AddStandby):
                 self.held[request.task.id] = request.number, request.task
         return requests
+
+    def has(self, number: int, id: TaskId) -> bool:
+        """Whether this stay of the task hasn't ended. `held` may have a later one, of the same batch of requests."""
+        return id in self.held and self.held[id][0] == number
 
     def restored(self, task: Task) -> None:
         self._hand_out(task, Restored(task))
@@ -123,4 +126,4 @@ def _close(task: Task | StandbyTask) -> None:
 
 
 def _overfull(name: str) -> MailboxFullError:
-    return MailboxFullError(f"{name}: {CAPACITY} messages wait: whoever is to read them hangs. This is a bug")
+    return MailboxFullError(f"{name}: {CAPACITY} messages wait: the thread that is to read them hangs. This is a bug")

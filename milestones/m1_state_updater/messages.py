@@ -1,6 +1,6 @@
 """What a stream thread and its state updater say to each other.
 
-*Guarantees*: immutable, but for the tasks in them: whoever takes a message out owns its task from then on.
+*Guarantees*: immutable, but for the tasks in them: the thread that takes a message out owns its task from then on.
 *Assumes*: one mailbox for each direction, so that messages are read in the order in which they were sent.
 """
 
@@ -15,6 +15,9 @@ from milestones.common.records import TaskId, TopicPartition
 if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
+
+CAPACITY = 100_000
+"""Messages that may wait in a mailbox, of openers too: more than there are tasks, so that only a bug fills it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,10 @@ class AddStandby:
 
 @dataclass(frozen=True)
 class Remove:
-    """Give the task back, open. If it isn't here any more, it is on its way back. `recycled`: it changes its role."""
+    """Give the task back, open. `number`: of the stay that is to end; a stay that has ended is on its way back already.
+    `recycled`: the task changes its role."""
 
+    number: int
     task: TaskId
     recycled: bool
 

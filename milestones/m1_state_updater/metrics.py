@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, RestorationMetrics, UpdaterMetrics
 from milestones.m1_state_updater.progress import RestoreRate, StoreRestoreProgress, line
-from milestones.m1_state_updater.reader_hooks import restore_progress
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -28,14 +27,14 @@ class _Store:
     """One store that is restored."""
 
     def __init__(self, scope: RestorationMetrics) -> None:
-        self.scope, self.pace = scope, RestoreRate()
+        self.scope, self.rate = scope, RestoreRate()
 
 
 class UpdaterMeasures:
     """*Owns*: the updater's metrics, and those of the stores that are restored."""
 
-    def __init__(self, context: ThreadContext, name: str, reading: ChangelogReader, hooks: UpdaterHooks) -> None:
-        self._name, self._reader, self._hooks, self._metrics = name, reading, hooks, context.metrics
+    def __init__(self, context: ThreadContext, name: str, reader: ChangelogReader, hooks: UpdaterHooks) -> None:
+        self._name, self._reader, self._hooks, self._metrics = name, reader, hooks, context.metrics
         self._thread = context.metrics.add(UpdaterMetrics, thread_id=name)
         self._stores: dict[tuple[TaskId, str], _Store] = {}
         self._busy_ns = 0
@@ -67,10 +66,10 @@ class UpdaterMeasures:
 
     def _counts(self) -> tuple[int, int, int, int]:
         """Active tasks and standbys that are worked on, then those that are paused."""
-        reading = self._reader
-        active = sum(id.subtopology in reading.paused for id in reading.active)
-        standbys = sum(id.subtopology in reading.paused for id in reading.standbys)
-        return len(reading.active) - active, len(reading.standbys) - standbys, active, standbys
+        reader = self._reader
+        active = sum(id.subtopology in reader.paused for id in reader.active)
+        standbys = sum(id.subtopology in reader.paused for id in reader.standbys)
+        return len(reader.active) - active, len(reader.standbys) - standbys, active, standbys
 
     def _follow(self, now_ms: int) -> None:
         """Look at each store that is restored."""
@@ -81,7 +80,7 @@ class UpdaterMeasures:
                 if partition in missing:
                     mean = self._hooks.bytes_per_record.get(partition, 0.0)
                     count, left = changelogs.counts[partition], missing[partition]
-                    rate = self._store(changelogs.task.id, store).pace.rate(now_ms, count)
+                    rate = self._store(changelogs.task.id, store).rate.per_second(now_ms, count)
                     restoring.append(
                         StoreRestoreProgress(changelogs.task.id, store, count, left, round(left * mean), rate)
                     )
@@ -92,8 +91,7 @@ class UpdaterMeasures:
         if now_ms - self._logged_ms >= LOG_INTERVAL_MS:
             self._logged_ms = now_ms
             if restoring:
-                lags = [progress.lag for _, progress in restore_progress(self._reader) if progress.lag is not None]
-                log.info("%s: %s", self._name, line(restoring, lags))
+                log.info("%s: %s", self._name, line(restoring, self._reader.lags().values()))
 
     def _store(self, task: TaskId, store: str) -> _Store:
         known = self._stores.get((task, store))

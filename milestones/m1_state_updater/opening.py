@@ -1,10 +1,12 @@
-"""Store opening from M1 on: threads of its own open and close stores, never the stream thread.
+"""Store opening from M1 on: openers, threads of their own, open and close stores.
 
-*Guarantees*: no call but `wait` waits for a disk. A store that takes long to open keeps up another one for `SLOW_S` at
-most, unless `OPENERS` of them do. Stores that are opened after the end of the stream thread are closed by their opener.
-Openers take turns with each other and with the stream thread: rocksdict holds Python's global lock while it opens a
-database, which several openers at once would have all the time, and to no avail.
+*Guarantees*: no call but `wait` and `close` waits for a disk. A store that takes long to open keeps up another one for
+`SLOW_S` at most, unless `OPENERS` of them do; stores are closed before others are opened. Stores that are opened after
+the end of the stream thread are closed by their opener.
 *Assumes*: driven by the stream thread.
+
+rocksdict holds Python's global lock while it opens a database. Several openers at once would hold it all the time, and
+be no faster. So openers take turns, and leave the lock to other threads for a while after each opening.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from milestones.baseline.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 from milestones.common.mailbox import Mailbox, MailboxClosedError
-from milestones.m1_state_updater.handover import CAPACITY
+from milestones.m1_state_updater.messages import CAPACITY
 from milestones.parts import OpenedStores
-from milestones.restoration.store_requests import CloseRequest, OpenRequest, StoreRequest, carry_out
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -36,14 +38,14 @@ OPENERS = 4
 LONG_MS = 60_000
 
 SLOW_S = 0.25
-"""An opener that takes longer loses its turn: it waits for a disk, or for a lock."""
+"""When another opener takes the turn over: the one that has it waits for a disk, or for a lock."""
 
 REST_MS = 100
 """An opener leaves the global lock to others for as long as its opening took, but no longer than this."""
 
 
 class Turn:
-    """At most one opener at a time has it, and none for longer than `SLOW_S` when others wait for it.
+    """At most one opener at a time has the turn; an opener that has waited for one other for `SLOW_S` takes it over.
 
     *Concurrency*: any thread; the lock is held for moments.
     """
@@ -73,13 +75,15 @@ class Turn:
         return holder is not NOBODY and self._changed.wait_for(lambda: self._holder is not holder, self._slow_s)
 
 
+TURN = Turn()
+"""Of all openers of the process, as Python's global lock is the process's."""
+
+
 class StoreOpener:
     """A step function. *Receives*: `StoreRequest`s. *Sends*: `StoreAnswer`s."""
 
-    def __init__(
-        self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer], turn: Turn
-    ) -> None:
-        self._context, self._requests, self._answers, self._turn = context, requests, answers, turn
+    def __init__(self, context: ThreadContext, requests: Mailbox[StoreRequest], answers: Mailbox[StoreAnswer]) -> None:
+        self._context, self._requests, self._answers, self._turn = context, requests, answers, TURN
 
     def run_once(self, wait_ms: int) -> bool:
         """Carry out a request, if one comes within `wait_ms`. False: none will come any more."""
@@ -87,11 +91,16 @@ class StoreOpener:
             request = self._requests.get(wait_ms)
         except MailboxClosedError:
             return False
+        if request is not None:
+            self.carry_out(request)
+        return True
+
+    def carry_out(self, request: StoreRequest) -> None:
+        """Carry the request out, and answer it."""
         if isinstance(request, OpenRequest):
             self._open(request)
-        elif request is not None:
+        else:
             self._answer(carry_out(self._context, request))
-        return True
 
     def _open(self, request: OpenRequest) -> None:
         clock = self._context.clock
@@ -128,7 +137,7 @@ class OpenerThread(threading.Thread):
 
 
 class OpenerHandle(Protocol):
-    """An opener at work: a thread."""
+    """A started opener: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
 
@@ -153,23 +162,30 @@ class ThreadedOpening:
         self._context, self._launch, self._wait = context, launch, wait
         self._requests: Mailbox[StoreRequest] = Mailbox(CAPACITY, f"{context.name} stores to open and to close")
         self._answers: Mailbox[StoreAnswer] = Mailbox(CAPACITY, f"{context.name} opened and closed stores")
-        self._turn = Turn()
         self._openers: list[OpenerHandle] = []
         self._unanswered = 0
 
     def open(self, task: TaskId) -> None:
         self._send(OpenRequest(task))
 
-    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
-        self._send(CloseRequest(task, stores))
+    def cancel(self, task: TaskId) -> None:
+        if self._requests.take_back(OpenRequest(task)):
+            self._answers.put(OpenedStores(task), timeout_ms=1_000)
 
-    def _send(self, request: StoreRequest) -> None:
-        self._requests.put(request, timeout_ms=1_000)
+    def close_stores(self, task: TaskId, stores: TaskStorage) -> None:
+        self._send(CloseRequest(task, stores), first=True)
+
+    def _send(self, request: StoreRequest, *, first: bool = False) -> None:
+        self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
         if len(self._openers) < min(OPENERS, self._unanswered):
             name = self._context.name.replace("StreamThread", "StoreOpener")
-            opener = StoreOpener(self._context, self._requests, self._answers, self._turn)
-            self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
+            opener = StoreOpener(self._context, self._requests, self._answers)
+            try:
+                self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))
+            except RuntimeError as error:
+                log.warning("%s carries out a request about stores itself: %s", self._context.name, error)
+                opener.run_once(0)
 
     def run_once(self, *, at_once: bool = False) -> list[StoreAnswer]:
         answers = self._answers.drain() if len(self._answers) else []

@@ -48,7 +48,7 @@ class RestoreRate:
     def __init__(self) -> None:
         self._marks: deque[tuple[int, int]] = deque()
 
-    def rate(self, now_ms: int, count: int) -> float:
+    def per_second(self, now_ms: int, count: int) -> float:
         """As of now; 0 at the first look."""
         marks = self._marks
         if marks and count < marks[-1][1]:  # begun anew

@@ -12,21 +12,17 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from milestones.m1_state_updater.messages import RestoreProgress
 from milestones.m1_state_updater.restore_quota import RestoreQuota
 from milestones.restoration.changelog_reader import MUCH
 from milestones.restoration.changelogs import ActiveChangelogs, Changelogs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from confluent_kafka import Message
 
     from milestones.common.kafka.consumers import AssignedConsumer, Fetched
-    from milestones.common.records import TaskId, TopicPartition
+    from milestones.common.records import TopicPartition
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task
-    from milestones.restoration.changelog_reader import ChangelogReader
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +87,3 @@ class UpdaterHooks:
         log.error("task %s can't be restored: %s", task.id, error)
         self._failed.append((task, error))
         return True
-
-
-def restore_progress(reader: ChangelogReader) -> Iterator[tuple[TaskId, RestoreProgress]]:
-    """How far each of the reader's tasks is."""
-    for id, active in reader.active.items():
-        yield id, RestoreProgress(active.position(), remaining=sum(active.missing().values()))
-    for id, standby in reader.standbys.items():
-        yield id, RestoreProgress(standby.position(), lag=standby.lag())

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError
+from milestones.common.errors import MilestonesError, StateError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.handover import CAPACITY, TaskHandover
+from milestones.m1_state_updater.handover import TaskHandover
 from milestones.m1_state_updater.messages import (
+    CAPACITY,
     Add,
     AddStandby,
     Answer,
@@ -45,21 +46,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_MS, LONG_LOOK_MS, FAR = 10, 50, 20_000
-"""How often the stream thread looks for answers; and how often with so many records to be restored."""
+"""How often the stream thread looks for answers; and how often while so many records are to be restored."""
 
 MOST_DEATHS, SERIES_MS = 3, 60_000
 """So many deaths of updaters within this time are one too many: the stream thread dies of the last one."""
 
 
 class UpdaterHandle(Protocol):
-    """An updater at work: a thread."""
+    """A started updater: a thread."""
 
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
 
 
 class PendingRestoration:
-    """A task that the updater has, or that is in transit. `number`: of its stay; `position`: when it was sent."""
+    """A task that was sent to the updater, and isn't back. `number`: of its stay; `position`: when it was sent;
+    `removing`: `Remove` was sent for it."""
 
     def __init__(self, number: int, position: int, *, standby: bool) -> None:
         self.number, self.position, self.standby = number, position, standby
@@ -67,14 +69,15 @@ class PendingRestoration:
 
 
 class UpdaterRestoration:
-    """*Owns*: who is away, and what came back until it is taken. *Sends*: `Request`s. *Receives*: `Answer`s."""
+    """*Owns*: the list of tasks that are away; tasks that came back, until they are taken. *Sends*: `Request`s.
+    *Receives*: `Answer`s."""
 
     blocked_ns = 0
 
     def __init__(
         self, context: ThreadContext, clients: Clients, launch: Callable[[TaskHandover], UpdaterHandle] | None = None
     ) -> None:
-        """`launch` starts an updater at the desk it is given; another one is for tests."""
+        """`launch` starts an updater that serves this handover; the default starts a thread, others are for tests."""
         self._context, self._clients = context, clients
         self._launch = self._start if launch is None else launch
         self._answers: Mailbox[Answer] = Mailbox(CAPACITY, f"{context.name} answers of the state updater")
@@ -97,7 +100,8 @@ class UpdaterRestoration:
 
     @property
     def poll_interval_ms(self) -> int:
-        """Python threads that wake up hold up those that work; nobody needs us soon while much is to be restored."""
+        """How often answers are looked for: seldom while much is to be restored, as each look takes Python's global
+        lock from the updater."""
         return LONG_LOOK_MS if sum(self.remaining().values()) >= FAR else LOOK_MS
 
     # -- requests
@@ -109,8 +113,8 @@ class UpdaterRestoration:
         self._send(AddStandby(self._put_in_transit(task, standby=True), task))
 
     def _put_in_transit(self, task: Task | StandbyTask, *, standby: bool) -> int:
-        position = sum(offset or 0 for offset in task.changelog_offsets().values())
-        pending = self._pending[task.id] = PendingRestoration(next(self._numbers), position, standby=standby)
+        pending = PendingRestoration(next(self._numbers), _position(task), standby=standby)
+        self._pending[task.id] = pending
         task.lifecycle.move(State.IN_TRANSIT)
         return pending.number
 
@@ -121,16 +125,21 @@ class UpdaterRestoration:
         handover = self._handover = TaskHandover(name, self._answers)
         for first in (Pause(self._paused), Limit(self._limit), request):
             handover.put(first)
-        self._threads = [*(thread for thread in self._threads if thread.is_alive()), self._launch(handover)]
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        try:
+            self._threads.append(self._launch(handover))
+        except RuntimeError as error:  # no thread can be started: that is a death, too
+            handover.end(error)
 
     def remove(self, task: TaskId, *, recycled: bool = False) -> None:
         here = [*self._restored, *(failed.task for failed in self._failed)]
         self._removed += [back for back in here if back.id == task]
         self._restored = [back for back in self._restored if back.id != task]
         self._failed = [failed for failed in self._failed if failed.task.id != task]
-        if task in self._pending:
-            self._pending[task].removing = True
-            self._tell(Remove(task, recycled))
+        pending = self._pending.get(task)
+        if pending is not None:
+            pending.removing = True
+            self._tell(Remove(pending.number, task, recycled))
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         self._paused = subtopologies
@@ -167,7 +176,7 @@ class UpdaterRestoration:
                 self._pending.pop(removed.id, None)
                 self._removed.append(removed)
             case RestorationFailed(failed, error, died):
-                again = died and self._again
+                failed.reusable, again = False, died and self._again
                 self._take_back(failed, lambda: self._failed.append(FailedTask(failed, error, again)))
 
     def _take_back(self, task: Task | StandbyTask, keep: Callable[[], None]) -> None:
@@ -217,7 +226,13 @@ class UpdaterRestoration:
         return {id: lag for id, lag in lags.items() if lag is not None}
 
     def positions(self) -> Mapping[TaskId, int]:
-        return {id: self._progress_of(pending).position for id, pending in self._pending.items()}
+        """The positions of the updater's tasks, and of those that came back. The updater answers before it takes a task
+        out of `progress`: read in the other order, no task is missed."""
+        away = {id: self._progress_of(pending) for id, pending in self._pending.items()}
+        self.run_once(self._context.clock.monotonic_ms())
+        back = [*self._removed, *(failed.task for failed in self._failed)]
+        told = {id: progress.position for id, progress in away.items() if id in self._pending}
+        return told | {task.id: _position(task) for task in back}
 
     def _progress_of(self, pending: PendingRestoration) -> RestoreProgress:
         known = None if self._handover is None else self._handover.progress.get(pending.number)
@@ -236,3 +251,11 @@ class UpdaterRestoration:
             self.run_once(self._context.clock.monotonic_ms())
         except MailboxClosedError:
             return  # nothing came any more
+
+
+def _position(task: Task | StandbyTask) -> int:
+    """How far the task is; 0 when a store of it can't be read."""
+    try:
+        return task.position()
+    except StateError:
+        return 0

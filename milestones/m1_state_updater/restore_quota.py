@@ -1,7 +1,7 @@
 """Whose records are read next: restoring active tasks first, standbys in proportion.
 
 *Guarantees*: while active tasks have much to restore, standbys that have something to read get one record for `weight`
-of theirs, up to a quantum; else everybody reads.
+of theirs, up to a quantum; else all tasks read.
 *Assumes*: told of all records that were taken.
 """
 

@@ -1,7 +1,8 @@
 """The state updater: restores active tasks and keeps standbys up, in a thread of its own.
 
-*Guarantees*: every task that it is given it hands out once; a request waits for one round at most, which is as long as
-one write to a store takes.
+*Guarantees*: every task that the updater is given it hands out once. A request waits for one round at most: a write to
+the store of each partition that has records, 10 ms (`WAIT_MS`) for records, a second for room in the housekeeper's
+mailbox.
 *Assumes*: tasks come open, in transit, their inputs' committed offsets read stable before.
 """
 
@@ -14,9 +15,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.common.task.lifecycle import State
-from milestones.m1_state_updater.messages import Add, AddStandby, Limit, Pause, Remove, Request, StopUpdater
+from milestones.m1_state_updater.messages import (
+    Add,
+    AddStandby,
+    Limit,
+    Pause,
+    Remove,
+    Request,
+    RestoreProgress,
+    StopUpdater,
+)
 from milestones.m1_state_updater.metrics import UpdaterMeasures
-from milestones.m1_state_updater.reader_hooks import UpdaterHooks, restore_progress
+from milestones.m1_state_updater.reader_hooks import UpdaterHooks
 from milestones.restoration.changelog_reader import ChangelogReader
 
 if TYPE_CHECKING:
@@ -28,8 +38,8 @@ log = logging.getLogger(__name__)
 
 PUBLISH_MS = 100
 FIRST_IDLE_MS, LONGEST_IDLE_MS = 5, 100
-"""How long a round without work waits for a request: longer each time. Nobody but requests needs it sooner: standbys
-have time, and a round with active tasks waits for their records."""
+"""How long the updater waits for a request after a round without work: twice as long each time. Standbys can wait for
+so long; while active tasks restore, the wait stays the first one."""
 NOTHING_TO_DO_MS = 1_000
 
 
@@ -79,8 +89,8 @@ class StateUpdater:
             case AddStandby(_, standby):
                 standby.lifecycle.move(State.STANDBY)
                 self._reader.add_standby(standby)
-            case Remove(id, recycled):
-                if id in self._handover.held:  # else it is on its way back
+            case Remove(number, id, recycled):
+                if self._handover.has(number, id):
                     self._reader.remove(id, recycled=recycled)
                     for removed in self._reader.take_removed():
                         self._handover.removed(removed)
@@ -101,8 +111,12 @@ class StateUpdater:
 
     def _publish(self, now_ms: int) -> None:
         self._next_publication_ms = now_ms + PUBLISH_MS
-        held = self._handover.held
-        progress = {held[id][0]: progress for id, progress in restore_progress(self._reader) if id in held}
+        held, remaining, lags = self._handover.held, self._reader.remaining(), self._reader.lags()
+        progress = {
+            held[id][0]: RestoreProgress(position, remaining.get(id), lags.get(id))
+            for id, position in self._reader.positions().items()
+            if id in held
+        }
         self._handover.progress = MappingProxyType(progress)
 
     def close(self) -> None:

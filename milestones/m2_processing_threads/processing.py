@@ -116,8 +116,8 @@ class ThreadedProcessing:
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Nobody but this thread is left to do it at its end."""
-        if self._scheduler.closing:
+        """Processing threads close processors; the stream thread closes tasks without any, and all once they end."""
+        if self._scheduler.closing or not task.has_program:
             self._late.append(retired(task, close_mode))
         else:
             self._scheduler.retire(task, close_mode)

@@ -36,7 +36,7 @@ class StateOwnership(Protocol):
 
 @dataclass(frozen=True)
 class OpenedStores:
-    """The answer to a request to open a task's stores: the open stores, or an error."""
+    """The answer to a request to open a task's stores: the open stores, or an error; neither if it was cancelled."""
 
     task: TaskId
     stores: TaskStorage | None = None
@@ -62,6 +62,11 @@ class StoreOpening(Protocol):
 
     def open(self, task: TaskId) -> None:
         """Lock the task and open its stores. `StateLockedError` in the answer: ask again."""
+        ...
+
+    def cancel(self, task: TaskId) -> None:
+        """The task's stores needn't be opened any more. The answer has no stores, and no error, unless they are being
+        opened already."""
         ...
 
     def close_stores(self, task: TaskId, stores: TaskStorage) -> None:

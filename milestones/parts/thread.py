@@ -105,8 +105,8 @@ class FailedTask:
 class Restoration(Protocol):
     """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
 
-    A removed task is *in transit* until `take_removed` gives it back, at once or any time later. Only `close` waits for
-    tasks in transit.
+    A removed task is *leaving* until `take_removed` gives it back, at once or any time later. Only `close` waits for
+    leaving tasks.
     """
 
     @property
@@ -151,8 +151,8 @@ class Restoration(Protocol):
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """Close the restore consumer, once every task was removed, and wait at most `timeout_ms` for tasks in transit.
-        A task that comes back later is closed by its holder."""
+        """Close the restore consumer, once every task was removed, and wait at most `timeout_ms` for leaving tasks. A
+        task that comes back later is closed by its holder."""
         ...
 
     def remaining(self) -> Mapping[TaskId, int]:
@@ -164,7 +164,7 @@ class Restoration(Protocol):
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """The sums of changelog offsets, by task in restoration or in transit."""
+        """The sums of changelog offsets, by task in restoration, and by leaving task."""
         ...
 
 
@@ -192,8 +192,8 @@ PREPARE_MS = 1_000
 class Processing(Protocol):
     """Processing: calls the user code of the tasks, in an order of its own.
 
-    A removed task is *in transit* until `take_removed` gives it back, at once or any time later. What user code does in
-    a task in transit is void. Only `close` waits for tasks in transit.
+    A removed task is *leaving* until `take_removed` gives it back, at once or any time later. What user code does in a
+    leaving task is void. Only `close` waits for leaving tasks.
     """
 
     def add(self, task: Task) -> None:
@@ -255,7 +255,7 @@ class Processing(Protocol):
         ...
 
     def close(self, timeout_ms: int) -> None:
-        """End, once every task was removed, and wait at most `timeout_ms` for tasks in transit. A task that comes back
+        """End, once every task was removed, and wait at most `timeout_ms` for leaving tasks. A task that comes back
         later is closed by its holder."""
         ...
 

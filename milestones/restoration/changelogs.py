@@ -133,8 +133,8 @@ class Changelogs:
         self._note_ends()
 
     def give_up(self) -> None:
-        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset, and is
-        cleared when it is opened next."""
+        """Delete the snapshots on their way, as the task leaves. A store with half of a snapshot has no offset: it is
+        emptied by `recycle`, or when it is opened next."""
         if self.fetching is not None:
             self.fetching.close()
         if self._beginning is not None:
@@ -188,7 +188,7 @@ class Changelogs:
     def position(self) -> int:
         """The sum of the stores' offsets."""
         if self.ends is None:
-            return sum(offset or 0 for offset in self.task.changelog_offsets().values())
+            return self.task.position()
         return sum(max(0, at) for at in self.positions.values())
 
     def apply(self, partition: TopicPartition, messages: list[Message], position: int) -> bool:

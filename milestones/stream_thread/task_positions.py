@@ -34,7 +34,7 @@ def told(
     found |= restoration.positions()
     for entry in tasks.of(Phase.POSITIONING):
         if entry.active_task.needs_restoration:
-            found[entry.id] = sum(offset or 0 for offset in entry.active_task.changelog_offsets().values())
+            found[entry.id] = entry.active_task.position()
     for entry in waiting:
         if entry.stores is not None:
             found[entry.id] = position_of(context, entry.id, entry.stores) or 0

@@ -67,7 +67,7 @@ class Phase(Enum):
     STANDBY = "standby"
     """`Restoration` keeps it up."""
     LEAVING = "leaving"
-    """In transit: it was taken away, and what has it hasn't given it back, or its stores aren't closed yet."""
+    """It was taken away, and the part that has it hasn't given it back, or its stores aren't closed yet."""
     GONE = "gone"
 
     __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
@@ -126,12 +126,12 @@ class AssignedTask:
     committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     rolled_back: bool = False
     locked_out: bool = False
+    next_try_ms: int = 0
+    """When a task that was locked out is opened again."""
     damage: dict[str, object] = field(default_factory=dict)
     """By store that isn't to be trusted: why."""
     position: int | None = None
     """The sum of its changelogs' offsets, while its stores are being closed."""
-    reusable: bool = True
-    """Whether another task may be made of its open stores."""
 
     @property
     def active(self) -> bool:
@@ -147,7 +147,7 @@ class AssignedTask:
         """What was known of the task that was."""
         self.task = None
         self.committed, self.damage = {}, {}
-        self.rolled_back, self.locked_out, self.reusable, self.position = False, False, True, None
+        self.rolled_back, self.locked_out, self.position = False, False, None
 
 
 class TaskRegistry:

@@ -1,11 +1,12 @@
 """The tasks of one stream thread, from assignment to close: what is done about each in its phase.
 
 `task_registry.py` draws the phases. A task that changes its role is *recycled*: it is taken from wherever it is, gives
-its open stores away, and waits, with them, for its other role. What restoration, processing or store opening has of a
-task that was taken away is in transit until it is given back (`LEAVING`): a successor of the task waits for that.
+its open stores away, and waits, with them, for its other role. A task that was taken away is *leaving* until
+restoration, processing or store opening has given back what it has of the task: a successor of the task waits for that.
 
-*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for what is in transit; stores are opened and closed
-by `StoreOpening` only; processors of active tasks are closed by `Processing` only, as they are user code.
+*Guarantees*: nothing in here waits for Kafka, nor, but `finish`, for leaving tasks; stores are opened and closed by
+`StoreOpening` (those of a task that can't be recycled are closed here); processors of active tasks are closed by
+`Processing` only, as they are user code.
 *Assumes*: driven by the thread that owns the tasks. What is taken away or recycled has been committed before.
 """
 
@@ -40,6 +41,12 @@ log = logging.getLogger(__name__)
 
 MAKE_MS = 100
 """How long a turn makes tasks of open stores, and takes back what is closed; the last one may take longer."""
+
+LOOK_MS = 10
+"""How often the end of the thread looks for tasks that leave."""
+
+LOCK_PAUSE_MS = 100
+"""After this time a task whose directory another thread holds is opened again."""
 
 WAITS_FOR_LOCK = "waiting for its lock"
 
@@ -169,26 +176,27 @@ class ThreadTasks:
         self._take_back(at_once=at_once)
 
     def finish(self, timeout_ms: int) -> None:
-        """The end, once all tasks were closed: end every part; wait at most `timeout_ms` for tasks in transit."""
+        """The end, once all tasks were closed: wait at most `timeout_ms` for those that leave, end every part."""
         if self._registry.any(Phase.LEAVING):
-            log.info("%s waits for tasks in transit: %s", self._context.name, self._names_leaving())
+            log.info("%s waits for tasks that leave: %s", self._context.name, self._names_leaving())
         clock, errors = self._context.clock, Errors()
         deadline_ms = clock.monotonic_ms() + timeout_ms
 
-        def do(step: Callable[[int], None]) -> None:
-            step_now = partial(step, max(0, deadline_ms - clock.monotonic_ms()))
+        def do(step: Callable[[int], object], most_ms: int = timeout_ms) -> None:
+            step_now = partial(step, max(0, min(most_ms, deadline_ms - clock.monotonic_ms())))
             found = caught(step_now, Exception), caught(partial(self._take_back, at_once=True), Exception)
             errors.extend(filter(None, found))
 
-        do(self._restoration.close)
-        do(self._processing.close)
+        # All parts at once: what hangs in one of them keeps up no task of another.
         while self._registry.any(Phase.LEAVING) and clock.monotonic_ms() < deadline_ms:
-            do(self._opening.wait)
-        do(self._opening.close)
+            do(lambda _: self._restoration.run_once(clock.monotonic_ms()))
+            do(self._opening.wait, LOOK_MS)
+        for close in (self._restoration.close, self._processing.close, self._opening.close):
+            do(close)
         if self._registry.any(Phase.LEAVING):
             log.error(
-                "%s ends without tasks %s: user code, or a call of one of their stores, hasn't come back for more "
-                "than %d ms. Their state stays locked until it does, or this process ends", self._context.name,
+                "%s ends without tasks %s: user code, or a call of a store, hasn't come back for more than %d ms. "
+                "Their state stays locked until it does, or this process ends", self._context.name,
                 self._names_leaving(), timeout_ms,
             )  # fmt: skip
         _raise(errors)
@@ -252,7 +260,6 @@ class ThreadTasks:
         for failed in self._restoration.take_failed():
             entry = self._registry[failed.task.id]
             self._leave(entry)
-            entry.reusable = False
             if not failed.again:
                 entry.role = None
                 lasting.append(failed.error)
@@ -261,8 +268,9 @@ class ThreadTasks:
 
     def _open(self) -> None:
         """Have stores opened and closed, and make tasks of those that are open."""
+        now_ms = self._context.clock.monotonic_ms()
         for entry in self._registry.of(Phase.WAITING):
-            if entry.stores is None:
+            if entry.stores is None and now_ms >= entry.next_try_ms:
                 self._registry.move(entry, Phase.OPENING)
                 self._opening.open(entry.id)
         errors: Errors = []
@@ -292,7 +300,7 @@ class ThreadTasks:
     ) -> None:
         known = {p: committed[p] for p in task.partitions if p in committed}
         if entry.rolled_back:
-            # What has no commit yet goes on from where it began: the reset policy may name another place by now.
+            # What has no commit yet is read again from where it began: the reset policy may name another place by now.
             task.compare(known)
             known = {p: OffsetAndMetadata(task.input.position(p)) for p in task.partitions} | known
         entry.rolled_back, entry.committed = False, known
@@ -329,6 +337,7 @@ class ThreadTasks:
     def _part_from_opening(self, entry: AssignedTask) -> None:
         if entry.role is None:
             self._leave(entry)
+            self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:
         self._leave(entry)
@@ -375,7 +384,7 @@ class ThreadTasks:
         except BaseException as error:
             log.error("standby %s didn't close cleanly", task.id, exc_info=error)
             errors.append(error)
-        self._take_task(self._registry[task.id], stores)
+        self._take_task(self._registry[task.id], task, stores)
 
     def _take_removed(self, removed: RemovedTask, errors: Errors) -> None:
         """Processing gave an active task back."""
@@ -383,7 +392,7 @@ class ThreadTasks:
         entry = self._registry[task.id]
         if removed.error is not None:
             errors.append(removed.error)
-            entry.reusable = False
+            task.reusable = False
         if entry.phase is Phase.RETURNING:
             self.roll_backs.rolled_back(task.roll_back())
             self._registry.move(entry, Phase.POSITIONING)
@@ -393,12 +402,12 @@ class ThreadTasks:
         elif task.state is not State.CLOSED:
             self._processing.retire(task, CloseMode.CLOSE)  # it was to be rolled back, and isn't wanted any more
         else:
-            self._take_task(entry, removed.stores)
+            self._take_task(entry, task, removed.stores)
 
-    def _take_task(self, entry: AssignedTask, stores: TaskStorage | None) -> None:
+    def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
         """The task is closed but for its stores."""
         self.closed += 1
-        if stores is not None and entry.role is not None and entry.reusable:
+        if stores is not None and entry.role is not None and task.reusable:
             if entry.active:
                 reach("recycle.to-active")
             else:
@@ -427,14 +436,14 @@ class ThreadTasks:
             self._wait_with(entry, answer.stores)
         elif answer.stores is not None:
             self._close_stores(entry, answer.stores)
-        elif entry.role is None:
+        elif entry.role is None or answer.error is None:
             self._closed(entry)
         elif isinstance(answer.error, StateLockedError):
             if not entry.locked_out:
                 log.info("task %s waits for its directory: %s", entry.id, answer.error)
             self._registry.move(entry, Phase.WAITING)
-            entry.locked_out = True
-        elif answer.error is not None:
+            entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
+        else:
             errors.append(answer.error)
             self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
 

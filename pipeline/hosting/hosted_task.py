@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from milestones.baseline.store_requests import open_stores
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
 from milestones.parts import Clients, Processing
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
-from milestones.restoration.store_requests import open_stores
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.inputs import Inputs
 from milestones.stream_thread.rollback_metrics import RollBacks

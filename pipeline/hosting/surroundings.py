@@ -161,7 +161,7 @@ class AnsweringHousekeeper(Mailbox[Request]):
         self._config, self._client = config, name
         self._cluster: Cluster | None = None
 
-    def put(self, item: Request, timeout_ms: int) -> None:
+    def put(self, item: Request, timeout_ms: int, *, first: bool = False) -> None:
         if self._cluster is None:
             self._cluster = Cluster(self._config.admin_settings(self._client))
         if isinstance(item, AskBounds):

@@ -15,6 +15,23 @@ def test_items_come_out_in_the_order_they_went_in():
     assert [box.get(0), box.get(0), box.get(0)] == [1, 2, None]
 
 
+def test_an_item_that_is_put_first_comes_out_first():
+    box: Mailbox[int] = Mailbox(3)
+    box.put(1, 0)
+    box.put(2, 0)
+    box.put(0, 0, first=True)
+    assert box.drain() == [0, 1, 2]
+
+
+def test_an_item_can_be_taken_back_while_it_waits():
+    box: Mailbox[int] = Mailbox(2)
+    box.put(1, 0)
+    box.put(2, 0)
+    assert box.take_back(1)
+    assert not box.take_back(1)
+    assert box.drain() == [2]
+
+
 def test_a_full_mailbox_refuses():
     box: Mailbox[int] = Mailbox(1, "inbox")
     box.put(1, 0)

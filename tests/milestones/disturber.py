@@ -23,9 +23,13 @@ class Disturber:
     def once(self) -> None:
         self.rng.choice(self.actions)()
 
-    def rebalance(self) -> None:
+    def roles(self) -> tuple[list[int], frozenset[TaskId]]:
+        """Active tasks, by partition, and standbys."""
         active = self.rng.sample(range(4), self.rng.randrange(5))
-        others = frozenset(TaskId(0, p) for p in range(4) if p not in active and self.rng.random() < 0.5)
+        return active, frozenset(TaskId(0, p) for p in range(4) if p not in active and self.rng.random() < 0.5)
+
+    def rebalance(self) -> None:
+        active, others = self.roles()
         self.r.rebalance(*active, standby=others)
 
     def hold_offsets(self) -> None:

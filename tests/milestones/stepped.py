@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from milestones.baseline.store_requests import StoreRequest
+from milestones.common.mailbox import MailboxClosedError
 from milestones.common.records import TaskId
 from milestones.common.task.standby import StandbyTask
 from milestones.common.task.task import Task
@@ -18,12 +21,14 @@ from tests.milestones.fakes import LOG, Running, World
 
 
 class Stepped:
-    """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs."""
+    """An updater at work in a thread that never runs by itself. `hangs`: it does nothing, as in a write that hangs;
+    `error`: what it died of."""
 
-    def __init__(self, world: World, handover: TaskHandover) -> None:
+    def __init__(self, world: UpdaterWorld, handover: TaskHandover) -> None:
         self.world, self.handover = world, handover
         self.updater: StateUpdater | None = None
         self.hangs = self.ended = False
+        self.error: BaseException | None = None
         self.joined: list[float | None] = []
 
     def step(self, times: int = 1) -> None:
@@ -42,11 +47,14 @@ class Stepped:
                 self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        self.ended = True
+        self.ended, self.error = True, error
         end(self.handover, self.updater, error)
 
     def join(self, timeout: float | None = None) -> None:
         self.joined.append(timeout)
+        if self.hangs:
+            self.world.clock.advance(int(1_000 * (timeout or 0)))
+            self.world.work()
         self.step()
 
     def is_alive(self) -> bool:
@@ -54,13 +62,16 @@ class Stepped:
 
 
 class Updaters:
-    """All updaters of a world, the newest last."""
+    """All updaters of a world, the newest last. `refusing`: the system starts no more threads."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: UpdaterWorld) -> None:
         self.world = world
         self.all: list[Stepped] = []
+        self.refusing = False
 
     def launch(self, handover: TaskHandover) -> Stepped:
+        if self.refusing:
+            raise RuntimeError("can't start new thread")
         self.all.append(Stepped(self.world, handover))
         return self.all[-1]
 
@@ -77,11 +88,13 @@ class Updaters:
 
 
 class Openers:
-    """All store openers of a world, in threads that never run by themselves. `hang`: none of them moves."""
+    """All store openers of a world, in threads that never run by themselves. `hang`: each takes a request, and no
+    further step; `meanwhile`: what other threads do while the stream thread waits."""
 
-    def __init__(self, clock: StepClock) -> None:
-        self.clock = clock
+    def __init__(self, clock: StepClock, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.clock, self.meanwhile = clock, meanwhile
         self.all: list[StoreOpener] = []
+        self.taken: dict[StoreOpener, StoreRequest] = {}
         self.hang = False
 
     def launch(self, _: str, opener: StoreOpener) -> Openers:
@@ -94,14 +107,25 @@ class Openers:
     def wait(self, _: object, timeout_ms: int) -> None:
         self.clock.advance(min(5, timeout_ms))
         self.step()
+        self.meanwhile()
 
     def opening(self, context: Any) -> ThreadedOpening:
         return ThreadedOpening(context, self.launch, self.wait)
 
     def step(self) -> None:
         """A request each."""
-        for opener in [] if self.hang else self.all:
-            opener.run_once(0)
+        for opener in self.all:
+            if self.hang:
+                self._take(opener)
+            elif opener in self.taken:
+                opener.carry_out(self.taken.pop(opener))
+            else:
+                opener.run_once(0)
+
+    def _take(self, opener: StoreOpener) -> None:
+        with suppress(MailboxClosedError):
+            if opener not in self.taken and (request := opener._requests.get(0)) is not None:
+                self.taken[opener] = request
 
 
 class UpdaterWorld(World):
@@ -110,9 +134,13 @@ class UpdaterWorld(World):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.updaters = Updaters(self)
-        self.openers = Openers(self.clock)
+        self.openers = Openers(self.clock, self.work)
         make: Callable[[Any, Any], UpdaterRestoration] = self.updaters.restoration
         self.parts = replace(self.parts, restoration=make, opening=self.openers.opening)
+
+    def work(self) -> None:
+        """Other threads than the stream thread and its openers take a step."""
+        self.updaters.step()
 
 
 class RunningUpdater(Running):

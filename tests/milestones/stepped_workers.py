@@ -171,6 +171,10 @@ class ProcessingWorld(UpdaterWorld):
             commit=Committer,  # type: ignore[arg-type]
         )
 
+    def work(self) -> None:
+        super().work()
+        self.workers.step()
+
     def written(self, partition: int = 0) -> list[tuple[str, int]]:
         """Key and count of what is in partition `partition` of the changelog."""
         log = self.logs[TopicPartition(CHANGELOG, partition)]

@@ -139,8 +139,8 @@ def a_recycled_task_opens_its_stores_anew() -> None:
     """A task that changes its role closes its stores, and opens them again a second later."""
 
     @around(ThreadTasks, "_take_task")
-    def anew(original: Any, tasks: Any, entry: Any, stores: Any) -> None:
+    def anew(original: Any, tasks: Any, entry: Any, task: Any, stores: Any) -> None:
         if stores is not None and entry.role is not None:
-            entry.reusable = False
+            task.reusable = False
             time.sleep(1.1)
-        original(tasks, entry, stores)
+        original(tasks, entry, task, stores)

@@ -13,6 +13,7 @@ from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.records import StoreId
 from milestones.common.task.task import State
 from milestones.instance.admin_thread import Bounds
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.fakes import CHANGELOG, IN, LOG, LOG_B, A, B, Running, World, counting, put, standby
 
 
@@ -44,6 +45,7 @@ def test_a_standby_waits_for_its_directory_and_keeps_nobody_from_running() -> No
     assert r.places == {A: "waiting", B: "processing"}
     assert r.tasks.all_running
     world.state.locked.clear()
+    world.clock.advance(LOCK_PAUSE_MS)
     r.step(2)
     assert r.places == {A: "standby", B: "processing"}
 

@@ -9,8 +9,9 @@ import pytest
 
 from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
-from milestones.common.kafka.membership import Lost
+from milestones.common.kafka.membership import JoinNeeded, Lost
 from milestones.common.task.lifecycle import State
+from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import LOG, A, B
 from tests.milestones.stepped import RunningUpdater, UpdaterWorld
 
@@ -94,6 +95,35 @@ def test_how_far_a_task_in_transit_is_is_told_to_the_group() -> None:
     assert r.world.member.joins[-1].lags == {}
 
 
+def told_at_a_join(r: RunningUpdater) -> Any:
+    """What the group is told of positions when the member joins now."""
+    r.world.member.events.append(JoinNeeded("a test"))
+    r.step()
+    return r.world.member.joins[-1].positions
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_how_far_a_standby_is_that_comes_back_is_told_to_the_group(turns: int) -> None:
+    r = RunningUpdater()
+    r.world.logs[LOG].add("1", "2", key="k")
+    r.rebalance(standby=frozenset({A}))
+    r.step(4, ms=200)
+    r.assign()
+    assert r.world.updaters.newest.handover.held == {}
+    r.step(turns)
+    assert r.tasks.places() == {A: Phase.LEAVING}
+    assert told_at_a_join(r) == {A: 2}
+
+
+def test_a_task_that_comes_back_restored_is_told_to_the_group_as_complete() -> None:
+    r = restoring()
+    r.world.restorer.next.clear()
+    r.world.updaters.newest.hangs = False
+    r.world.updaters.step(2)
+    assert r.world.updaters.newest.handover.held == {}
+    assert told_at_a_join(r) == {}, "a task that has a position restores"
+
+
 def test_lost_membership_is_answered_at_once_too() -> None:
     r = restoring()
     r.hear(Lost("session timeout"))
@@ -134,12 +164,26 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 
+@pytest.mark.parametrize("error", [StateError("disk full"), RuntimeError("a bug")])
+def test_a_task_that_fails_while_it_changes_its_role_is_opened_anew(error: Exception) -> None:
+    r = restoring()
+    failing(r.world.state.tasks[A], error)
+    r.world.restorer.next.clear()
+    r.world.updaters.newest.hangs = False
+    r.world.updaters.step(2)
+    r.assign(standby=frozenset({A}))
+    r.step(4)
+    assert r.tasks.standbys.keys() == {A}
+    assert (r.world.state.opens, r.world.state.held) == (2, {A})
+
+
 def test_the_end_of_a_thread_waits_for_tasks_in_transit_last_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     r = restoring()
     r.loop.shut_down(leave_group=True)
     assert r.world.updaters.newest.joined == []
+    began_ms = r.world.clock.monotonic_ms()
     r.loop.close()
-    assert r.world.updaters.newest.joined == [r.world.config.close_timeout_ms / 1000]
+    assert r.world.clock.monotonic_ms() - began_ms == r.world.config.close_timeout_ms
     assert "ends without tasks 0_0" in caplog.text
     assert r.world.state.held == {A}
     r.world.updaters.newest.hangs = False

@@ -11,12 +11,20 @@ import pytest
 from milestones.common.errors import StateError, StateLockedError
 from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.records import TaskId
-from milestones.m1_state_updater.opening import OPENERS, REST_MS, ThreadedOpening, Turn
+from milestones.m1_state_updater.opening import (
+    OPENERS,
+    REST_MS,
+    OpenerHandle,
+    StoreOpener,
+    ThreadedOpening,
+    Turn,
+)
 from milestones.parts import ClosedStores, OpenedStores, StoreAnswer
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import A, B, FakeState, World, counting, put
 from tests.milestones.stepped import Openers, RunningUpdater, UpdaterWorld
 
+C = TaskId(0, 2)
 SOON_MS = 20_000
 
 
@@ -95,6 +103,34 @@ def test_stores_are_closed_there_too(world: World, disk: Disk, opening: Threaded
     assert world.state.held == set()
 
 
+def test_stores_are_closed_before_others_that_wait_are_opened(world: World) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    opening.open(A)
+    openers.step()
+    (opened,) = opening.run_once()
+    assert isinstance(opened, OpenedStores)
+    assert opened.stores is not None
+    for partition in range(1, 50):
+        opening.open(TaskId(0, partition))
+    opening.close_stores(A, opened.stores)
+    openers.step()
+    assert A not in world.state.held
+
+
+def test_a_request_to_open_stores_that_is_cancelled_in_time_is_answered_at_once_without_any(world: World) -> None:
+    openers = Openers(world.clock)
+    opening = openers.opening(world.context)
+    opening.open(A)
+    opening.open(B)
+    opening.cancel(B)
+    assert opening.run_once() == [OpenedStores(B)]
+    openers.step()
+    (opened,) = opening.run_once()
+    opening.cancel(A)
+    assert (opened.task, opening.run_once(), world.state.opens) == (A, [], 1)
+
+
 @pytest.mark.parametrize("error", [StateError("the disk is full"), StateLockedError("held"), RuntimeError("a bug")])
 def test_what_goes_wrong_is_in_the_answer_and_the_opener_goes_on(
     world: World, opening: ThreadedOpening, error: Exception
@@ -104,6 +140,19 @@ def test_what_goes_wrong_is_in_the_answer_and_the_opener_goes_on(
     assert answers(opening, 1) == [OpenedStores(A, error=error)]
     opening.open(B)
     assert [answer.task for answer in answers(opening, 1)] == [B]
+
+
+def test_when_no_opener_can_be_started_the_stream_thread_carries_requests_out_itself(world: World) -> None:
+    def refuse(_: str, opener: StoreOpener) -> OpenerHandle:
+        raise RuntimeError("can't start new thread")
+
+    opening = ThreadedOpening(world.context, refuse)
+    opening.open(A)
+    (opened,) = opening.run_once()
+    assert isinstance(opened, OpenedStores)
+    assert opened.stores is not None
+    opening.close_stores(A, opened.stores)
+    assert (opening.run_once(), world.state.held) == ([ClosedStores(A)], set())
 
 
 def test_stores_that_are_open_only_after_the_end_are_closed_by_their_opener(
@@ -165,6 +214,27 @@ def test_an_opener_that_takes_long_loses_its_turn_and_takes_no_other_ones_at_its
     assert done == ["another", "one"]
 
 
+def test_openers_of_all_stream_threads_take_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milestones.m1_state_updater.opening.TURN", Turn(slow_s=SOON_MS / 1_000))
+    begun, together, opened = threading.Event(), list[bool](), world.state.open
+
+    def open_stores(id: TaskId, *arguments: Any) -> Any:
+        if id == B:
+            begun.set()
+        else:
+            other.open(B)
+            together.append(begun.wait(0.05))
+        return opened(id, *arguments)
+
+    world.state.open = open_stores  # type: ignore[method-assign]
+    one, other = ThreadedOpening(world.context), ThreadedOpening(world.context)
+    one.open(A)
+    assert [answer.task for answer in answers(one, 1) + answers(other, 1)] == [A, B]
+    assert together == [False], "both hold Python's global lock"
+    one.close(SOON_MS)
+    other.close(SOON_MS)
+
+
 @pytest.mark.parametrize(("took_ms", "rest_ms"), [(0, 0), (30, 30), (5_000, REST_MS)])
 def test_an_opener_rests_after_an_opening_so_that_the_stream_thread_has_its_share(
     world: World, took_ms: int, rest_ms: int
@@ -223,6 +293,23 @@ def test_a_task_that_is_wanted_again_while_its_stores_are_opened_is_made_of_thos
     release(r)
     assert r.tasks.places() == {A: Phase.STANDBY if standby else Phase.PROCESSING, B: Phase.PROCESSING}
     assert r.world.state.opens == 2
+
+
+@pytest.mark.parametrize("wanted_again", [False, True])
+def test_stores_of_a_task_that_is_revoked_before_their_turn_came_are_not_opened(
+    monkeypatch: pytest.MonkeyPatch, wanted_again: bool
+) -> None:
+    monkeypatch.setattr("milestones.m1_state_updater.opening.OPENERS", 1)
+    r = hanging()
+    r.rebalance(0, 1, 2)
+    r.step(3)
+    assert r.tasks.places() == {A: Phase.OPENING, B: Phase.PROCESSING, C: Phase.OPENING}
+    r.rebalance(0, 1)
+    if wanted_again:
+        r.assign(0, 1, 2)
+    release(r)
+    assert r.tasks.places() == dict.fromkeys([A, B, *([C] if wanted_again else [])], Phase.PROCESSING)
+    assert r.world.state.opens == 2 + wanted_again
 
 
 def test_a_task_that_is_wanted_again_while_its_stores_are_closed_is_opened_anew() -> None:

@@ -13,18 +13,18 @@ def progress(partition: int = 0, left: int = 300_000, rate: float = 1_000.0) -> 
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
-    pace = RestoreRate()
-    assert pace.rate(0, 0) == 0
-    assert pace.rate(1_000, 500) == 500
-    rates = [pace.rate(1_000 * second, 500 + 100 * (second - 1)) for second in range(2, 20)]
+    rate = RestoreRate()
+    assert rate.per_second(0, 0) == 0
+    assert rate.per_second(1_000, 500) == 500
+    rates = [rate.per_second(1_000 * second, 500 + 100 * (second - 1)) for second in range(2, 20)]
     assert rates[-1] == 100
 
 
 def test_a_store_that_begins_anew_has_no_rate_below_zero() -> None:
-    pace = RestoreRate()
-    pace.rate(0, 1_000)
-    assert pace.rate(1_000, 10) == 0
-    assert pace.rate(2_000, 20) == 10
+    rate = RestoreRate()
+    rate.per_second(0, 1_000)
+    assert rate.per_second(1_000, 10) == 0
+    assert rate.per_second(2_000, 20) == 10
 
 
 def test_what_is_left_is_told_in_percent_and_seconds() -> None:

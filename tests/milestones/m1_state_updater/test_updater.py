@@ -101,6 +101,23 @@ def test_a_task_that_is_removed_while_it_is_on_its_way_back_is_removed_and_not_r
     assert u.restoration.take_restored() == []
 
 
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_removal_that_crosses_a_restored_task_leaves_the_next_stay_of_the_task_alone(
+    u: Updating, standby: bool
+) -> None:
+    u.add()
+    u.world.updaters.step()
+    u.restoration.remove(A)
+    u.restoration.run_once(u.world.clock.monotonic_ms())
+    for removed in u.restoration.take_removed():
+        removed.close()
+    again = u.add_standby() if standby else u.add()
+    u.step(3)
+    assert u.updater.is_alive()
+    assert u.restoration.take_removed() == []
+    assert u.restoration.take_restored() == ([] if standby else [again])
+
+
 def test_a_task_that_is_removed_when_it_is_back_but_not_taken_yet_is_removed_at_once(u: Updating) -> None:
     task = u.add()
     u.step()
@@ -298,6 +315,19 @@ def test_an_updater_that_dies_again_and_again_is_the_end(u: Updating) -> None:
         agains.append(failed.again)
         task.close()
     assert agains == [True, True, False]
+
+
+def test_an_updater_that_cannot_be_started_has_died_and_the_task_is_not_lost(u: Updating) -> None:
+    u.world.updaters.refusing = True
+    first = u.add()
+    u.restoration.run_once(u.world.clock.monotonic_ms())
+    (failed,) = u.restoration.take_failed()
+    assert (failed.task, failed.again, str(failed.error)) == (first, True, "can't start new thread")
+    first.close()
+    u.world.updaters.refusing = False
+    again = u.add()
+    u.step(3)
+    assert u.restoration.take_restored() == [again]
 
 
 def test_deaths_that_are_far_apart_have_nothing_to_do_with_each_other(u: Updating) -> None:

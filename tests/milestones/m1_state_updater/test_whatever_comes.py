@@ -13,6 +13,10 @@ from tests.milestones.stepped import RunningUpdater
 TASKS = [TaskId(0, partition) for partition in range(4)]
 
 
+class PlannedDeath(RuntimeError):
+    """What the test kills updaters with."""
+
+
 class UpdaterDisturber(Disturber):
     """Does that to the updater too."""
 
@@ -20,16 +24,23 @@ class UpdaterDisturber(Disturber):
 
     def __init__(self, r: RunningUpdater, seed: int) -> None:
         super().__init__(r, seed)
-        self.actions += [self.rebalance, self.hang, self.hang, self.kill]
+        self.actions += [self.rebalance, self.hang, self.hang, self.kill, self.assign_meanwhile]
 
     def hang(self) -> None:
         for updater in self.r.world.updaters.all[-1:]:
             updater.hangs = not updater.hangs
 
+    def assign_meanwhile(self) -> None:
+        """An assignment comes before what the updater has answered is read, and what follows before it looks again."""
+        for updater in self.r.world.updaters.all[-1:]:
+            updater.hangs = True
+        active, others = self.roles()
+        self.r.assign(*active, standby=others)
+
     def kill(self) -> None:
         if not any(isinstance(scripted, Exception) for scripted in self.world.restorer.next):
             self.world.clock.advance(60_000)  # so that the deaths are no series
-            self.world.restorer.next.append(RuntimeError("a bug"))
+            self.world.restorer.next.append(PlannedDeath())
 
     def calm(self) -> None:
         super().calm()
@@ -57,6 +68,7 @@ def test_every_task_is_in_one_place_and_nothing_is_left_open(seed: int) -> None:
         assert r.loop._restoration._pending.keys() <= among(where, Phase.RESTORING, Phase.STANDBY, Phase.LEAVING)
         fed = {TopicPartition("in", id.partition) for id in among(where, Phase.PROCESSING)}
         assert world.consumer.assigned == fed
+        assert {type(updater.error) for updater in r.world.updaters.all} <= {type(None), PlannedDeath}
     disturber.calm()
     r.rebalance(0, 1, 2, 3)
     r.step(30, ms=100)

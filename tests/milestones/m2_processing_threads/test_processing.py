@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from milestones.cli.observing import read_metrics
 from milestones.common.errors import ProcessingError
+from milestones.common.kafka.consumers import Fetched
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
@@ -17,7 +18,8 @@ from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
 from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
-from tests.milestones.fakes import ILLEGAL_GENERATION, A, B, Counting, counting, put
+from milestones.stream_thread.task_registry import Phase
+from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 
@@ -208,6 +210,38 @@ def test_a_call_whose_task_was_revoked_leaves_nothing_and_its_directory_is_locke
     assert r.world.state.held == {B}
     assert r.world.member.rejoins == ["tasks were released to their new owners"]
     assert r.world.written() == []
+
+
+@pytest.mark.parametrize("phase", [Phase.POSITIONING, Phase.RESTORING])
+def test_a_task_that_was_never_initialised_is_closed_while_all_threads_are_in_long_calls_of_other_tasks(
+    phase: Phase,
+) -> None:
+    r = running(1)
+    r.world.logs[TopicPartition(CHANGELOG, 0)].add("1", key="k")
+    r.world.restorer.next.extend([Fetched()] * 50)
+    r.world.member.holds = phase is Phase.POSITIONING
+    r.rebalance(0, 1)
+    r.step(3)
+    assert r.tasks.places()[A] is phase
+    r.world.workers.stuck = True
+    r.assign(1)
+    r.step(3)
+    assert (r.tasks.places(), r.world.state.held) == ({B: Phase.PROCESSING}, {B})
+
+
+def test_the_end_of_a_thread_closes_all_other_tasks_while_a_write_of_its_updater_hangs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = running(1, 2)
+    r.world.logs[TopicPartition(CHANGELOG, 0)].add("1", key="k")
+    r.world.restorer.next.extend([Fetched()] * 50)
+    r.rebalance(0, 1, 2)
+    r.step(3)
+    r.world.updaters.newest.hangs = True
+    r.loop.shut_down(leave_group=True)
+    r.loop.close()
+    assert "ends without tasks 0_0:" in caplog.text
+    assert (r.tasks.places(), r.world.state.held) == ({A: Phase.LEAVING}, {A})
 
 
 def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_the_midst_of_a_long_call() -> None:

@@ -11,6 +11,7 @@ from milestones.common.errors import StateError
 from milestones.common.kafka.consumers import Fetched
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.fake_kafka import ILLEGAL_GENERATION
 from tests.milestones.fakes import IN, LOG, A, B, FailsToClose, Running, World, busy, counting, standby
 from tests.milestones.stepped_workers import with_ledger
@@ -86,6 +87,7 @@ def test_an_active_task_that_does_not_run_yet_becomes_a_standby_from_wherever_it
     r.world.member.answer()
     r.world.requests.answer()
     r.world.state.locked.clear()
+    r.world.clock.advance(LOCK_PAUSE_MS)
     r.step(4)
     assert r.places == {A: "standby"}
     assert r.world.state.opens == 1

@@ -18,6 +18,7 @@ from milestones.common.kafka.membership import Committed, StaleGenerationError
 from milestones.common.records import StoreId, TaskId, TopicPartition
 from milestones.common.task.task import State, Task
 from milestones.stream_thread.task_registry import Phase
+from milestones.stream_thread.tasks import LOCK_PAUSE_MS
 from tests.milestones.disturber import Disturber
 from tests.milestones.fake_kafka import FENCED
 from tests.milestones.fakes import IN, LOG, LOG_B, A, B, Counting, FailsToClose, Running, World, busy, counting, passing
@@ -53,8 +54,26 @@ def test_a_task_waits_while_somebody_else_holds_its_directory_and_the_others_go_
     assert r.places == {A: "waiting", B: "processing"}
     assert not r.tasks.all_running
     r.world.state.locked.clear()
+    r.world.clock.advance(LOCK_PAUSE_MS)
     r.step(5)
     assert r.places == {A: "processing", B: "processing"}
+
+
+@pytest.mark.parametrize("stage", [Running, RunningUpdater])
+def test_a_directory_that_somebody_else_holds_is_tried_every_so_often_and_not_in_every_turn(
+    stage: type[Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r = stage()
+    r.world.state.locked.add(A)
+    tries = Mock(wraps=r.world.state.open)
+    monkeypatch.setattr(r.world.state, "open", tries)
+    r.rebalance(0)
+    r.step(100, ms=10)
+    assert 5 <= tries.call_count <= 12
+    assert r.tasks.told_places() == {A: "waiting for its lock"}
+    r.world.state.locked.clear()
+    r.step(20, ms=10)
+    assert r.places == {A: "processing"}
 
 
 def test_a_task_that_waits_for_its_directory_is_owned_and_can_be_revoked() -> None:
@@ -68,6 +87,7 @@ def test_a_new_assignment_leaves_tasks_that_still_wait_where_they_are() -> None:
     r = locked_out(0)
     r.rebalance(0, 1)
     r.world.state.locked.clear()
+    r.world.clock.advance(LOCK_PAUSE_MS)
     r.step(5)
     assert r.places == {A: "processing", B: "processing"}
 
