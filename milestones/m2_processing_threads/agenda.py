@@ -117,11 +117,11 @@ class Agenda:
             return Job.APPLY
         if scheduled.place is Place.LOCKED or (scheduled.failure is not None and now_ms < scheduled.failure.again_ms):
             return None
-        if scheduled.flush and (task.unflushed or scheduled.failure is None):
+        if scheduled.flush and scheduled.failure is None:
             return Job.FLUSH
         if self.is_paused(scheduled):
             return None
-        if not task.initialised:
+        if scheduled.failure is not None or not task.initialised:
             return Job.TURN
         ready = task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms))
         return Job.TURN if ready else None

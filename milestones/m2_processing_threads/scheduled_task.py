@@ -6,7 +6,8 @@
 
 *Guarantees*: a task has one place. A lease says who has the task and until when; whoever has it looks at `stop` between
 two batches of records.
-*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit` and `full`.
+*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit` and
+`full`, and of its entry the owner reads `failure` and `close_mode`.
 """
 
 from __future__ import annotations

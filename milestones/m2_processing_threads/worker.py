@@ -107,8 +107,11 @@ class Worker:
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
+        """A task that failed has its caches flushed first: that may be what failed."""
         task, clock = lease.task, self._clock
         task.initialise()
+        if lease.scheduled.failure is not None:
+            task.flush()
         task.punctuate(clock.wall_ms())
         began_ms = clock.monotonic_ms()
         while not lease.stop:

@@ -1,0 +1,95 @@
+"""What a user may rely on when a task fails on processing threads: what is tried again, and what ends the stream
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from milestones.common import serdes
+from milestones.common.errors import ProcessingError
+from milestones.common.records import TaskId, TopicPartition
+from milestones.common.topology import StreamsBuilder, Topology
+from milestones.m2_processing_threads.quarantine import FIRST_MS
+from tests.milestones.fakes import put
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+A = TaskId(0, 0)
+LARGE, SMALL = 10_000_000, 1
+
+
+class Database:
+    """What user code behind a cache calls at each flush. `up`: it answers; `asked`: with what it was."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.asked: list[int] = []
+        self.at: Callable[[], object] = lambda: None
+
+    def store(self, count: int) -> int:
+        self.asked.append(count)
+        self.at()
+        if not self.up:
+            raise ConnectionError("the database is down")
+        return count
+
+
+def counted_into(database: Database) -> Topology:
+    builder = StreamsBuilder()
+    counts = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key().count("counts")
+    counts.to_stream().map_values(database.store).to("out", value=serdes.LONG)
+    return builder.build()
+
+
+def running(database: Database, cache: int = LARGE, **settings: Any) -> RunningProcessing:
+    settings = {"statestore_cache_max_bytes": cache, "commit_interval_ms": 50, **settings}
+    r: Any = RunningProcessing(ProcessingWorld(counted_into(database), **settings)).run(0)
+    assert isinstance(r, RunningProcessing)
+    return r
+
+
+def committed(r: RunningProcessing) -> int:
+    at = r.world.member.committed.get(TopicPartition("in", 0))
+    return 0 if at is None else at.offset
+
+
+@pytest.mark.parametrize("cache", [LARGE, SMALL])
+def test_a_flush_that_failed_is_tried_again_although_no_record_comes_and_a_success_ends_the_failure(cache: int) -> None:
+    database = Database()
+    r = running(database, cache, task_timeout_ms=1_000)
+    database.up = False
+    put(r.world, 0, "a")
+    r.step(30, ms=10)
+    assert r.tasks.told_places() == {A: "quarantined"}
+    database.up = True
+    r.step(100, ms=20)
+    assert (r.tasks.told_places(), committed(r), r.world.written()) == ({A: "processing"}, 1, [("k", 1)])
+
+
+def test_a_flush_that_fails_for_task_timeout_ends_the_thread() -> None:
+    database = Database()
+    r = running(database, task_timeout_ms=1_000)
+    database.up = False
+    put(r.world, 0, "a")
+    with pytest.raises(ProcessingError, match="the database is down"):
+        r.step(100, ms=20)
+    assert 1_000 <= r.world.clock.monotonic_ms() < 1_500
+    assert len(database.asked) > 3
+
+
+def test_a_request_of_a_task_whose_cache_cant_be_flushed_has_no_commit_made_each_turn() -> None:
+    database = Database()
+    r = running(database, commit_interval_ms=10_000)
+    database.up = False
+    r.world.state.tasks[A].request_commit()
+    put(r.world, 0, "a")
+    r.step(10, ms=10)
+    assert r.tasks.told_places() == {A: "quarantined"}
+    commits = r.loop._commits.commits
+    r.step(50, ms=10)
+    assert r.loop._commits.commits - commits <= 1
+    database.up = True
+    r.step(50, ms=20)
+    assert committed(r) == 1
