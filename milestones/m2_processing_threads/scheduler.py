@@ -18,6 +18,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
@@ -74,6 +75,7 @@ class Scheduler:
         self._preparation = CommitPreparation(self._agenda)
         self._weights: Counter[int] = Counter()
         self._leased: dict[ScheduledTask, Lease] = {}
+        self._void: dict[ScheduledTask, Lease] = {}
         self._failing: dict[TaskId, TaskFailure] = {}
         self._full: dict[ScheduledTask, None] = {}
         self._changed: dict[Task, None] = {}
@@ -105,8 +107,9 @@ class Scheduler:
             self._agenda.remove(scheduled)
             self._preparation.forget(scheduled)
             self._weights -= Counter((scheduled.weight,))
-            for kept in (self._leased, self._full):
-                kept.pop(scheduled, None)
+            if (lease := self._leased.pop(scheduled, None)) is not None:
+                self._void[scheduled] = lease
+            self._full.pop(scheduled, None)
             self._failing.pop(id, None)
             self._changed[scheduled.task] = None
             scheduled.task.invalidate()
@@ -189,9 +192,7 @@ class Scheduler:
         default, to any."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            for lease in self._leased.values():
-                if now_ms >= lease.deadline_ms and not lease.stop:
-                    lease.end()
+            self._interrupt(now_ms)
             self._look_for_room(now_ms)
             self._agenda.look_around(now_ms)
             if arrived is None:
@@ -199,6 +200,13 @@ class Scheduler:
             else:
                 self._agenda.look_at(arrived, now_ms)
             self._call(self._takable())
+
+    def _interrupt(self, now_ms: int) -> None:
+        """End the batches of leases that are over: once more where that was done before, as an interruption is lost on
+        a batch that was about to begin."""
+        for lease in chain(self._leased.values(), self._void.values()):
+            if lease.stop or now_ms >= lease.deadline_ms:
+                lease.task.interrupt()
 
     def _look_for_room(self, now_ms: int) -> None:
         limit = self._most_output_bytes() // 2
@@ -262,6 +270,7 @@ class Scheduler:
     def close(self, timeout_ms: int) -> bool:
         """Wait at most so long until all that left is back; what comes later is closed where it is. Threads end."""
         with self._lock:
+            self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
             self.closing = self._abandoned = True
             self._look.notify_all()
@@ -283,8 +292,7 @@ class Scheduler:
             scheduled.place = Place.LEASED
             slice_ms = max(1, SLICE_MS * scheduled.weight // max(self._weights, default=1))
             scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
-            if job is not Job.LEAVE:
-                self._leased[scheduled] = scheduled.lease
+            (self._void if job is Job.LEAVE else self._leased)[scheduled] = scheduled.lease
             return scheduled.lease
 
     def _choose(self, now_ms: int) -> tuple[ScheduledTask, Job] | None:
@@ -295,7 +303,7 @@ class Scheduler:
         before = len(self._agenda)
         self._agenda.ring(now_ms)
         self._call(len(self._agenda) - max(1, before))  # one of them is taken here
-        overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
+        overdue = sum(now_ms >= lease.deadline_ms for lease in chain(self._leased.values(), self._void.values()))
         return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def _count_wait(self, ms: int) -> None:
@@ -311,7 +319,7 @@ class Scheduler:
             if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
-            self._leased.pop(scheduled, None)
+            (self._void if scheduled.close_mode is not None else self._leased).pop(scheduled)
             self.processed += lease.processed
             if lease.full and not scheduled.full:
                 scheduled.full = True

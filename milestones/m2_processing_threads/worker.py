@@ -107,13 +107,16 @@ class Worker:
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
-        """A task that failed has its caches flushed first: that may be what failed."""
+        """A task that failed has its caches flushed first: that may be what failed. However long what comes before the
+        records takes, one of them is processed, unless the lease is to end."""
         task, clock = lease.task, self._clock
         task.initialise()
         if lease.scheduled.failure is not None:
             task.flush()
         task.punctuate(clock.wall_ms())
         began_ms = clock.monotonic_ms()
+        if began_ms >= lease.deadline_ms:
+            lease.limit = 1
         while not lease.stop:
             done = task.process(lease.limit, clock.monotonic_ms())
             now_ms = clock.monotonic_ms()

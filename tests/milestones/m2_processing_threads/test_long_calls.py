@@ -1,0 +1,101 @@
+"""What waits, and what doesn't, while user code takes long: other records, commits, the group, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from milestones.common.records import TaskId
+from milestones.m2_processing_threads.scheduler import SLICE_MS
+from milestones.parts import CloseMode
+from tests.milestones.fakes import Counting, counting, put
+from tests.milestones.m2_processing_threads.test_processing import running
+from tests.milestones.m2_processing_threads.test_scheduler import Shop
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+A = TaskId(0, 0)
+
+
+def turn(r: RunningProcessing) -> None:
+    """A turn of the stream thread alone."""
+    with r.turn():
+        r.loop.run_once(r.world.clock.monotonic_ms())
+
+
+def test_a_task_whose_punctuations_take_longer_than_a_slice_processes_a_record_in_each_of_its_turns() -> None:
+    calls: list[int] = []
+
+    class Punctuating(Counting):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            if context.task_id == A:
+                context.schedule(150, "wall-clock-time", self.punctuate)
+
+        def punctuate(self, now_ms: int) -> None:
+            calls.append(now_ms)
+            for _ in range(10):
+                r.world.clock.advance(2 * SLICE_MS // 10)
+                turn(r)
+
+    r = RunningProcessing(ProcessingWorld(counting(processor=Punctuating)))
+    r.run(0, 1)
+    for _ in range(50):
+        put(r.world, 0, "a")
+        put(r.world, 1, *["b"] * 10)
+        r.step(ms=SLICE_MS)
+    assert len(calls) >= 10
+    assert len(r.world.written(0)) >= len(calls)
+
+
+def apply_again(r: RunningProcessing) -> None:
+    r.loop._processing.apply(r.world.state.tasks[A])
+
+
+def revoke(r: RunningProcessing) -> None:
+    r.assign()
+
+
+@pytest.mark.parametrize("request_", [apply_again, revoke])
+def test_a_request_that_comes_as_a_batch_begins_ends_the_batch_and_not_only_the_turn(
+    request_: Callable[[RunningProcessing], None],
+) -> None:
+    r = running(0, commit_interval_ms=10_000)
+    put(r.world, 0, *["a"] * 1_000)
+    r.step(5)
+    task: Any = r.world.state.tasks[A]
+    process, batches = task.process, list[int]()
+
+    def process_after_the_request(limit: int, now_ms: int) -> int:
+        task.process = process
+        with r.turn():
+            request_(r)
+        done: int = process(limit, now_ms)
+        batches.append(done)
+        assert limit > 100
+        return done
+
+    task.process = process_after_the_request
+    before = len(r.world.user_code.seen)
+    r.world.user_code.at = lambda _: turn(r)
+    put(r.world, 0, *["b"] * 1_000)
+    turn(r)
+    r.world.workers.step()
+    assert len(batches) == 1
+    assert len(r.world.user_code.seen) - before <= 2
+
+
+def test_a_thread_in_a_call_of_a_task_that_was_taken_away_isnt_counted_on_when_the_next_task_is_chosen() -> None:
+    """With one thread left the older task still has its turn in time after the one with more to do, with two it
+    hadn't: they should have begun at once."""
+    shop = Shop({"waiting": 9}, {}, {}, threads=2)
+    call = shop.take()
+    shop.scheduler.wake()
+    shop.scheduler.remove(call.task.id, CloseMode.CLOSE)
+    shop.clock.advance(SLICE_MS)
+    for task, waiting in zip(shop.tasks[1:], (1, 5), strict=True):
+        task.waiting = waiting
+        shop.scheduler.wake([task.id])
+        shop.clock.advance(SLICE_MS * 2 // 5)
+    assert shop.take().task is shop.tasks[2]
