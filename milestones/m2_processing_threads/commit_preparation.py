@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milestones.m2_processing_threads.scheduled_task import Place, ScheduledTask
+from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
 if TYPE_CHECKING:
     from milestones.m2_processing_threads.agenda import Agenda
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 LOCK_MS = 10_000
 """How long a task that was flushed waits to be committed."""
 
-CALL_MS = 250
+LONG_CALL_MS = 250
 """So long after the end of its slice a task that still works on one record is in a long call."""
 
 
 def is_in_a_call(scheduled: ScheduledTask, now_ms: int) -> bool:
-    return scheduled.lease is not None and now_ms >= scheduled.lease.deadline_ms + CALL_MS
+    lease = scheduled.lease
+    return lease is not None and lease.job is Job.TURN and now_ms >= lease.deadline_ms + LONG_CALL_MS
+
+
+def is_being_flushed(scheduled: ScheduledTask) -> bool:
+    return scheduled.lease is not None and scheduled.lease.job is Job.FLUSH
 
 
 class CommitPreparation:
@@ -49,7 +54,7 @@ class CommitPreparation:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
             elif scheduled.failure is None and self._lacks(scheduled, now_ms, final=final):
                 self._agenda.look(scheduled, now_ms)
-                waiting += not is_in_a_call(scheduled, now_ms)
+                waiting += (final or not scheduled.missed) and not is_in_a_call(scheduled, now_ms)
         return not waiting
 
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
@@ -88,7 +93,8 @@ class CommitPreparation:
         """As `Scheduler.unlock`."""
         touched, self._touched = self._touched, {}
         for scheduled in touched:
-            scheduled.flush = scheduled.missed = scheduled.flush and is_in_a_call(scheduled, now_ms)
+            at_work = is_in_a_call(scheduled, now_ms) or is_being_flushed(scheduled)
+            scheduled.flush = scheduled.missed = scheduled.flush and at_work
             if scheduled.flush:
                 self._touched[scheduled] = None
             if scheduled.place is Place.LOCKED:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
-from milestones.m2_processing_threads.commit_preparation import CALL_MS, LOCK_MS, CommitPreparation
+from milestones.m2_processing_threads.commit_preparation import CommitPreparation
 from milestones.m2_processing_threads.metrics import SchedulerStatistics
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
-
-__all__ = ["CALL_MS", "IDLE_MS", "LOCK_MS", "SLICE_MS", "Scheduler", "wait"]
 
 log = logging.getLogger(__name__)
 
@@ -181,8 +179,8 @@ class Scheduler:
             return prepared
 
     def unlock(self) -> None:
-        """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
-        commit is to follow that one."""
+        """Release the locked tasks. A task that wasn't flushed needn't be any more, unless it is in a long call, or is
+        being flushed: another commit is to follow then."""
         with self._lock:
             self._preparation.unlock(self._clock.monotonic_ms())
             self._call(self._takable())

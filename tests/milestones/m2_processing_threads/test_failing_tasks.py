@@ -12,7 +12,6 @@ from milestones.common import serdes
 from milestones.common.errors import ProcessingError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
-from milestones.m2_processing_threads.quarantine import FIRST_MS
 from tests.milestones.fakes import put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from milestones.common.records import TaskId
+from milestones.common.task.lifecycle import State
+from milestones.m2_processing_threads.scheduled_task import Job
 from milestones.m2_processing_threads.scheduler import SLICE_MS
 from milestones.parts import CloseMode
 from tests.milestones.fakes import Counting, counting, put
@@ -99,3 +101,34 @@ def test_a_thread_in_a_call_of_a_task_that_was_taken_away_isnt_counted_on_when_t
         shop.scheduler.wake([task.id])
         shop.clock.advance(SLICE_MS * 2 // 5)
     assert shop.take().task is shop.tasks[2]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_commit_waits_for_a_flush_and_the_last_one_for_what_is_applied_however_long_they_take(final: bool) -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = shop.task.unflushed = True
+    for job in [Job.FLUSH, Job.APPLY] if final else [Job.FLUSH]:
+        shop.task.applying = job is Job.APPLY
+        assert not shop.scheduler.flush(final=final)
+        lease = shop.take()
+        assert lease.job is job
+        shop.clock.advance(20 * SLICE_MS)
+        assert not shop.scheduler.flush(final=final)
+        shop.task.unflushed = shop.task.applying = False
+        shop.scheduler.give_back(lease)
+        assert shop.scheduler.flush(final=final)
+        shop.scheduler.unlock()
+
+
+def test_a_flush_for_which_a_commit_lost_its_patience_keeps_no_other_waiting_and_is_followed_by_one() -> None:
+    shop = Shop({"waiting": 100_000})
+    shop.task.cached = shop.task.unflushed = True
+    assert not shop.scheduler.flush()
+    lease = shop.take()
+    shop.scheduler.unlock()
+    assert shop.scheduler.flush()
+    shop.scheduler.unlock()
+    assert not shop.scheduler.flush(final=True)
+    shop.task.flush()
+    shop.scheduler.give_back(lease)
+    assert (shop.task.state, shop.task.commit_requested) == (State.LOCKED, True)

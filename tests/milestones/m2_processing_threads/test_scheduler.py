@@ -13,9 +13,10 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.common.testing.clock import StepClock
+from milestones.m2_processing_threads.commit_preparation import LOCK_MS, LONG_CALL_MS
 from milestones.m2_processing_threads.quarantine import FIRST_MS, LONGEST_MS
 from milestones.m2_processing_threads.scheduled_task import Job, Place
-from milestones.m2_processing_threads.scheduler import CALL_MS, IDLE_MS, LOCK_MS, SLICE_MS, Scheduler
+from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.work import Work
@@ -268,7 +269,7 @@ def test_a_commit_does_not_wait_for_a_long_call_and_another_one_follows_the_call
     for task in shop.tasks:
         task.cached = task.unflushed = True
     call = shop.take()
-    shop.clock.advance(SLICE_MS + CALL_MS)
+    shop.clock.advance(SLICE_MS + LONG_CALL_MS)
     assert not shop.scheduler.flush()  # the other one's
     shop.work()
     assert shop.scheduler.flush()
@@ -321,7 +322,7 @@ def test_the_last_commit_of_what_was_done_since_waits_until_the_one_before_is_ap
     shop.task.process(1, 0)
     assert shop.scheduler.flush()
     assert not shop.scheduler.flush(final=True)
-    shop.clock.advance(SLICE_MS + CALL_MS)
+    shop.clock.advance(SLICE_MS + LONG_CALL_MS)
     assert shop.scheduler.flush(final=True)
     shop.scheduler.give_back(lease)
     assert not shop.scheduler.flush(final=True)
