@@ -25,7 +25,7 @@ from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation
 from milestones.m2_processing_threads.metrics import SchedulerStatistics
-from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
+from milestones.m2_processing_threads.quarantine import NEVER, TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
 from milestones.parts import CloseMode, RemovedTask
 
@@ -82,7 +82,7 @@ class Scheduler:
         self._removed: list[RemovedTask] = []
         self._idle = 0
         self._dead: BaseException | None = None
-        self.closing = self._abandoned = False
+        self.closing = False
         self.processed = 0
         self.held_back = 0
         self._waits = self._waited_ms = self._longest_ms = 0
@@ -270,7 +270,7 @@ class Scheduler:
         with self._lock:
             self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
-            self.closing = self._abandoned = True
+            self.closing = True
             self._look.notify_all()
             return back
 
@@ -311,31 +311,36 @@ class Scheduler:
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
         """The thread is done with it: it was this far, or failed, or this is what became of the task. False: the stream
         thread has ended, and takes back no task that was removed."""
+        scheduled, failure = lease.scheduled, None
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            scheduled = lease.scheduled
             if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
-            (self._void if scheduled.close_mode is not None else self._leased).pop(scheduled)
+            (self._leased if scheduled.close_mode is None else self._void).pop(scheduled)
             self.processed += lease.processed
             if lease.full and not scheduled.full:
                 scheduled.full = True
                 self.held_back += 1
-            if scheduled.close_mode is not None:
-                self._note_removal(scheduled, removed, error)
+            if removed is not None:
+                self._give(removed)
+            elif scheduled.close_mode is not None:
+                self._retire(scheduled)
             else:
                 self._changed[scheduled.task] = None
                 self._preparation.worked(scheduled)
                 if scheduled.full:
                     self._full[scheduled] = None
                 if error is not None:
-                    self._note(scheduled, error, lease.processed > 0, now_ms)
+                    failure = self._note(scheduled, error, lease.processed > 0, now_ms)
                 else:
                     self._settle(scheduled, lease, now_ms)
                 self._agenda.look(scheduled, now_ms)
             self._news.notify_all()
-            return not self._abandoned
+            taken = not self.closing
+        if error is not None:
+            self._tell(lease.task, error, failure)
+        return taken
 
     def _settle(self, scheduled: ScheduledTask, lease: Lease, now_ms: int) -> None:
         if lease.processed or (lease.job is Job.TURN and not lease.stop):
@@ -346,40 +351,31 @@ class Scheduler:
         elif lease.job is Job.FLUSH:
             self._preparation.flushed(scheduled, now_ms)
 
-    def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> None:
+    def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> TaskFailure:
         before = None if progress else scheduled.failure
         lasting = lasts(error) or not scheduled.task.initialised
         failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
         self._failing[scheduled.task.id] = failure
         scheduled.quarantine(failure)
-        if failure.first and not lasting:
+        return failure
+
+    def _tell(self, task: Task, error: BaseException, failure: TaskFailure | None) -> None:
+        """Without the lock: log handlers and the text of an error are user code. `failure`: None when the task was
+        taken away."""
+        if failure is None:
+            log.info("task %s failed after it was taken away, which is void: %s", task.id, error)
+        elif failure.first and failure.again_ms < NEVER:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                scheduled.task.id, self._timeout_ms, error, exc_info=error,
+                task.id, self._timeout_ms, error, exc_info=error,
             )  # fmt: skip
-
-    def _note_removal(self, scheduled: ScheduledTask, removed: RemovedTask | None, error: BaseException | None) -> None:
-        """Its fate has come, or it is still to come."""
-        if removed is not None:
-            self._give(removed)
-            return
-        if error is not None:
-            log.info("task %s failed after it was taken away, which is void: %s", scheduled.task.id, error)
-        self._retire(scheduled)
 
     def _give(self, removed: RemovedTask) -> None:
         self._in_transit -= 1
-        if self._abandoned:
-            log.info("task %s is back after the end of its thread, and closed", removed.task.id)
-        else:
+        if not self.closing:
             self._removed.append(removed)
         self._news.notify_all()
-
-    @property
-    def abandoned(self) -> bool:
-        """Nobody takes back what is in transit."""
-        return self._abandoned
 
     def sleep(self, most_ms: int = IDLE_MS) -> None:
         """Sleep until there may be something to do."""

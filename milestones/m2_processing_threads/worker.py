@@ -68,17 +68,28 @@ class Worker:
         if lease is None:
             self._scheduler.sleep()
             return False
-        self._measures.begin()
         error: BaseException | None = None
         removed: RemovedTask | None = None
         try:
-            removed = self._work(lease)
+            self._measures.begin()
+            try:
+                removed = self._work(lease)
+            finally:
+                self._measures.end(lease)
         except BaseException as raised:
             error = raised
-        self._measures.end(lease)
-        if not self._scheduler.give_back(lease, error, removed) and removed is not None and removed.stores is not None:
-            removed.stores.close()
+        if not self._scheduler.give_back(lease, error, removed) and removed is not None:
+            self._close(removed)
         return True
+
+    def _close(self, removed: RemovedTask) -> None:
+        """The task has outlived the stream thread."""
+        log.info("task %s is back after the end of its thread, and closed", removed.task.id)
+        try:
+            if removed.stores is not None:
+                removed.stores.close()
+        except Exception:
+            log.exception("task %s: its stores didn't close cleanly", removed.task.id)
 
     def _work(self, lease: Lease) -> RemovedTask | None:
         match lease.job:
@@ -101,7 +112,7 @@ class Worker:
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
             failure = error
-        if self._scheduler.abandoned or close_mode is None:
+        if self._scheduler.closing or close_mode is None:
             close_mode = CloseMode.CLOSE
         removed = retired(task, close_mode)
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
@@ -142,7 +153,8 @@ class Worker:
 
 
 class ProcessingThread(threading.Thread):
-    """Drives a `Worker` until the scheduler is closed and nothing is left to do, or the worker is to leave.
+    """Drives a `Worker` until the worker is to leave, or the scheduler is closed and nothing is left to do: also a
+    worker that is to leave takes the tasks that are left when the scheduler is closed, as no other may come.
 
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
@@ -158,8 +170,9 @@ class ProcessingThread(threading.Thread):
 
     def _run(self) -> None:
         try:
-            while not self._worker.leaving and (self._worker.run_once() or not self._worker.over):
-                pass
+            while self._worker.run_once() or not self._worker.over:
+                if self._worker.leaving and not self._worker.over:
+                    break
         except BaseException as error:
             log.exception("%s dies", self.name)
             self._worker.died(error)

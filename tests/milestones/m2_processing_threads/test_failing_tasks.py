@@ -3,7 +3,8 @@ thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from milestones.common import serdes
 from milestones.common.errors import ProcessingError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.topology import StreamsBuilder, Topology
+from milestones.parts import CloseMode
 from tests.milestones.fakes import put
+from tests.milestones.m2_processing_threads.test_scheduler import Shop
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 A = TaskId(0, 0)
@@ -92,3 +95,49 @@ def test_a_request_of_a_task_whose_cache_cant_be_flushed_has_no_commit_made_each
     database.up = True
     r.step(50, ms=20)
     assert committed(r) == 1
+
+
+class Listening(logging.Handler):
+    """A log handler of a user's, which looks at the scheduler. `heard`: the message, and whether the lock was held."""
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__()
+        self.scheduler = scheduler
+        self.heard: list[tuple[str, bool]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append((record.getMessage(), self.scheduler._lock.locked()))
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Shop], Listening]]:
+    root, before, handlers = logging.getLogger("milestones"), logging.getLogger("milestones").level, list[Any]()
+
+    def listen(shop: Shop) -> Listening:
+        handlers.append(Listening(shop.scheduler))
+        root.addHandler(handlers[-1])
+        root.setLevel(logging.INFO)
+        return handlers[-1]  # type: ignore[no-any-return]
+
+    yield listen
+    root.setLevel(before)
+    for handler in handlers:
+        root.removeHandler(handler)
+
+
+def test_log_handlers_and_texts_of_errors_are_called_without_the_schedulers_lock(
+    listening: Callable[[Shop], Listening],
+) -> None:
+    shop = Shop({"waiting": 1}, {"waiting": 1}, {"waiting": 1})
+    listener = listening(shop)
+    first, second, third = shop.take(), shop.take(), shop.take()
+    shop.scheduler.give_back(first, ValueError("of the first"))
+    shop.scheduler.remove(second.task.id, CloseMode.CLOSE)
+    shop.scheduler.give_back(second, ValueError("of the second"))
+    shop.scheduler.remove(third.task.id, CloseMode.CLOSE)
+    shop.scheduler.close(0)
+    shop.scheduler.give_back(third)
+    shop.work(3)
+    texts = " ".join(text for text, _ in listener.heard)
+    assert all(part in texts for part in ("of the first", "of the second", f"task {third.task.id} is back"))
+    assert not any(held for _, held in listener.heard)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
 from milestones.m2_processing_threads.scheduled_task import Job
 from milestones.m2_processing_threads.scheduler import SLICE_MS
+from milestones.m2_processing_threads.worker import ProcessingThread
 from milestones.parts import CloseMode
 from tests.milestones.fakes import Counting, counting, put
 from tests.milestones.m2_processing_threads.test_processing import running
@@ -18,6 +21,7 @@ from tests.milestones.m2_processing_threads.test_scheduler import Shop
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
 A = TaskId(0, 0)
+WAIT_S = 10
 
 
 def turn(r: RunningProcessing) -> None:
@@ -132,3 +136,41 @@ def test_a_flush_for_which_a_commit_lost_its_patience_keeps_no_other_waiting_and
     shop.task.flush()
     shop.scheduler.give_back(lease)
     assert (shop.task.state, shop.task.commit_requested) == (State.LOCKED, True)
+
+
+def test_a_thread_that_is_to_leave_closes_the_task_of_its_call_although_the_stream_thread_has_ended_meanwhile() -> None:
+    shop = Shop({"waiting": 1})
+    called, returns = threading.Event(), threading.Event()
+
+    def call(limit: int, now_ms: int) -> int:
+        called.set()
+        assert returns.wait(WAIT_S)
+        return 0
+
+    shop.task.process = call
+    (worker,) = shop.workers
+    thread = ProcessingThread(worker, nullcontext())
+    thread.start()
+    assert called.wait(WAIT_S)
+    worker.leaving = True
+    shop.scheduler.remove(A, CloseMode.CLOSE)
+    assert not shop.scheduler.close(0)
+    returns.set()
+    thread.join(WAIT_S)
+    assert (shop.task.done[-1], worker.ended) == ("stores closed", True)
+
+
+def test_an_error_of_closing_stores_after_the_end_keeps_no_stores_of_another_task_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shop = Shop({}, {})
+    recycled = shop.tasks[0].recycle()
+    recycled.close = lambda: shop.tasks[0].missing
+    shop.tasks[0].end = lambda: None
+    shop.tasks[0].recycle = lambda: recycled
+    for task in shop.tasks:
+        shop.scheduler.remove(task.id, CloseMode.CLOSE)
+    shop.scheduler.close(0)
+    shop.work(2)
+    assert shop.tasks[1].done[-1] == "stores closed"
+    assert "task 0_0" in caplog.text
