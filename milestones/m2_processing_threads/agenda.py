@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
-from milestones.m2_processing_threads.quarantine import NEVER
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
 from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
@@ -135,7 +134,7 @@ class Agenda:
         if scheduled.place is Place.LOCKED:
             self._alarms.set(id, scheduled.locked_until_ms)
         elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
-            if scheduled.failure.again_ms < NEVER:
+            if not scheduled.failure.final:
                 self._alarms.set(id, scheduled.failure.again_ms)
         elif not self.is_paused(scheduled):
             self._punctuations.set(scheduled.task)

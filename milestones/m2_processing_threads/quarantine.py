@@ -22,8 +22,8 @@ def lasts(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """What keeps a task in quarantine: the last error; since when it fails, when it is tried again, when it has failed
-    for too long (monotonic ms)."""
+    """What keeps a task in quarantine: the last error; since when the task fails, when it is tried again, when it has
+    failed for too long (monotonic ms)."""
 
     error: BaseException
     since_ms: int
@@ -35,6 +35,11 @@ class TaskFailure:
     def first(self) -> bool:
         return self.tries == 1
 
+    @property
+    def final(self) -> bool:
+        """Whether the task isn't tried again: its stream thread ends."""
+        return self.again_ms == NEVER
+
 
 def failed(
     error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, lasting: bool
@@ -42,7 +47,8 @@ def failed(
     """`before`: the failure of the try before, unless something was done since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
-    if lasting:
+    end_ms = since_ms + timeout_ms
+    if lasting or now_ms >= end_ms:
         return TaskFailure(error, since_ms, tries, NEVER, now_ms)
     pause_ms = min(FIRST_MS << min(tries - 1, 30), LONGEST_MS)
-    return TaskFailure(error, since_ms, tries, now_ms + pause_ms, since_ms + timeout_ms)
+    return TaskFailure(error, since_ms, tries, min(now_ms + pause_ms, end_ms), end_ms)

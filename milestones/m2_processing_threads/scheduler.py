@@ -25,7 +25,7 @@ from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
 from milestones.m2_processing_threads.commit_preparation import CommitPreparation
 from milestones.m2_processing_threads.metrics import SchedulerStatistics
-from milestones.m2_processing_threads.quarantine import NEVER, TaskFailure, failed, lasts
+from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
 from milestones.parts import CloseMode, RemovedTask
 
@@ -229,12 +229,11 @@ class Scheduler:
             self._news.notify_all()
 
     def failure(self) -> TaskFailure | None:
-        """That of a task that has failed for too long, and is none of the scheduler's business any more."""
+        """The final failure of a task, if there is one, or that of a processing thread."""
         with self._lock:
-            now_ms = self._clock.monotonic_ms()
             if self._dead is not None:
-                return failed(self._dead, None, now_ms, 0, lasting=True)
-            return next((failure for failure in self._failing.values() if now_ms >= failure.end_ms), None)
+                return failed(self._dead, None, self._clock.monotonic_ms(), 0, lasting=True)
+            return next((failure for failure in self._failing.values() if failure.final), None)
 
     def failures(self) -> dict[TaskId, TaskFailure]:
         """All failing tasks."""
@@ -364,7 +363,7 @@ class Scheduler:
         taken away."""
         if failure is None:
             log.info("task %s failed after it was taken away, which is void: %s", task.id, error)
-        elif failure.first and failure.again_ms < NEVER:
+        elif failure.first and not failure.final:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",

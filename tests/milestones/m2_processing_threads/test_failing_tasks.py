@@ -141,3 +141,55 @@ def test_log_handlers_and_texts_of_errors_are_called_without_the_schedulers_lock
     texts = " ".join(text for text, _ in listener.heard)
     assert all(part in texts for part in ("of the first", "of the second", f"task {third.task.id} is back"))
     assert not any(held for _, held in listener.heard)
+
+
+# -- how long a task may fail
+
+
+def failing() -> RunningProcessing:
+    r = RunningProcessing(ProcessingWorld(task_timeout_ms=1_000))
+    r.run(0)
+    r.world.user_code.refused = {"a"}
+    put(r.world, 0, "a")
+    r.step(30, ms=10)
+    assert r.tasks.told_places() == {A: "quarantined"}
+    return r
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_task_that_failed_before_a_pause_of_its_topology_has_a_try_after_the_pause_before_the_thread_ends(
+    mended: bool,
+) -> None:
+    r = failing()
+    r.world.context.thread_registry.pause(frozenset({0}))
+    r.step(30, ms=100)
+    if mended:
+        r.world.user_code.refused = set()
+    r.world.context.thread_registry.resume(frozenset({0}))
+    if mended:
+        r.step(10, ms=10)
+        assert (r.tasks.told_places(), r.world.user_code.seen[-1]) == ({A: "processing"}, "a")
+    else:
+        with pytest.raises(ProcessingError, match="user code refuses a"):
+            r.step(10, ms=10)
+
+
+def test_a_try_that_takes_longer_than_task_timeout_may_still_succeed() -> None:
+    r = failing()
+    r.world.user_code.refused = set()
+
+    def call(_: Any) -> None:
+        r.world.clock.advance(5_000)
+        with r.turn():
+            r.loop.run_once(r.world.clock.monotonic_ms())
+
+    r.world.user_code.at = call
+    r.step(20, ms=100)
+    assert (r.tasks.told_places(), committed(r)) == ({A: "processing"}, 1)
+
+
+def test_a_task_has_its_last_try_when_it_has_failed_for_task_timeout() -> None:
+    r = failing()
+    with pytest.raises(ProcessingError, match="user code refuses a"):
+        r.step(200, ms=10)
+    assert 1_000 <= r.world.clock.monotonic_ms() <= 1_100
