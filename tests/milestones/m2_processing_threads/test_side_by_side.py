@@ -9,6 +9,7 @@ import pytest
 
 from milestones.common.errors import StateCorruptError
 from milestones.common.records import Record, StoreId, TaskId, TopicPartition
+from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.task.task import Task
 from tests.milestones.fakes import CHANGELOG, Counting, put
 from tests.milestones.m2_processing_threads.test_processing import running
@@ -124,3 +125,29 @@ def test_an_error_of_a_tasks_close_at_the_end_of_the_thread_keeps_no_stores_of_a
     r.world.openers.step()
     assert r.world.state.held == set()
     assert all(one.worker.over for one in workers.all)
+
+
+def test_a_commit_that_is_made_just_as_a_task_becomes_ready_leaves_it_out_or_takes_it_whole() -> None:
+    world = ProcessingWorld()
+    task = world.task()
+    task.start(dict.fromkeys(task.partitions, 0), {}, initialise=False)
+    looks: list[bool] = []
+
+    class Watched(Lifecycle):
+        """The stream thread looks at the task whenever the processing thread has moved it, or is about to."""
+
+        def move(self, target: State) -> None:
+            self.look()
+            super().move(target)
+            self.look()
+
+        def look(self) -> None:
+            looks.append(task.committable)
+            if task.committable:
+                task.thaw(task.freeze())
+
+    lifecycle = Watched(task.id)
+    lifecycle.state = task.state
+    task.lifecycle = lifecycle
+    task.initialise()
+    assert (len(looks) >= 2, task.committable) == (True, True)
