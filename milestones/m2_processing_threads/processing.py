@@ -82,7 +82,7 @@ class ThreadedProcessing:
         self._fetched_ms = 0
         self._look_ms = FIRST_LOOK_MS
         self._seen = 0
-        self._preparing_since_ms: int | None = None
+        self._preparing_since_ms: dict[bool, int] = {}
         self._late: list[RemovedTask] = []
         self._held, self._paused = False, frozenset[int]()
         self._measures = SchedulerMeasures(context.metrics, context.name)
@@ -112,6 +112,7 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
+        self._preparing_since_ms.clear()  # the commit was made, or its tasks are lost or rolled back
         self._arrivals.remove(self._tasks.pop(task))
         self._scheduler.remove(task, close_mode)
 
@@ -212,12 +213,10 @@ class ThreadedProcessing:
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
         if self._scheduler.flush(final=final):
             return True
-        if self._preparing_since_ms is None:
-            self._preparing_since_ms = now_ms
-        return now_ms - self._preparing_since_ms >= patience_ms
+        return now_ms - self._preparing_since_ms.setdefault(final, now_ms) >= patience_ms
 
     def committed(self) -> None:
-        self._preparing_since_ms = None
+        self._preparing_since_ms.clear()
         self._scheduler.unlock()
 
     def apply(self, task: Task) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from milestones.common.records import TaskId
 from milestones.common.task.lifecycle import State
+from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m2_processing_threads.scheduled_task import Job
 from milestones.m2_processing_threads.scheduler import SLICE_MS
 from milestones.m2_processing_threads.worker import ProcessingThread
-from milestones.parts import CloseMode
+from milestones.parts import PREPARE_MS, CloseMode
 from tests.milestones.fakes import Counting, counting, put
+from tests.milestones.m2_processing_threads.test_commit_requests import running as with_a_cache
 from tests.milestones.m2_processing_threads.test_processing import running
 from tests.milestones.m2_processing_threads.test_scheduler import Shop
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -174,3 +176,39 @@ def test_an_error_of_closing_stores_after_the_end_keeps_no_stores_of_another_tas
     shop.work(2)
     assert shop.tasks[1].done[-1] == "stores closed"
     assert "task 0_0" in caplog.text
+
+
+def preparing() -> tuple[ThreadedProcessing, Callable[[bool], bool], RunningProcessing]:
+    """A task with a cache in a flush that doesn't come back."""
+    r = with_a_cache()
+    put(r.world, 0, "a")
+    r.step(3)
+    r.world.workers.stuck = True
+    processing = r.loop._processing
+    assert isinstance(processing, ThreadedProcessing)
+
+    def prepared(final: bool) -> bool:
+        return processing.prepare_commit(r.world.clock.monotonic_ms(), final=final)
+
+    assert not prepared(False)
+    return processing, prepared, r
+
+
+def test_the_last_commit_of_tasks_has_a_patience_of_its_own() -> None:
+    _, prepared, r = preparing()
+    r.world.clock.advance(PREPARE_MS)
+    assert not prepared(True)
+    assert prepared(False)
+    r.world.clock.advance(PREPARE_MS)
+    assert prepared(True)
+
+
+def test_a_commit_that_wasnt_made_as_its_tasks_were_lost_leaves_the_next_one_all_its_patience() -> None:
+    processing, prepared, r = preparing()
+    task = r.world.state.tasks[A]
+    processing.remove(A, CloseMode.SUSPEND)
+    r.world.clock.advance(PREPARE_MS)
+    processing.add(task)
+    assert not prepared(False)
+    r.world.clock.advance(PREPARE_MS)
+    assert prepared(False)
