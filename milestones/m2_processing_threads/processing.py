@@ -75,6 +75,7 @@ class ThreadedProcessing:
             lambda id: priorities.get(id.subtopology, 1),
             self._most_output_bytes,
             wait,
+            self._commit_full,
         )
         self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
@@ -91,6 +92,12 @@ class ThreadedProcessing:
     def _most_output_bytes(self) -> int:
         """Of one task: all of this thread's have equal shares."""
         return self._context.memory.part(Account.OUTPUTS, among=len(self._tasks))
+
+    def _commit_full(self, task: Task) -> None:
+        """Ask for the commit without which none of the outputs that fill the task's buffer is sent, as
+        `BufferedCollection` says."""
+        if self._context.config.exactly_once and task.cached:
+            task.request_commit()
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task

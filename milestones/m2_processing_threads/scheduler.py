@@ -60,12 +60,13 @@ class Scheduler:
         weight: Callable[[TaskId], int] = lambda _: 1,
         most_output_bytes: Callable[[], int] = lambda: 1 << 62,
         wait: Callable[[threading.Condition, int], object] = wait,
+        on_full: Callable[[Task], object] = lambda _: None,
     ) -> None:
         """`threads`: how many there are; the stream thread sets it anew. `timeout_ms`: how long a task may fail;
-        `most_output_bytes`: of one task, from which on it has to wait. `wait`: for a condition, at most so many ms;
-        another one is for tests."""
+        `most_output_bytes`: of one task, from which on it has to wait; `on_full`: called with such a task, under the
+        lock. `wait`: for a condition, at most so many ms; another one is for tests."""
         self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
-        self._weight, self._most_output_bytes, self._wait = weight, most_output_bytes, wait
+        self._weight, self._most_output_bytes, self._wait, self._on_full = weight, most_output_bytes, wait, on_full
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
         self._agenda = Agenda(clock, SLICE_MS)
@@ -321,6 +322,7 @@ class Scheduler:
             if lease.full and not scheduled.full:
                 scheduled.full = True
                 self.held_back += 1
+                self._on_full(scheduled.task)
             if removed is not None:
                 self._give(removed)
             elif scheduled.close_mode is not None:
