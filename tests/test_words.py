@@ -41,7 +41,6 @@ NOT_YET = frozenset(
         "milestones/m2_processing_threads/agenda.py",
         "milestones/m2_processing_threads/collection.py",
         "milestones/m2_processing_threads/processing.py",
-        "milestones/m2_processing_threads/ready_queue.py",
         "milestones/m2_processing_threads/scheduled_task.py",
         "milestones/m2_processing_threads/scheduler.py",
         "milestones/stream_thread/commit_schedule.py",

@@ -38,7 +38,7 @@ class Agenda:
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
         self.entries: OrderedDict[TaskId, ScheduledTask] = OrderedDict()
-        self._errands: dict[ScheduledTask, None] = {}
+        self._errands: OrderedDict[ScheduledTask, None] = OrderedDict()
         self._turns = ReadyQueue(slice_ms)
         self._halves: dict[ScheduledTask, None] = {}
         self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)

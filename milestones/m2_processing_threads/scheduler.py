@@ -2,7 +2,7 @@
 
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
-- No ready task waits for a thread longer than `choose_next.py` says.
+- No ready task waits for a thread longer than `ready_queue.py` says.
 - What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
   next record's boundary. A task that is given back was asked for once, and comes back once.
 - A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
