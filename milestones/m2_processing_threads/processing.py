@@ -1,8 +1,9 @@
 """Processing by processing threads, as the stream thread sees it.
 
 *Guarantees*: no call but `close` waits for a task; `should_fetch` waits for a need of input, at most as long as it is
-told. A task whose user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`;
-what is no matter of a record is raised at once.
+told. User code is called by processing threads; but once these are to end, `retire` closes a task itself. A task whose
+user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`; an error that isn't
+about a record is raised at once.
 *Assumes*: driven by the stream thread.
 """
 
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
-"""How often the stream thread looks after its tasks while threads work: for outputs to send."""
+"""How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
 
 ENOUGH, FEW = 3, 1
 """Times `buffered_records_per_partition`: records in the input buffers from which on no more is fetched, while every
 thread has a task; and until when."""
 
 KEPT = (Place.LOCKED, Place.QUARANTINED)
-"""Where a task is that can't be worked on."""
+"""Places of a task that no thread may take."""
 
 LONGEST_REST_MS = 50
-"""However much waits: tasks whose records weren't fetched yet must get theirs."""
+"""How often input is fetched at least, however much waits: a task without any must get its records."""
 
 
 def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
@@ -90,7 +91,7 @@ class ThreadedProcessing:
         self._rests = 0
 
     def _most_output_bytes(self) -> int:
-        """Of one task: all of this thread's have equal shares."""
+        """The share of one task in the output buffer: all of this thread's tasks have equal ones."""
         return self._context.memory.part(Account.OUTPUTS, among=len(self._tasks))
 
     def _commit_full(self, task: Task) -> None:
@@ -106,11 +107,11 @@ class ThreadedProcessing:
         self._start()
 
     def _wanted(self) -> int:
-        """Threads that this stream thread should have now."""
+        """The number of processing threads that this stream thread should have now."""
         return processing_threads(self._context.config, self._context.thread_registry, self._context.index)
 
     def _start(self) -> None:
-        """See that there are as many threads as there should be."""
+        """Start threads that are missing, and have those leave that are too many."""
         self._scheduler.threads = self._wanted()
         self._threads.resize(self._scheduler.threads)
 
@@ -124,7 +125,7 @@ class ThreadedProcessing:
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Nobody but this thread is left to do it at its end."""
+        """Close the task, which `Processing` doesn't have: by a thread, or at once where threads are to end."""
         if self._scheduler.closing:
             self._late.append(retired(task, close_mode))
         else:
@@ -152,7 +153,7 @@ class ThreadedProcessing:
         self._scheduler.pause(every if self._held else subtopologies)
 
     def run_once(self, now_ms: int) -> bool:
-        """Wake threads that have something to do; see what failed."""
+        """Wake threads that have something to do, and end turns that are over; raise a final failure."""
         self._scheduler.wake(self._arrivals.look())
         if self._measures.due(now_ms):
             if len(self._threads):
@@ -201,7 +202,7 @@ class ThreadedProcessing:
         return False
 
     def _sated(self, enough: int) -> bool:
-        """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
+        """Whether every thread has a task with input, if there are as many; and enough records wait, or bytes."""
         wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
         waiting: list[Task] = []
         for task, count in self._arrivals.waiting():
@@ -212,7 +213,7 @@ class ThreadedProcessing:
         return len(waiting) >= wanted and sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
-        """Half of what this thread's input may take: with all of it partitions would have to be paused."""
+        """Half of this thread's share of the input's memory: with all of it partitions would have to be paused."""
         return self._context.memory.part(Account.INPUT) // 2
 
     # -- commits

@@ -1,8 +1,10 @@
 """A task that fails is tried again, later each time, until it has failed for too long.
 
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
-begins the count anew.
-*Assumes*: errors that aren't about the record (files, bugs, the interpreter's) aren't tried again: `lasts`.
+begins the count anew. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be
+tried then (a pause of its topology); only a try that fails ends the stream thread.
+*Assumes*: a task isn't tried again after an error that `lasts`: of state or files, of a bug, of a lost membership, the
+interpreter's.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ NEVER = 2**62
 
 
 def lasts(error: BaseException) -> bool:
-    """Whether there is no use in trying again."""
+    """Whether another try would be of no use."""
     return not isinstance(error, Exception) or isinstance(error, UNHANDLED)
 
 

@@ -6,8 +6,8 @@ task waits at most
     ready / threads x slice + one record
 
 `ready` counts the tasks in the queue and those that threads have; a thread that a call holds for longer than its slice
-is none of the `threads`. A turn ends at the slice's end, or before the first record that wouldn't fit any more. When all
-turns take a whole slice, the task that waits longest is next; turns that end early, as tasks run dry, leave room.
+is none of the `threads`. A turn ends at the slice's end, or before the first record that wouldn't fit any more. When
+all turns take a whole slice, the task that waits longest is next; turns that end early, as tasks run dry, leave room.
 
 Example: slices of 50 ms, 2 threads, one of which has a task. The other one asks at 1,000 ms, and A, B and C wait, since
 900, 960 and 990 ms; C has most records. 4 tasks are ready, so each may wait 100 ms. If C is next, A's turn begins 50 ms

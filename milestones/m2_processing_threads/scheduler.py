@@ -1,15 +1,16 @@
-"""Gives tasks to processing threads: one stream thread's tasks, one task to one thread at a time.
+"""`Scheduler` gives a stream thread's tasks to its processing threads: a task to one thread at a time.
 
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
-- No ready task waits for a thread longer than `ready_queue.py` says.
-- What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
-  next record's boundary. A task that is given back was asked for once, and comes back once.
-- A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
-- A lease, a turn of the stream thread and a thread's sleep look at the tasks that something has happened to; a commit
-  and a pause look at all (`agenda.py`).
+- A ready task waits for a thread no longer than `ready_queue.py` says.
+- Closing a task, applying what is confirmed and a flush come before the task's records, at the next record's boundary.
+  A task that is given back was asked for once, and comes back once.
+- A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`).
+- A lease, a turn of the stream thread, a thread's sleep and a commit look at the tasks that something has happened to;
+  a last commit and a pause look at all (`agenda.py`).
 
-*Assumes*: nothing is called under the lock but what is quick: no user code, no store, no client.
+*Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only what is quick is called
+under the lock: no user code (log handlers, texts of errors), no store, no client.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""How long a task is worked on while others wait."""
+"""How long a thread works on a task of the greatest weight while others wait; on the others it works shorter."""
 
 IDLE_MS = 1_000
 """How long a thread without work sleeps."""
 
 
 def wait(condition: threading.Condition, timeout_ms: int) -> None:
-    """In real time."""
+    """Wait in real time."""
     condition.wait(timeout_ms / 1000)
 
 
 class Scheduler:
-    """*Owns*: where each task is. *Concurrency*: all of it is under one lock; `look` is what threads that have nothing
-    to do wait for, `news` what the stream thread waits for."""
+    """*Owns*: the place of each task. *Concurrency*: all of it is under one lock. Processing threads that have nothing
+    to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are taken away."""
 
     def __init__(
         self,
@@ -100,7 +101,8 @@ class Scheduler:
             self._call(1)
 
     def remove(self, id: TaskId, close_mode: CloseMode) -> None:
-        """Give the task back after its fate; whatever it does from now on is void."""
+        """Have the task given back by `take_removed`, closed as `close_mode` says. What user code does in it from now
+        on is void."""
         with self._lock:
             scheduled = self._scheduled[id]
             self._agenda.remove(scheduled)
@@ -115,7 +117,7 @@ class Scheduler:
             self._begin_removal(scheduled, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """The same for a task that was given back."""
+        """As `remove`, for a task that `Processing` doesn't have."""
         with self._lock:
             self._begin_removal(ScheduledTask(task, 1), close_mode)
 
@@ -149,7 +151,7 @@ class Scheduler:
             return changed
 
     def apply(self, id: TaskId) -> None:
-        """Something of the task was confirmed."""
+        """Have a commit of the task applied that was confirmed."""
         with self._lock:
             scheduled = self._scheduled[id]
             if scheduled.lease is not None:
@@ -167,8 +169,8 @@ class Scheduler:
             self._look.notify_all()
 
     def flush(self, *, final: bool = False) -> bool:
-        """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
-        troubles, and one that is in a long call isn't waited for.
+        """Have the caches of all tasks flushed, and these tasks locked; True once they are. A task in quarantine is
+        left out, and a task in a long call isn't waited for.
 
         `final`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
         locked, not only those where something waits by chance; and what was confirmed is applied before, where more
@@ -187,8 +189,8 @@ class Scheduler:
             self._call(self._takable())
 
     def wake(self, arrived: Collection[TaskId] | None = None) -> None:
-        """There may be something to do: outputs have left, time has passed, or input came, to these tasks or, by
-        default, to any."""
+        """End turns that are over, and wake threads that have something to do: outputs have left, time has passed, or
+        input came, to these tasks or, by default, to any."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             self._interrupt(now_ms)
@@ -215,16 +217,16 @@ class Scheduler:
             self._agenda.look(scheduled, now_ms)
 
     def _takable(self) -> int:
-        """Tasks that threads could take."""
+        """The number of tasks that threads could take."""
         return len(self._retiring) + (0 if self.closing else len(self._agenda))
 
     def _call(self, threads: int) -> None:
-        """Wake so many that sleep."""
+        """Wake so many threads that sleep, if there are as many."""
         if self._idle and threads > 0:
             self._look.notify(min(self._idle, threads))
 
     def died(self, error: BaseException) -> None:
-        """A processing thread ends, of a bug."""
+        """Note that a processing thread ends, of a bug."""
         with self._lock:
             self._dead = error
             self._news.notify_all()
@@ -237,7 +239,7 @@ class Scheduler:
             return next((failure for failure in self._failing.values() if failure.final), None)
 
     def failures(self) -> dict[TaskId, TaskFailure]:
-        """All failing tasks."""
+        """The failure of each task in quarantine."""
         with self._lock:
             return dict(self._failing)
 
@@ -246,7 +248,7 @@ class Scheduler:
             return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
     def working(self) -> tuple[int, int]:
-        """How many tasks threads work on; how many more they could."""
+        """The number of tasks that threads work on, and of those that they could take."""
         with self._lock:
             self._agenda.ring(self._clock.monotonic_ms())
             return len(self._leased), self._takable()
@@ -266,7 +268,8 @@ class Scheduler:
         return True
 
     def close(self, timeout_ms: int) -> bool:
-        """Wait at most so long until all that left is back; what comes later is closed where it is. Threads end."""
+        """Wait at most so long until every removed task is back, then have the threads end; whether all are back. A
+        thread closes a task that comes back later."""
         with self._lock:
             self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
@@ -277,7 +280,7 @@ class Scheduler:
     # -- the processing threads' side
 
     def take(self, owner: str) -> Lease | None:
-        """What the thread is to do next."""
+        """The thread's next lease; None when there is nothing to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             chosen = self._choose(now_ms)
@@ -309,7 +312,7 @@ class Scheduler:
         self._longest_ms = max(self._longest_ms, ms)
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
-        """The thread is done with it: it was this far, or failed, or this is what became of the task. False: the stream
+        """Take the task back: its thread has come this far, or it failed, or the task is removed. False: the stream
         thread has ended, and takes back no task that was removed."""
         scheduled, failure = lease.scheduled, None
         with self._lock:
@@ -392,10 +395,10 @@ class Scheduler:
             finally:
                 self._idle -= 1
 
-    # -- what there is
+    # -- metrics
 
     def statistics(self) -> SchedulerStatistics:
-        """For metrics; waits are counted anew from here on."""
+        """Numbers for metrics; waits are counted anew from here on."""
         with self._lock:
             waits = self._waits, self._waited_ms, self._longest_ms
             self._waits = self._waited_ms = self._longest_ms = 0

@@ -1,8 +1,8 @@
-"""A processing thread: takes a task, does what is to be done about it, gives it back.
+"""`Worker`, what a processing thread does: it takes a task, does what is to be done about it, gives it back.
 
-*Guarantees*: it has at most one task; whatever is raised, the task is given back, with the error. A task is had for a
-time slice, or for one record if that takes longer; a request about it is heeded at the next record's boundary.
-*Assumes*: nothing but the scheduler.
+*Guarantees*: a worker has at most one task; whatever is raised, the task is given back, with the error. A turn takes a
+time slice, or one record if that takes longer; a request about the task ends the turn at the next record's boundary.
+*Assumes*: the stream thread calls `Scheduler.wake` every few ms. Within a batch only that call enforces the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RECORDS = 500
-"""Records of one batch, at most: between two batches requests are looked at."""
+"""Records of one batch, at most. Between two batches the worker looks at requests and at the clock."""
 
 SHORT_MS, LONG_MS = 4, 10
 """A batch that takes less, or more, makes the next one larger, or smaller."""
@@ -49,15 +49,15 @@ class Worker:
 
     @property
     def over(self) -> bool:
-        """Nothing will come any more."""
+        """Whether the scheduler is closed: a worker without anything to do ends."""
         return self._scheduler.closing
 
     def died(self, error: BaseException) -> None:
-        """The stream thread has to know."""
+        """Tell the stream thread that this thread ends of `error`."""
         self._scheduler.died(error)
 
     def close(self) -> None:
-        """Its metrics are gone."""
+        """Remove the metrics."""
         self._measures.close()
         self.ended = True
 
@@ -83,7 +83,7 @@ class Worker:
         return True
 
     def _close(self, removed: RemovedTask) -> None:
-        """The task has outlived the stream thread."""
+        """Close the stores of a task that has outlived its stream thread."""
         log.info("task %s is back after the end of its thread, and closed", removed.task.id)
         try:
             if removed.stores is not None:
@@ -104,7 +104,8 @@ class Worker:
         return None
 
     def _retire(self, lease: Lease) -> RemovedTask:
-        """What was confirmed is applied before anything else becomes of the task; if that fails it is restored."""
+        """Apply what was confirmed, then close the task as its close mode says. A task whose apply fails is
+        restored."""
         task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
@@ -118,8 +119,8 @@ class Worker:
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
-        """A task that failed has its caches flushed first: that may be what failed. However long what comes before the
-        records takes, one of them is processed, unless the lease is to end."""
+        """Initialise and punctuate the task, then process records. The caches of a task that failed are flushed before:
+        a flush may be what failed. One record is processed however long this took, unless the lease is to end."""
         task, clock = lease.task, self._clock
         task.initialise()
         if lease.scheduled.failure is not None:
