@@ -204,8 +204,8 @@ class InlineProcessing:
             del self._to_flush[id]
         return True
 
-    def committed(self) -> None:
-        """All go on anyway."""
+    def unlock(self) -> None:
+        """Do nothing: no task is locked."""
 
     def apply(self, task: Task) -> None:
         task.apply()

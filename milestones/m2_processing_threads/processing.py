@@ -223,7 +223,7 @@ class ThreadedProcessing:
             return True
         return now_ms - self._preparing_since_ms.setdefault(final, now_ms) >= patience_ms
 
-    def committed(self) -> None:
+    def unlock(self) -> None:
         self._preparing_since_ms.clear()
         self._scheduler.unlock()
 

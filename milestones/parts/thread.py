@@ -248,8 +248,8 @@ class Processing(Protocol):
         last commit of some tasks."""
         ...
 
-    def committed(self) -> None:
-        """Process all tasks again: the prepared commit was made, or won't be."""
+    def unlock(self) -> None:
+        """Process all tasks again: those of the prepared commit are frozen, or there is no commit."""
         ...
 
     def apply(self, task: Task) -> None:

@@ -3,7 +3,7 @@
 *Guarantees*: every `commit_interval_ms`, and sooner when a task asks for it, its uncommitted bytes reach their limit,
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
 succeeded: what takes longer than a transaction may last is then alone in its own. There is one commit at a time; its
-tasks are frozen when it begins, and may go on when it is over. A commit that failed and may yet succeed is tried again
+tasks are frozen when it begins, and are processed beside it. A commit that failed and may yet succeed is tried again
 after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile, nor beside one. Nothing is begun
 between our JoinGroup and the new generation, but never held back longer than a quarter of `transaction_timeout_ms`, nor
 when the transaction is that old; repartition topics are purged up to what was committed. A turn looks at the tasks that
@@ -211,15 +211,14 @@ class CommitSchedule:
                 begun, self._committing = True, tasks
                 self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
         finally:
+            self._processing.unlock()
             if not begun:
                 self._over += tasks
-                self._processing.committed()
         return begun
 
     def _is_over(self) -> None:
         self._over += self._committing
         self._committing = ()
-        self._processing.committed()
 
     def _go_on_while_answered(self) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
