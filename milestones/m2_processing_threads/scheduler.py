@@ -19,7 +19,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
@@ -73,7 +72,7 @@ class Scheduler:
         self._agenda = Agenda(clock, SLICE_MS)
         self._scheduled = self._agenda.entries
         self._preparation = CommitPreparation(self._agenda)
-        self._weights: Counter[int] = Counter()
+        self._weights, self._heaviest = Counter[int](), 1
         self._leased: dict[ScheduledTask, Lease] = {}
         self._void: dict[ScheduledTask, Lease] = {}
         self._failing: dict[TaskId, TaskFailure] = {}
@@ -95,6 +94,7 @@ class Scheduler:
         with self._lock:
             scheduled = ScheduledTask(task, self._weight(task.id))
             self._weights[scheduled.weight] += 1
+            self._heaviest = max(self._weights)
             self._changed[task] = None
             self._preparation.worked(scheduled)
             self._agenda.add(scheduled, self._clock.monotonic_ms())
@@ -108,6 +108,7 @@ class Scheduler:
             self._agenda.remove(scheduled)
             self._preparation.forget(scheduled)
             self._weights -= Counter((scheduled.weight,))
+            self._heaviest = max(self._weights, default=1)
             if (lease := self._leased.pop(scheduled, None)) is not None:
                 self._void[scheduled] = lease
             self._full.pop(scheduled, None)
@@ -205,9 +206,10 @@ class Scheduler:
     def _interrupt(self, now_ms: int) -> None:
         """End the batches of leases that are over: once more where that was done before, as an interruption is lost on
         a batch that was about to begin."""
-        for lease in chain(self._leased.values(), self._void.values()):
-            if lease.stop or now_ms >= lease.deadline_ms:
-                lease.task.interrupt()
+        for leases in (self._leased, self._void):
+            for lease in leases.values():
+                if lease.stop or now_ms >= lease.deadline_ms:
+                    lease.task.interrupt()
 
     def _look_for_room(self, now_ms: int) -> None:
         limit = self._most_output_bytes() // 2
@@ -291,7 +293,7 @@ class Scheduler:
                 self._count_wait(now_ms - scheduled.since_ms)
             scheduled.release()
             scheduled.place = Place.LEASED
-            slice_ms = max(1, SLICE_MS * scheduled.weight // max(self._weights, default=1))
+            slice_ms = max(1, SLICE_MS * scheduled.weight // self._heaviest)
             scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
             (self._void if job is Job.LEAVE else self._leased)[scheduled] = scheduled.lease
             return scheduled.lease
@@ -304,7 +306,9 @@ class Scheduler:
         before = len(self._agenda)
         self._agenda.ring(now_ms)
         self._call(len(self._agenda) - max(1, before))  # one of them is taken here
-        overdue = sum(now_ms >= lease.deadline_ms for lease in chain(self._leased.values(), self._void.values()))
+        overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
+        if self._void:
+            overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
         return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def _count_wait(self, ms: int) -> None:
