@@ -212,3 +212,15 @@ def test_a_commit_that_wasnt_made_as_its_tasks_were_lost_leaves_the_next_one_all
     assert not prepared(False)
     r.world.clock.advance(PREPARE_MS)
     assert prepared(False)
+
+
+def test_a_task_is_given_back_although_its_threads_metrics_raise() -> None:
+    shop = Shop({"waiting": 1})
+
+    def end(_: object) -> None:
+        raise OverflowError("a metric")
+
+    measures: Any = shop.workers[0]._measures
+    measures.end = end
+    shop.work()
+    assert [str(failure.error) for failure in shop.scheduler.failures().values()] == ["a metric"]
