@@ -28,17 +28,6 @@ VAGUE = re.compile(
 QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[A-Za-z ]{2,}'")
 """Names of code, and what is quoted: a seed's words, Kafka's."""
 
-NOT_YET = frozenset(
-    {
-        "milestones/m2_processing_threads/agenda.py",
-        "milestones/m2_processing_threads/collection.py",
-        "milestones/m2_processing_threads/ready_queue.py",
-        "milestones/m2_processing_threads/scheduled_task.py",
-        "milestones/m2_processing_threads/scheduler.py",
-    }
-)
-"""Files that still have such words. The list only shrinks: a file without any is taken out."""
-
 
 def sources() -> list[Path]:
     paths = (path for top in SHIPPED for path in (ROOT / top).rglob("*.py"))
@@ -64,8 +53,7 @@ def vague(lines: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def test_docstrings_and_comments_name_their_subjects() -> None:
     found = {str(path.relative_to(ROOT)): vague(prose(path.read_text())) for path in sources()}
-    assert {name: words for name, words in found.items() if words and name not in NOT_YET} == {}
-    assert {name for name, words in found.items() if words} == NOT_YET, "the list only shrinks: take these out"
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 def test_readmes_of_packages_name_their_subjects() -> None:

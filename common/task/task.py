@@ -192,8 +192,8 @@ class Task(ChangelogTask):
         if self._initialised:
             return
         self._initialise(self._task_context.wall_ms())
-        self._initialised = True
         self.lifecycle.move(State.READY)
+        self._initialised = True
 
     def _initialise(self, wall_ms: int) -> None:
         self._program.end_former()

@@ -217,8 +217,8 @@ class InlineProcessing:
             del self._to_flush[id]
         return True
 
-    def committed(self) -> None:
-        """No task waits for a commit."""
+    def unlock(self) -> None:
+        """Do nothing: no task is locked."""
 
     def apply(self, task: Task) -> None:
         task.apply()

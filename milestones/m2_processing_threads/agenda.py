@@ -1,14 +1,15 @@
-"""What threads could do now, and when there will be more: one look at a task whenever something has happened to it.
+"""`Agenda`: what threads could do now, and when there will be more. A task is looked at when something has happened.
 
     something has happened ---> look ---> errands   (apply, flush)
     or an alarm rings                 |-> turns     (initialise, punctuate, process)
                                       |-> halves    (records wait for those of another partition)
-                                      +-> nowhere, but for its next alarm: punctuation, next try, end of a lock
+                                      +-> none, but its next alarm is set: punctuation, next try, end of a lock
 
-*Guarantees*: what a lease costs grows with the logarithm of how many tasks are ready, and not with how many have
-nothing to do. A task that a thread has is nowhere; who gives it back has it looked at. If nobody told of what happened
-to a task, a patrol finds it: each call looks at a few tasks, in turns.
-*Assumes*: under the scheduler's lock; who changes an entry, or asks something of its task, has it looked at.
+*Guarantees*: the cost of a lease grows with the logarithm of the number of ready tasks, and not with the number of
+tasks that have nothing to do. A leased task is in none of these; `Scheduler.give_back` has it looked at. An event that
+the agenda wasn't told of is found by a patrol: each call of `look_around` looks at a few tasks, in turns.
+*Assumes*: called under the scheduler's lock. A method of the scheduler that changes an entry, or asks something of its
+task, has the task looked at.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milestones.common.task.alarms import Alarms, PunctuationAlarms
-from milestones.m2_processing_threads.quarantine import NEVER
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
 from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
 
 LOOK_MS = 20
-"""How often a task is looked at whose records wait for those of another of its partitions."""
+"""How often the agenda looks at a task whose records wait for those of another of its partitions."""
 
 PATROL = 4
-"""Tasks of which nobody has told anything that one patrol looks at."""
+"""How many tasks one patrol looks at, though the agenda was told of none of them."""
 
 
 class Agenda:
@@ -39,7 +39,7 @@ class Agenda:
     def __init__(self, clock: Clock, slice_ms: int) -> None:
         self._clock = clock
         self.entries: OrderedDict[TaskId, ScheduledTask] = OrderedDict()
-        self._errands: dict[ScheduledTask, None] = {}
+        self._errands: OrderedDict[ScheduledTask, None] = OrderedDict()
         self._turns = ReadyQueue(slice_ms)
         self._halves: dict[ScheduledTask, None] = {}
         self._alarms, self._punctuations = Alarms(), PunctuationAlarms(clock)
@@ -67,7 +67,7 @@ class Agenda:
     # -- what happens
 
     def look(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """Something about the task may have changed."""
+        """Put the task where it belongs, as something about it may have changed."""
         if scheduled.lease is not None:
             return
         if scheduled.place is Place.LOCKED and now_ms >= scheduled.locked_until_ms:
@@ -85,7 +85,7 @@ class Agenda:
             self._errands[scheduled] = None
 
     def look_at(self, ids: Iterable[TaskId], now_ms: int) -> None:
-        """The same for those of these tasks that are here."""
+        """`look` at those of these tasks that are in `entries`."""
         for id in ids:
             scheduled = self.entries.get(id)
             if scheduled is not None:
@@ -96,7 +96,7 @@ class Agenda:
             self.look(scheduled, now_ms)
 
     def look_around(self, now_ms: int) -> None:
-        """Look at what time has brought, and, in turns, at a few others."""
+        """Look at the tasks whose alarm rings, at the halves, and, in turns, at a few others."""
         self.ring(now_ms)
         for scheduled in list(self._halves):
             self.look(scheduled, now_ms)
@@ -106,22 +106,23 @@ class Agenda:
             self.look(self.entries[id], now_ms)
 
     def ring(self, now_ms: int) -> None:
-        """Look at what time has brought."""
+        """Look at the tasks whose alarm rings."""
         self.look_at(self._alarms.ring(now_ms), now_ms)
         self.look_at(self._punctuations.ring(), now_ms)
 
     def job(self, scheduled: ScheduledTask, now_ms: int) -> Job | None:
-        """What a thread could do about the task."""
+        """What a thread could do about the task; None when there is nothing. A task that failed has a turn when its
+        next try is due, whatever failed: its record, a punctuation, a flush."""
         task = scheduled.task
         if task.applying:
             return Job.APPLY
         if scheduled.place is Place.LOCKED or (scheduled.failure is not None and now_ms < scheduled.failure.again_ms):
             return None
-        if scheduled.flush and (task.unflushed or scheduled.failure is None):
+        if scheduled.flush and scheduled.failure is None:
             return Job.FLUSH
         if self.is_paused(scheduled):
             return None
-        if not task.initialised:
+        if scheduled.failure is not None or not task.initialised:
             return Job.TURN
         ready = task.punctuation_due(self._clock.wall_ms()) or (not scheduled.full and task.ready(now_ms))
         return Job.TURN if ready else None
@@ -130,12 +131,12 @@ class Agenda:
         return scheduled.task.id.subtopology in self.paused
 
     def _wait(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """There is nothing to do about the task until time has passed, or something happens to it."""
+        """Set the alarm at which there may be something to do about the task, if nothing happens to it before."""
         id = scheduled.task.id
         if scheduled.place is Place.LOCKED:
             self._alarms.set(id, scheduled.locked_until_ms)
         elif scheduled.failure is not None and now_ms < scheduled.failure.again_ms:
-            if scheduled.failure.again_ms < NEVER:
+            if not scheduled.failure.final:
                 self._alarms.set(id, scheduled.failure.again_ms)
         elif not self.is_paused(scheduled):
             self._punctuations.set(scheduled.task)
@@ -146,21 +147,21 @@ class Agenda:
     # -- what is next
 
     def choose(self, now_ms: int, at_work: int, threads: int) -> tuple[ScheduledTask, Job] | None:
-        """A task, which is to be taken, and what for; None when there is nothing to do. `at_work`: tasks that threads
-        have; `threads`: those that will be free within a slice."""
+        """Take out the next task, and return it with its job; None when there is nothing to do. Errands come before
+        turns. `at_work`: how many tasks threads have; `threads`: how many will be free within a slice."""
         while (scheduled := next(iter(self._errands), None)) or (
             scheduled := self._turns.choose(now_ms, at_work, threads)
         ):
             job = self.job(scheduled, now_ms)
             if job is None or (job is Job.TURN and scheduled.number is None):
-                self.look(scheduled, now_ms)  # nobody told what it is about by now
+                self.look(scheduled, now_ms)  # the agenda wasn't told of its change
             else:
                 self._clear(scheduled)
                 return scheduled, job
         return None
 
     def idle_ms(self, now_ms: int, most_ms: int) -> int:
-        """How long there is nothing to do, if nothing happens."""
+        """For how many ms there is nothing to do, if nothing happens; at most `most_ms`."""
         due_ms, punctuation_in_ms = self._alarms.next_ms(), self._punctuations.next_in_ms()
         if due_ms is not None:
             most_ms = min(most_ms, due_ms - now_ms)

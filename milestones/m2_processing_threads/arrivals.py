@@ -2,7 +2,7 @@
 
 *Guarantees*: a record that was added is seen by the next look, whatever threads take meanwhile. A task without input
 costs nothing.
-*Assumes*: driven by the thread that adds records: each tells of itself, once it is in its buffer.
+*Assumes*: driven by the thread that adds records; `TaskInput` calls `on_arrival` once records are in their buffer.
 """
 
 from __future__ import annotations

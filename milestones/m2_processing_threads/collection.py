@@ -3,10 +3,10 @@
 A task's buffer is the list of its finished boundaries' outputs. One per task does for one per partition: only this task
 writes to its changelog partitions, and where a sink's record goes the client decides, when it is sent.
 
-*Guarantees*: as `DirectCollection`; and `collect` doesn't wait for room: what there is none for stays in its task's
-buffer, and a full one keeps the task waiting. Under exactly once an output is in a transaction only if its task's
-offsets will be: what can't be committed at any time (caches have to be flushed, an earlier commit applied) is sent by
-the commit itself.
+*Guarantees*: as `DirectCollection`; and `collect` doesn't wait for room: an output for which the client has none stays
+in its task's buffer, and a full buffer keeps the task waiting. Under exactly once an output is in a transaction only if
+its task's offsets will be. So a task with a cache, which has to be flushed before, sends within a commit only; a task
+whose last commit isn't applied yet sends nothing before the apply.
 *Assumes*: as `DirectCollection`.
 """
 

@@ -1,8 +1,8 @@
-"""Brings tasks with caches to where they can be committed: flushed, and locked until they are.
+"""`CommitPreparation` brings tasks with caches to where they can be committed: flushed, and locked until `unlock`.
 
-*Guarantees*: a task that is asked for its flush gets one, unless the commit is over before. One that is in a long call
-isn't waited for; another commit follows the call.
-*Assumes*: under the scheduler's lock.
+*Guarantees*: a task that is asked for its flush gets one, unless the commit begins before. A task in a long call isn't
+waited for; another commit follows the call.
+*Assumes*: called under the scheduler's lock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milestones.m2_processing_threads.scheduled_task import Place, ScheduledTask
+from milestones.m2_processing_threads.scheduled_task import Job, Place, ScheduledTask
 
 if TYPE_CHECKING:
     from milestones.m2_processing_threads.agenda import Agenda
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 LOCK_MS = 10_000
 """How long a task that was flushed waits to be committed."""
 
-CALL_MS = 250
-"""So long after the end of its slice a task that still works on one record is in a long call."""
+LONG_CALL_MS = 250
+"""So long after the end of its slice a task that still has its turn is in a long call."""
 
 
 def is_in_a_call(scheduled: ScheduledTask, now_ms: int) -> bool:
-    return scheduled.lease is not None and now_ms >= scheduled.lease.deadline_ms + CALL_MS
+    lease = scheduled.lease
+    return lease is not None and lease.job is Job.TURN and now_ms >= lease.deadline_ms + LONG_CALL_MS
+
+
+def is_being_flushed(scheduled: ScheduledTask) -> bool:
+    return scheduled.lease is not None and scheduled.lease.job is Job.FLUSH
 
 
 class CommitPreparation:
@@ -35,12 +40,12 @@ class CommitPreparation:
         self._worked: dict[ScheduledTask, None] = {}
 
     def worked(self, scheduled: ScheduledTask) -> None:
-        """The task came, or a thread gives it back: something may wait in its caches."""
+        """Note that something may wait in the task's caches: it came, or a thread gives it back."""
         self._worked[scheduled] = None
 
     def flush(self, now_ms: int, leased: Iterable[ScheduledTask], *, final: bool) -> bool:
-        """As `Scheduler.flush`. Only of tasks that threads have, or had since there was nothing in their caches,
-        something may wait there."""
+        """As `Scheduler.flush`. Something may wait in the caches only of tasks that threads have, or have had since
+        their caches were empty; `final` looks at all tasks."""
         waiting = 0
         scheduled_tasks = dict.fromkeys(self._agenda.entries.values() if final else leased)
         self._worked = {scheduled: None for scheduled in self._worked if scheduled.task.unflushed}
@@ -49,11 +54,11 @@ class CommitPreparation:
                 scheduled.locked_until_ms = now_ms + LOCK_MS
             elif scheduled.failure is None and self._lacks(scheduled, now_ms, final=final):
                 self._agenda.look(scheduled, now_ms)
-                waiting += not is_in_a_call(scheduled, now_ms)
+                waiting += (final or not scheduled.missed) and not is_in_a_call(scheduled, now_ms)
         return not waiting
 
     def _lacks(self, scheduled: ScheduledTask, now_ms: int, *, final: bool) -> bool:
-        """Whether a thread has something to do, and was asked for it, before all of the task can be committed."""
+        """Whether a thread has something to do before all of the task can be committed; it is asked for that."""
         task, leased = scheduled.task, scheduled.lease is not None
         if task.cached and (task.unflushed or (final and leased)):
             self._ask(scheduled)
@@ -77,7 +82,7 @@ class CommitPreparation:
         self._agenda.look(scheduled, now_ms)
 
     def flushed(self, scheduled: ScheduledTask, now_ms: int) -> None:
-        """A thread has done it. Nothing but the commit may follow, if one still waits."""
+        """Lock the task that a thread has flushed, if a commit still waits for it."""
         if scheduled.flush:
             if scheduled.missed:
                 scheduled.task.request_commit()
@@ -88,7 +93,8 @@ class CommitPreparation:
         """As `Scheduler.unlock`."""
         touched, self._touched = self._touched, {}
         for scheduled in touched:
-            scheduled.flush = scheduled.missed = scheduled.flush and is_in_a_call(scheduled, now_ms)
+            at_work = is_in_a_call(scheduled, now_ms) or is_being_flushed(scheduled)
+            scheduled.flush = scheduled.missed = scheduled.flush and at_work
             if scheduled.flush:
                 self._touched[scheduled] = None
             if scheduled.place is Place.LOCKED:
@@ -96,6 +102,6 @@ class CommitPreparation:
             self._agenda.look(scheduled, now_ms)
 
     def forget(self, scheduled: ScheduledTask) -> None:
-        """The task is given back."""
+        """Forget a task that is taken away."""
         self._touched.pop(scheduled, None)
         self._worked.pop(scheduled, None)

@@ -1,7 +1,7 @@
 """The processing threads of one stream thread: as many as are its share now.
 
 *Guarantees*: no two threads have one name at a time. A thread that isn't wanted any more ends once it has given its
-task back, however much there is to do.
+task back, however much there is to do; after the end of the stream thread it ends when all is closed.
 *Assumes*: driven by the stream thread.
 """
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from milestones.m2_processing_threads.worker import Worker
 
 SHORTEST_WAIT_MS = 100
-"""How long each thread is waited for at the end at least."""
+"""How long `join` waits for each thread at least."""
 
 
 class WorkerHandle(Protocol):
-    """A worker at work: a thread."""
+    """The thread of a worker."""
 
     def join(self, timeout: float | None = None) -> None: ...
 

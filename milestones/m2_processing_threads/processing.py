@@ -1,8 +1,9 @@
 """Processing by processing threads, as the stream thread sees it.
 
 *Guarantees*: no call but `close` waits for a task; `should_fetch` waits for a need of input, at most as long as it is
-told. A task whose user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`;
-what is no matter of a record is raised at once.
+told. User code is called by processing threads; but once these are to end, `retire` closes a task itself. A task whose
+user code fails is in quarantine, and its error is raised when it has failed for `task_timeout_ms`; an error that isn't
+about a record is raised at once.
 *Assumes*: driven by the stream thread.
 """
 
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_LOOK_MS, LONGEST_LOOK_MS = 1, 16
-"""How often the stream thread looks after its tasks while threads work: for outputs to send."""
+"""How often the stream thread has a turn while threads work: to send outputs, and to end turns (`Scheduler.wake`)."""
 
 ENOUGH, FEW = 3, 1
 """Times `buffered_records_per_partition`: records in the input buffers from which on no more is fetched, while every
 thread has a task; and until when."""
 
 KEPT = (Place.LOCKED, Place.QUARANTINED)
-"""Where a task is that can't be worked on."""
+"""Places of a task that no thread may take."""
 
 LONGEST_REST_MS = 50
-"""However much waits: tasks whose records weren't fetched yet must get theirs."""
+"""How often input is fetched at least, however much waits: a task without any must get its records."""
 
 
 def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
@@ -75,6 +76,7 @@ class ThreadedProcessing:
             lambda id: priorities.get(id.subtopology, 1),
             self._most_output_bytes,
             wait,
+            self._commit_full,
         )
         self._threads = WorkerPool(self._worker, lambda worker: launch(worker, context))
         self._tasks: dict[TaskId, Task] = {}
@@ -82,15 +84,21 @@ class ThreadedProcessing:
         self._fetched_ms = 0
         self._look_ms = FIRST_LOOK_MS
         self._seen = 0
-        self._preparing_since_ms: int | None = None
+        self._preparing_since_ms: dict[bool, int] = {}
         self._late: list[RemovedTask] = []
         self._held, self._paused = False, frozenset[int]()
         self._measures = SchedulerMeasures(context.metrics, context.name)
         self._rests = 0
 
     def _most_output_bytes(self) -> int:
-        """Of one task: all of this thread's have equal shares."""
+        """The share of one task in the output buffer: all of this thread's tasks have equal ones."""
         return self._context.memory.part(Account.OUTPUTS, among=len(self._tasks))
+
+    def _commit_full(self, task: Task) -> None:
+        """Ask for the commit without which none of the outputs that fill the task's buffer is sent, as
+        `BufferedCollection` says."""
+        if self._context.config.exactly_once and task.cached:
+            task.request_commit()
 
     def add(self, task: Task) -> None:
         self._tasks[task.id] = task
@@ -99,11 +107,11 @@ class ThreadedProcessing:
         self._start()
 
     def _wanted(self) -> int:
-        """Threads that this stream thread should have now."""
+        """The number of processing threads that this stream thread should have now."""
         return processing_threads(self._context.config, self._context.thread_registry, self._context.index)
 
     def _start(self) -> None:
-        """See that there are as many threads as there should be."""
+        """Start threads that are missing, and have those leave that are too many."""
         self._scheduler.threads = self._wanted()
         self._threads.resize(self._scheduler.threads)
 
@@ -112,11 +120,13 @@ class ThreadedProcessing:
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
+        self._preparing_since_ms.clear()  # the commit was made, or its tasks are lost or rolled back
         self._arrivals.remove(self._tasks.pop(task))
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """Processing threads close processors; the stream thread closes tasks without any, and all once they end."""
+        """Close the task, which `Processing` doesn't have: by a processing thread; at once where it has no processors,
+        or where threads are to end."""
         if self._scheduler.closing or not task.has_program:
             self._late.append(retired(task, close_mode))
         else:
@@ -144,7 +154,7 @@ class ThreadedProcessing:
         self._scheduler.pause(every if self._held else subtopologies)
 
     def run_once(self, now_ms: int) -> bool:
-        """Wake threads that have something to do; see what failed."""
+        """Wake threads that have something to do, and end turns that are over; raise a final failure."""
         self._scheduler.wake(self._arrivals.look())
         if self._measures.due(now_ms):
             if len(self._threads):
@@ -193,7 +203,7 @@ class ThreadedProcessing:
         return False
 
     def _sated(self, enough: int) -> bool:
-        """Every thread has a task, if there are as many; and there is enough to do, or in memory."""
+        """Whether every thread has a task with input, if there are as many; and enough records wait, or bytes."""
         wanted, records = min(self._scheduler.threads, len(self._tasks)), 0
         waiting: list[Task] = []
         for task, count in self._arrivals.waiting():
@@ -204,7 +214,7 @@ class ThreadedProcessing:
         return len(waiting) >= wanted and sum(task.input.bytes() for task in waiting) >= self._many_bytes()
 
     def _many_bytes(self) -> int:
-        """Half of what this thread's input may take: with all of it partitions would have to be paused."""
+        """Half of this thread's share of the input's memory: with all of it partitions would have to be paused."""
         return self._context.memory.part(Account.INPUT) // 2
 
     # -- commits
@@ -212,12 +222,10 @@ class ThreadedProcessing:
     def prepare_commit(self, now_ms: int, patience_ms: int = PREPARE_MS, *, final: bool = False) -> bool:
         if self._scheduler.flush(final=final):
             return True
-        if self._preparing_since_ms is None:
-            self._preparing_since_ms = now_ms
-        return now_ms - self._preparing_since_ms >= patience_ms
+        return now_ms - self._preparing_since_ms.setdefault(final, now_ms) >= patience_ms
 
-    def committed(self) -> None:
-        self._preparing_since_ms = None
+    def unlock(self) -> None:
+        self._preparing_since_ms.clear()
         self._scheduler.unlock()
 
     def apply(self, task: Task) -> None:

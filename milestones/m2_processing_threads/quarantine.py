@@ -1,8 +1,10 @@
 """A task that fails is tried again, later each time, until it has failed for too long.
 
 *Guarantees*: the pause before the next try doubles from `FIRST_MS` to `LONGEST_MS`; a record that was passed in between
-begins the count anew.
-*Assumes*: errors that aren't about the record (files, bugs, the interpreter's) aren't tried again: `lasts`.
+begins the count anew. The task has its last try when it has failed for `task_timeout_ms`, or later if it couldn't be
+tried then (a pause of its topology); only a try that fails ends the stream thread.
+*Assumes*: a task isn't tried again after an error that `lasts`: of state or files, of a bug, of a lost membership, the
+interpreter's.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ NEVER = 2**62
 
 
 def lasts(error: BaseException) -> bool:
-    """Whether there is no use in trying again."""
+    """Whether another try would be of no use."""
     return not isinstance(error, Exception) or isinstance(error, UNHANDLED)
 
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """What keeps a task in quarantine: the last error; since when it fails, when it is tried again, when it has failed
-    for too long (monotonic ms)."""
+    """What keeps a task in quarantine: the last error; since when the task fails, when it is tried again, when it has
+    failed for too long (monotonic ms)."""
 
     error: BaseException
     since_ms: int
@@ -35,6 +37,11 @@ class TaskFailure:
     def first(self) -> bool:
         return self.tries == 1
 
+    @property
+    def final(self) -> bool:
+        """Whether the task isn't tried again: its stream thread ends."""
+        return self.again_ms == NEVER
+
 
 def failed(
     error: BaseException, before: TaskFailure | None, now_ms: int, timeout_ms: int, *, lasting: bool
@@ -42,7 +49,8 @@ def failed(
     """`before`: the failure of the try before, unless something was done since."""
     since_ms = now_ms if before is None else before.since_ms
     tries = 1 if before is None else before.tries + 1
-    if lasting:
+    end_ms = since_ms + timeout_ms
+    if lasting or now_ms >= end_ms:
         return TaskFailure(error, since_ms, tries, NEVER, now_ms)
     pause_ms = min(FIRST_MS << min(tries - 1, 30), LONGEST_MS)
-    return TaskFailure(error, since_ms, tries, now_ms + pause_ms, since_ms + timeout_ms)
+    return TaskFailure(error, since_ms, tries, min(now_ms + pause_ms, end_ms), end_ms)

@@ -1,23 +1,39 @@
-"""The tasks that wait for a turn, and which of them is next: what `choose_next.choose` says, without looking at all.
+"""`ReadyQueue`: the tasks that are ready and wait for a thread, and which of them is next.
 
-By age they are a list, as whoever becomes ready is the youngest; by load a heap. Whether the others are in time is
-known from two facts that stay true while tasks leave, because whoever is behind moves on then:
-- `tightest` was at least this much: the task with most to do may be next;
-- that task is this late: it may not, as long as that one is in the queue.
-Only when neither decides, `tightest` is reckoned anew, from one of as many tasks as there are threads. That is seldom
-while turns are short; where each turn takes its whole slice it is once per slice.
+The task with most records, times its weight, is next, as long as each other one will still have its turn in time. A
+task waits at most
 
-*Guarantees*: a task is in the queue at most once, with the time since when it has been there.
-*Assumes*: time doesn't go back from one `put` to the next. Of what `choose` names the caller takes it out.
+    ready / threads x slice + one record
+
+`ready` counts the tasks in the queue and those that threads have; a thread that a call holds for longer than its slice
+is none of the `threads`. A turn ends at the slice's end, or before the first record that wouldn't fit any more. When
+all turns take a whole slice, the task that waits longest is next; turns that end early, as tasks run dry, leave room.
+
+Example: slices of 50 ms, 2 threads, one of which has a task. The other one asks at 1,000 ms, and A, B and C wait, since
+900, 960 and 990 ms; C has most records. 4 tasks are ready, so each may wait 100 ms. If C is next, A's turn begins 50 ms
+from now: A must have waited since 950 ms (`needed_ms`) or later. It waits since 900 ms (`tightest`), so A is next.
+
+The queue is a list by age (`_numbers`, `_since_ms`), as a task that becomes ready is the youngest, and a heap by load.
+Two facts save the look at all tasks. They stay true while tasks leave, as the tasks behind them move up:
+- `_at_least_ms`: `tightest` is at least this, so that the task with most to do may be next;
+- `_late`: the number of a task that would be late, so that another one mayn't be next while it is in the queue.
+When neither decides, `tightest` is computed anew, from one of as many tasks as there are threads. That is seldom while
+turns are short, and once per slice where each turn takes its whole slice.
+
+*Guarantees*: a task is in the queue at most once, with the time since when it has been there. If serving tasks by age
+keeps the bound from now on, the choice keeps the bound too. Flushes and applies aren't turns: the bound doesn't have
+them.
+*Assumes*: time doesn't go back from one `put` to the next; the caller of `choose` takes the chosen task out.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import count
+from operator import sub
 from typing import TYPE_CHECKING
-
-from milestones.m2_processing_threads.choose_next import needed_ms, tightest
 
 if TYPE_CHECKING:
     from milestones.m2_processing_threads.scheduled_task import ScheduledTask
@@ -26,6 +42,19 @@ UNKNOWN = -(2**62)
 
 SPARE = 64
 """Outdated loads that are kept, besides as many as there are tasks."""
+
+
+def needed_ms(now_ms: int, ready: int, threads: int, slice_ms: int) -> int:
+    """What `tightest` of the others must be at least, so that none of them waits too long if another task is next."""
+    return now_ms + slice_ms - ready * slice_ms // threads
+
+
+def tightest(since_ms: Sequence[int], threads: int, slice_ms: int) -> tuple[int, int]:
+    """Since when the task waits whose turn would be most urgent if all were served by age, less the time until that
+    turn; and the task's position. `since_ms`: by age. Of the tasks whose turns begin together the oldest counts."""
+    times = list(map(sub, since_ms[::threads], count(0, slice_ms)))
+    least = min(times)
+    return least, times.index(least) * threads
 
 
 class ReadyQueue:

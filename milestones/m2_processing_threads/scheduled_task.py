@@ -1,12 +1,23 @@
-"""What the scheduler knows of one task, and the lease by which somebody has it.
+"""`ScheduledTask`: what the scheduler knows of one task; `Lease`: a processing thread has the task.
 
     idle <----> leased (a thread works on it)       idle <----> quarantined
      ^  \\
      |   +----> locked (flushed, the stream thread may freeze it)
 
-*Guarantees*: a task has one place. A lease says who has the task and until when; whoever has it looks at `stop` between
-two batches of records.
-*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit` and `full`.
+A task's place has three names, each for its own level:
+
+| `Phase`, of the stream thread | `Place`, of the scheduler | `State`, of the task |
+|---|---|---|
+| PROCESSING | IDLE | RESTORING until it is initialised, then READY |
+| PROCESSING | LEASED | RUNNING in user code, LOCKED in a flush, READY in between |
+| PROCESSING | LOCKED | LOCKED |
+| PROCESSING | QUARANTINED | QUARANTINED; RESTORING if `init` failed |
+| RETURNING, LEAVING | none: the scheduler gives it back | RUNNING until its call returns; then READY or CLOSED |
+
+*Guarantees*: a task has one place. A lease names the thread that has the task, and its deadline. The thread looks at
+`stop` between two batches; `interrupt` ends a batch between two records.
+*Assumes*: an entry is touched under the scheduler's lock only; of a lease the owner writes `limit` and
+`full`, and of its entry the owner reads `failure` and `close_mode`.
 """
 
 from __future__ import annotations
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Place(enum.Enum):
-    """Where a task is, as far as the scheduler has it."""
+    """Where the scheduler has a task."""
 
     IDLE = "idle"
     LEASED = "leased"
@@ -34,17 +45,18 @@ class Place(enum.Enum):
 
 
 class Job(enum.Enum):
-    """What a lease is for; what comes first is done first."""
+    """What a lease is for, in the order of urgency."""
 
-    LEAVE = "apply what is confirmed, then the task's fate"
+    LEAVE = "apply what is confirmed, then close the task as its close mode says"
     APPLY = "apply what is confirmed"
     FLUSH = "flush the caches"
     TURN = "initialise, punctuate, process"
 
 
 class Lease:
-    """A task in the hands of `owner`, who gives it back at `deadline_ms` (monotonic), or at the end of the record that
-    is in work then. `limit`: records of the first batch."""
+    """The thread `owner` has a task until `deadline_ms` (monotonic), or until the record is done that is in work then.
+    `limit`: records of the next batch. `stop`: no other batch is to begin. `full`: the outputs have filled their
+    buffer."""
 
     __slots__ = ("_before", "deadline_ms", "full", "job", "limit", "owner", "scheduled", "stop", "task")
 
@@ -57,11 +69,12 @@ class Lease:
 
     @property
     def processed(self) -> int:
-        """Records so far."""
+        """The number of records processed under this lease so far."""
         return self.task.counters.processed - self._before
 
     def end(self) -> None:
-        """Have the owner give it back at the next record's boundary. Any thread may call it."""
+        """Have the owner give the task back at the next record's boundary. A batch that is about to begin misses the
+        interruption: `Scheduler.wake` repeats it. Any thread may call this."""
         self.stop = True
         self.task.interrupt()
 
@@ -106,12 +119,12 @@ class ScheduledTask:
         self.failure, self.place = failure, Place.QUARANTINED
 
     def lock(self, until_ms: int) -> None:
-        """Nobody works on it until it is committed, or then."""
+        """Have no thread work on the task until `release`, or until then."""
         self.place, self.locked_until_ms = Place.LOCKED, until_ms
         self.task.lifecycle.move(State.LOCKED)
 
     def release(self) -> None:
-        """Out of quarantine, or of the lock."""
+        """Take the task out of quarantine, or unlock it."""
         if self.task.state in (State.QUARANTINED, State.LOCKED):
             self.task.lifecycle.move(State.READY)
         self.place = Place.IDLE

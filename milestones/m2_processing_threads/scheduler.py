@@ -1,15 +1,16 @@
-"""Gives tasks to processing threads: one stream thread's tasks, one task to one thread at a time.
+"""`Scheduler` gives a stream thread's tasks to its processing threads: a task to one thread at a time.
 
 *Guarantees*
 - A task has one place: idle, leased, locked for a commit, quarantined; or it was given back.
-- No ready task waits for a thread longer than `choose_next.py` says.
-- What has to be done about a task (its fate, what is confirmed, a flush) comes before its records, and is done at the
-  next record's boundary. A task that is given back was asked for once, and comes back once.
-- A task that fails doesn't keep the others; its error is its own (`quarantine.py`).
-- A lease, a turn of the stream thread and a thread's sleep look at the tasks that something has happened to; a commit
-  and a pause look at all (`agenda.py`).
+- A ready task waits for a thread no longer than `ready_queue.py` says.
+- Closing a task, applying what is confirmed and a flush come before the task's records, at the next record's boundary.
+  A task that is given back was asked for once, and comes back once.
+- A task that fails keeps no other task waiting, and its error is its own (`quarantine.py`).
+- A lease, a turn of the stream thread, a thread's sleep and a commit look at the tasks that something has happened to;
+  a last commit and a pause look at all (`agenda.py`).
 
-*Assumes*: nothing is called under the lock but what is quick: no user code, no store, no client.
+*Assumes*: the stream thread calls `wake` every few ms, which ends turns that are over. Only what is quick is called
+under the lock: no user code (log handlers, texts of errors), no store, no client.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from milestones.common.errors import OwnershipError
 from milestones.m2_processing_threads.agenda import Agenda
-from milestones.m2_processing_threads.commit_preparation import CALL_MS, LOCK_MS, CommitPreparation
+from milestones.m2_processing_threads.commit_preparation import CommitPreparation
 from milestones.m2_processing_threads.metrics import SchedulerStatistics
 from milestones.m2_processing_threads.quarantine import TaskFailure, failed, lasts
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place, ScheduledTask
@@ -33,25 +34,23 @@ if TYPE_CHECKING:
     from milestones.common.records import TaskId
     from milestones.common.task.task import Task
 
-__all__ = ["CALL_MS", "IDLE_MS", "LOCK_MS", "SLICE_MS", "Scheduler", "wait"]
-
 log = logging.getLogger(__name__)
 
 SLICE_MS = 50
-"""How long a task is worked on while others wait."""
+"""How long a thread works on a task of the greatest weight while others wait; on the others it works shorter."""
 
 IDLE_MS = 1_000
 """How long a thread without work sleeps."""
 
 
 def wait(condition: threading.Condition, timeout_ms: int) -> None:
-    """In real time."""
+    """Wait in real time."""
     condition.wait(timeout_ms / 1000)
 
 
 class Scheduler:
-    """*Owns*: where each task is. *Concurrency*: all of it is under one lock; `look` is what threads that have nothing
-    to do wait for, `news` what the stream thread waits for."""
+    """*Owns*: the place of each task. *Concurrency*: all of it is under one lock. Processing threads that have nothing
+    to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are taken away."""
 
     def __init__(
         self,
@@ -61,19 +60,21 @@ class Scheduler:
         weight: Callable[[TaskId], int] = lambda _: 1,
         most_output_bytes: Callable[[], int] = lambda: 1 << 62,
         wait: Callable[[threading.Condition, int], object] = wait,
+        on_full: Callable[[Task], object] = lambda _: None,
     ) -> None:
         """`threads`: how many there are; the stream thread sets it anew. `timeout_ms`: how long a task may fail;
-        `most_output_bytes`: of one task, from which on it has to wait. `wait`: for a condition, at most so many ms;
-        another one is for tests."""
+        `most_output_bytes`: of one task, from which on it has to wait; `on_full`: called with such a task, under the
+        lock. `wait`: for a condition, at most so many ms; another one is for tests."""
         self._clock, self.threads, self._timeout_ms = clock, threads, timeout_ms
-        self._weight, self._most_output_bytes, self._wait = weight, most_output_bytes, wait
+        self._weight, self._most_output_bytes, self._wait, self._on_full = weight, most_output_bytes, wait, on_full
         self._lock = threading.Lock()
         self._look, self._news = threading.Condition(self._lock), threading.Condition(self._lock)
         self._agenda = Agenda(clock, SLICE_MS)
         self._scheduled = self._agenda.entries
         self._preparation = CommitPreparation(self._agenda)
-        self._weights: Counter[int] = Counter()
+        self._weights, self._heaviest = Counter[int](), 1
         self._leased: dict[ScheduledTask, Lease] = {}
+        self._void: dict[ScheduledTask, Lease] = {}
         self._failing: dict[TaskId, TaskFailure] = {}
         self._full: dict[ScheduledTask, None] = {}
         self._changed: dict[Task, None] = {}
@@ -82,7 +83,7 @@ class Scheduler:
         self._removed: list[RemovedTask] = []
         self._idle = 0
         self._dead: BaseException | None = None
-        self.closing = self._abandoned = False
+        self.closing = False
         self.processed = 0
         self.held_back = 0
         self._waits = self._waited_ms = self._longest_ms = 0
@@ -93,27 +94,31 @@ class Scheduler:
         with self._lock:
             scheduled = ScheduledTask(task, self._weight(task.id))
             self._weights[scheduled.weight] += 1
+            self._heaviest = max(self._weights)
             self._changed[task] = None
             self._preparation.worked(scheduled)
             self._agenda.add(scheduled, self._clock.monotonic_ms())
             self._call(1)
 
     def remove(self, id: TaskId, close_mode: CloseMode) -> None:
-        """Give the task back after its fate; whatever it does from now on is void."""
+        """Have the task given back by `take_removed`, closed as `close_mode` says. What user code does in it from now
+        on is void."""
         with self._lock:
             scheduled = self._scheduled[id]
             self._agenda.remove(scheduled)
             self._preparation.forget(scheduled)
             self._weights -= Counter((scheduled.weight,))
-            for kept in (self._leased, self._full):
-                kept.pop(scheduled, None)
+            self._heaviest = max(self._weights, default=1)
+            if (lease := self._leased.pop(scheduled, None)) is not None:
+                self._void[scheduled] = lease
+            self._full.pop(scheduled, None)
             self._failing.pop(id, None)
             self._changed[scheduled.task] = None
             scheduled.task.invalidate()
             self._begin_removal(scheduled, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
-        """The same for a task that was given back."""
+        """As `remove`, for a task that `Processing` doesn't have."""
         with self._lock:
             self._begin_removal(ScheduledTask(task, 1), close_mode)
 
@@ -147,7 +152,7 @@ class Scheduler:
             return changed
 
     def apply(self, id: TaskId) -> None:
-        """Something of the task was confirmed."""
+        """Have a commit of the task applied that was confirmed."""
         with self._lock:
             scheduled = self._scheduled[id]
             if scheduled.lease is not None:
@@ -165,8 +170,8 @@ class Scheduler:
             self._look.notify_all()
 
     def flush(self, *, final: bool = False) -> bool:
-        """Have the caches of all tasks flushed, and these tasks locked; whether they are. One that fails has other
-        troubles, and one that is in a long call isn't waited for.
+        """Have the caches of all tasks flushed, and these tasks locked; True once they are. A task in quarantine is
+        left out, and a task in a long call isn't waited for.
 
         `final`: no other commit may follow this one. So that it takes all that is done, every task with a cache is
         locked, not only those where something waits by chance; and what was confirmed is applied before, where more
@@ -178,20 +183,18 @@ class Scheduler:
             return prepared
 
     def unlock(self) -> None:
-        """Let go on what was locked. What wasn't flushed needn't be any more, but for what is in a long call: another
-        commit is to follow that one."""
+        """Release the locked tasks. A task that wasn't flushed needn't be any more, unless it is in a long call, or is
+        being flushed: another commit is to follow then."""
         with self._lock:
             self._preparation.unlock(self._clock.monotonic_ms())
             self._call(self._takable())
 
     def wake(self, arrived: Collection[TaskId] | None = None) -> None:
-        """There may be something to do: outputs have left, time has passed, or input came, to these tasks or, by
-        default, to any."""
+        """End turns that are over, and wake threads that have something to do: outputs have left, time has passed, or
+        input came, to these tasks or, by default, to any."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            for lease in self._leased.values():
-                if now_ms >= lease.deadline_ms and not lease.stop:
-                    lease.end()
+            self._interrupt(now_ms)
             self._look_for_room(now_ms)
             self._agenda.look_around(now_ms)
             if arrived is None:
@@ -199,6 +202,14 @@ class Scheduler:
             else:
                 self._agenda.look_at(arrived, now_ms)
             self._call(self._takable())
+
+    def _interrupt(self, now_ms: int) -> None:
+        """End the batches of leases that are over: once more where that was done before, as an interruption is lost on
+        a batch that was about to begin."""
+        for leases in (self._leased, self._void):
+            for lease in leases.values():
+                if lease.stop or now_ms >= lease.deadline_ms:
+                    lease.task.interrupt()
 
     def _look_for_room(self, now_ms: int) -> None:
         limit = self._most_output_bytes() // 2
@@ -208,30 +219,29 @@ class Scheduler:
             self._agenda.look(scheduled, now_ms)
 
     def _takable(self) -> int:
-        """Tasks that threads could take."""
+        """The number of tasks that threads could take."""
         return len(self._retiring) + (0 if self.closing else len(self._agenda))
 
     def _call(self, threads: int) -> None:
-        """Wake so many that sleep."""
+        """Wake so many threads that sleep, if there are as many."""
         if self._idle and threads > 0:
             self._look.notify(min(self._idle, threads))
 
     def died(self, error: BaseException) -> None:
-        """A processing thread ends, of a bug."""
+        """Note that a processing thread ends, of a bug."""
         with self._lock:
             self._dead = error
             self._news.notify_all()
 
     def failure(self) -> TaskFailure | None:
-        """That of a task that has failed for too long, and is none of the scheduler's business any more."""
+        """The final failure of a task, if there is one, or that of a processing thread."""
         with self._lock:
-            now_ms = self._clock.monotonic_ms()
             if self._dead is not None:
-                return failed(self._dead, None, now_ms, 0, lasting=True)
-            return next((failure for failure in self._failing.values() if now_ms >= failure.end_ms), None)
+                return failed(self._dead, None, self._clock.monotonic_ms(), 0, lasting=True)
+            return next((failure for failure in self._failing.values() if failure.final), None)
 
     def failures(self) -> dict[TaskId, TaskFailure]:
-        """All failing tasks."""
+        """The failure of each task in quarantine."""
         with self._lock:
             return dict(self._failing)
 
@@ -240,7 +250,7 @@ class Scheduler:
             return {id: scheduled.place for id, scheduled in self._scheduled.items()}
 
     def working(self) -> tuple[int, int]:
-        """How many tasks threads work on; how many more they could."""
+        """The number of tasks that threads work on, and of those that they could take."""
         with self._lock:
             self._agenda.ring(self._clock.monotonic_ms())
             return len(self._leased), self._takable()
@@ -260,17 +270,19 @@ class Scheduler:
         return True
 
     def close(self, timeout_ms: int) -> bool:
-        """Wait at most so long until all that left is back; what comes later is closed where it is. Threads end."""
+        """Wait at most so long until every removed task is back, then have the threads end; whether all are back. A
+        thread closes a task that comes back later."""
         with self._lock:
+            self._interrupt(self._clock.monotonic_ms())
             back = self._wait_until(lambda: self._in_transit == 0, timeout_ms)
-            self.closing = self._abandoned = True
+            self.closing = True
             self._look.notify_all()
             return back
 
     # -- the processing threads' side
 
     def take(self, owner: str) -> Lease | None:
-        """What the thread is to do next."""
+        """The thread's next lease; None when there is nothing to do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             chosen = self._choose(now_ms)
@@ -281,10 +293,9 @@ class Scheduler:
                 self._count_wait(now_ms - scheduled.since_ms)
             scheduled.release()
             scheduled.place = Place.LEASED
-            slice_ms = max(1, SLICE_MS * scheduled.weight // max(self._weights, default=1))
+            slice_ms = max(1, SLICE_MS * scheduled.weight // self._heaviest)
             scheduled.lease = Lease(scheduled, job, owner, now_ms + slice_ms)
-            if job is not Job.LEAVE:
-                self._leased[scheduled] = scheduled.lease
+            (self._void if job is Job.LEAVE else self._leased)[scheduled] = scheduled.lease
             return scheduled.lease
 
     def _choose(self, now_ms: int) -> tuple[ScheduledTask, Job] | None:
@@ -296,6 +307,8 @@ class Scheduler:
         self._agenda.ring(now_ms)
         self._call(len(self._agenda) - max(1, before))  # one of them is taken here
         overdue = sum(now_ms >= lease.deadline_ms for lease in self._leased.values())
+        if self._void:
+            overdue += sum(now_ms >= lease.deadline_ms for lease in self._void.values())
         return self._agenda.choose(now_ms, len(self._leased), max(1, self.threads - overdue))
 
     def _count_wait(self, ms: int) -> None:
@@ -303,33 +316,39 @@ class Scheduler:
         self._longest_ms = max(self._longest_ms, ms)
 
     def give_back(self, lease: Lease, error: BaseException | None = None, removed: RemovedTask | None = None) -> bool:
-        """The thread is done with it: it was this far, or failed, or this is what became of the task. False: the stream
+        """Take the task back: its thread has come this far, or it failed, or the task is removed. False: the stream
         thread has ended, and takes back no task that was removed."""
+        scheduled, failure = lease.scheduled, None
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            scheduled = lease.scheduled
             if scheduled.lease is not lease:
                 raise OwnershipError(f"{lease.owner} gives back task {lease.task.id}, which it has not. This is a bug")
             scheduled.lease, scheduled.place, scheduled.limit = None, Place.IDLE, lease.limit
-            self._leased.pop(scheduled, None)
+            (self._leased if scheduled.close_mode is None else self._void).pop(scheduled)
             self.processed += lease.processed
             if lease.full and not scheduled.full:
                 scheduled.full = True
                 self.held_back += 1
-            if scheduled.close_mode is not None:
-                self._note_removal(scheduled, removed, error)
+                self._on_full(scheduled.task)
+            if removed is not None:
+                self._give(removed)
+            elif scheduled.close_mode is not None:
+                self._retire(scheduled)
             else:
                 self._changed[scheduled.task] = None
                 self._preparation.worked(scheduled)
                 if scheduled.full:
                     self._full[scheduled] = None
                 if error is not None:
-                    self._note(scheduled, error, lease.processed > 0, now_ms)
+                    failure = self._note(scheduled, error, lease.processed > 0, now_ms)
                 else:
                     self._settle(scheduled, lease, now_ms)
                 self._agenda.look(scheduled, now_ms)
             self._news.notify_all()
-            return not self._abandoned
+            taken = not self.closing
+        if error is not None:
+            self._tell(lease.task, error, failure)
+        return taken
 
     def _settle(self, scheduled: ScheduledTask, lease: Lease, now_ms: int) -> None:
         if lease.processed or (lease.job is Job.TURN and not lease.stop):
@@ -340,40 +359,31 @@ class Scheduler:
         elif lease.job is Job.FLUSH:
             self._preparation.flushed(scheduled, now_ms)
 
-    def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> None:
+    def _note(self, scheduled: ScheduledTask, error: BaseException, progress: bool, now_ms: int) -> TaskFailure:
         before = None if progress else scheduled.failure
         lasting = lasts(error) or not scheduled.task.initialised
         failure = failed(error, before, now_ms, self._timeout_ms, lasting=lasting)
         self._failing[scheduled.task.id] = failure
         scheduled.quarantine(failure)
-        if failure.first and not lasting:
+        return failure
+
+    def _tell(self, task: Task, error: BaseException, failure: TaskFailure | None) -> None:
+        """Without the lock: log handlers and the text of an error are user code. `failure`: None when the task was
+        taken away."""
+        if failure is None:
+            log.info("task %s failed after it was taken away, which is void: %s", task.id, error)
+        elif failure.first and not failure.final:
             log.warning(
                 "task %s failed and is in quarantine, the others go on; it is tried again for %d ms (task_timeout_ms): "
                 "%s",
-                scheduled.task.id, self._timeout_ms, error, exc_info=error,
+                task.id, self._timeout_ms, error, exc_info=error,
             )  # fmt: skip
-
-    def _note_removal(self, scheduled: ScheduledTask, removed: RemovedTask | None, error: BaseException | None) -> None:
-        """Its fate has come, or it is still to come."""
-        if removed is not None:
-            self._give(removed)
-            return
-        if error is not None:
-            log.info("task %s failed after it was taken away, which is void: %s", scheduled.task.id, error)
-        self._retire(scheduled)
 
     def _give(self, removed: RemovedTask) -> None:
         self._in_transit -= 1
-        if self._abandoned:
-            log.info("task %s is back after the end of its thread, and closed", removed.task.id)
-        else:
+        if not self.closing:
             self._removed.append(removed)
         self._news.notify_all()
-
-    @property
-    def abandoned(self) -> bool:
-        """Nobody takes back what is in transit."""
-        return self._abandoned
 
     def sleep(self, most_ms: int = IDLE_MS) -> None:
         """Sleep until there may be something to do."""
@@ -389,10 +399,10 @@ class Scheduler:
             finally:
                 self._idle -= 1
 
-    # -- what there is
+    # -- metrics
 
     def statistics(self) -> SchedulerStatistics:
-        """For metrics; waits are counted anew from here on."""
+        """Numbers for metrics; waits are counted anew from here on."""
         with self._lock:
             waits = self._waits, self._waited_ms, self._longest_ms
             self._waits = self._waited_ms = self._longest_ms = 0

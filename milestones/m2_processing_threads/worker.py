@@ -1,8 +1,8 @@
-"""A processing thread: takes a task, does what is to be done about it, gives it back.
+"""`Worker`, what a processing thread does: it takes a task, does what is to be done about it, gives it back.
 
-*Guarantees*: it has at most one task; whatever is raised, the task is given back, with the error. A task is had for a
-time slice, or for one record if that takes longer; a request about it is heeded at the next record's boundary.
-*Assumes*: nothing but the scheduler.
+*Guarantees*: a worker has at most one task; whatever is raised, the task is given back, with the error. A turn takes a
+time slice, or one record if that takes longer; a request about the task ends the turn at the next record's boundary.
+*Assumes*: the stream thread calls `Scheduler.wake` every few ms. Within a batch only that call enforces the deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RECORDS = 500
-"""Records of one batch, at most: between two batches requests are looked at."""
+"""Records of one batch, at most. Between two batches the worker looks at requests and at the clock."""
 
 SHORT_MS, LONG_MS = 4, 10
 """A batch that takes less, or more, makes the next one larger, or smaller."""
@@ -49,15 +49,15 @@ class Worker:
 
     @property
     def over(self) -> bool:
-        """Nothing will come any more."""
+        """Whether the scheduler is closed: a worker without anything to do ends."""
         return self._scheduler.closing
 
     def died(self, error: BaseException) -> None:
-        """The stream thread has to know."""
+        """Tell the stream thread that this thread ends of `error`."""
         self._scheduler.died(error)
 
     def close(self) -> None:
-        """Its metrics are gone."""
+        """Remove the metrics."""
         self._measures.close()
         self.ended = True
 
@@ -68,17 +68,28 @@ class Worker:
         if lease is None:
             self._scheduler.sleep()
             return False
-        self._measures.begin()
         error: BaseException | None = None
         removed: RemovedTask | None = None
         try:
-            removed = self._work(lease)
+            self._measures.begin()
+            try:
+                removed = self._work(lease)
+            finally:
+                self._measures.end(lease)
         except BaseException as raised:
             error = raised
-        self._measures.end(lease)
-        if not self._scheduler.give_back(lease, error, removed) and removed is not None and removed.stores is not None:
-            removed.stores.close()
+        if not self._scheduler.give_back(lease, error, removed) and removed is not None:
+            self._close(removed)
         return True
+
+    def _close(self, removed: RemovedTask) -> None:
+        """Close the stores of a task that has outlived its stream thread."""
+        log.info("task %s is back after the end of its thread, and closed", removed.task.id)
+        try:
+            if removed.stores is not None:
+                removed.stores.close()
+        except Exception:
+            log.exception("task %s: its stores didn't close cleanly", removed.task.id)
 
     def _work(self, lease: Lease) -> RemovedTask | None:
         match lease.job:
@@ -93,7 +104,8 @@ class Worker:
         return None
 
     def _retire(self, lease: Lease) -> RemovedTask:
-        """What was confirmed is applied before anything else becomes of the task; if that fails it is restored."""
+        """Apply what was confirmed, then close the task as its close mode says. A task whose apply fails is
+        restored."""
         task, close_mode = lease.task, lease.scheduled.close_mode
         failure: Exception | None = None
         try:
@@ -101,16 +113,22 @@ class Worker:
         except Exception as error:
             log.error("task %s: what was committed can't be written, it will be restored: %s", task.id, error)
             failure = error
-        if self._scheduler.abandoned or close_mode is None:
+        if self._scheduler.closing or close_mode is None:
             close_mode = CloseMode.CLOSE
         removed = retired(task, close_mode)
         return removed if failure is None or removed.error is not None else replace(removed, error=failure)
 
     def _turn(self, lease: Lease) -> None:
+        """Initialise and punctuate the task, then process records. The caches of a task that failed are flushed before:
+        a flush may be what failed. One record is processed however long this took, unless the lease is to end."""
         task, clock = lease.task, self._clock
         task.initialise()
+        if lease.scheduled.failure is not None:
+            task.flush()
         task.punctuate(clock.wall_ms())
         began_ms = clock.monotonic_ms()
+        if began_ms >= lease.deadline_ms:
+            lease.limit = 1
         while not lease.stop:
             done = task.process(lease.limit, clock.monotonic_ms())
             now_ms = clock.monotonic_ms()
@@ -136,7 +154,8 @@ class Worker:
 
 
 class ProcessingThread(threading.Thread):
-    """Drives a `Worker` until the scheduler is closed and nothing is left to do, or the worker is to leave.
+    """Drives a `Worker` until the worker is to leave, or the scheduler is closed and nothing is left to do: also a
+    worker that is to leave takes the tasks that are left when the scheduler is closed, as no other may come.
 
     *Owns*: the worker. *Receives* and *sends* what that does.
     """
@@ -152,8 +171,9 @@ class ProcessingThread(threading.Thread):
 
     def _run(self) -> None:
         try:
-            while not self._worker.leaving and (self._worker.run_once() or not self._worker.over):
-                pass
+            while self._worker.run_once() or not self._worker.over:
+                if self._worker.leaving and not self._worker.over:
+                    break
         except BaseException as error:
             log.exception("%s dies", self.name)
             self._worker.died(error)

@@ -171,7 +171,7 @@ class Restoration(Protocol):
 class CloseMode(enum.Enum):
     """How an active task is closed before it is given back."""
 
-    SUSPEND = "not at all: it is processed again later"
+    SUSPEND = "left as it is, for a roll-back"
     CLOSE = "its processors are closed"
 
 
@@ -225,7 +225,8 @@ class Processing(Protocol):
         ...
 
     def hold(self, held: bool) -> None:
-        """Process and punctuate nothing while `held`: outputs wait for room in the client, or a commit is behind."""
+        """Begin no record and no punctuation while `held`: outputs wait for room in the client, or commits fall behind.
+        Flushes and applies are done all the same."""
         ...
 
     def run_once(self, now_ms: int) -> bool:
@@ -246,8 +247,8 @@ class Processing(Protocol):
         last commit of some tasks."""
         ...
 
-    def committed(self) -> None:
-        """Process all tasks again: the prepared commit was made, or won't be."""
+    def unlock(self) -> None:
+        """Process all tasks again: those of the prepared commit are frozen, or there is no commit."""
         ...
 
     def apply(self, task: Task) -> None:

@@ -4,11 +4,11 @@
 or the transaction has been open for half of `transaction_timeout_ms`; after a roll-back each turn, until a commit has
 succeeded: what takes longer than a transaction may last is then alone in its own. A commit that takes long is followed
 by a rest as long, of `commit_interval_ms` at most: else a slow Kafka would leave one turn of processing to each commit.
-There is one commit at a time; its tasks are frozen when it begins, and locked ones are released when it is over. A
-commit that failed and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is
-processed meanwhile, nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back
-longer than a quarter of `transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged
-up to what was committed. A turn looks at the tasks that have changed, a commit at those that have since the last one.
+There is one commit at a time; its tasks are frozen when it begins, and are processed beside it. A commit that failed
+and may yet succeed is tried again after a pause; from the limit of uncommitted bytes on nothing is processed meanwhile,
+nor beside one. Nothing is begun between our JoinGroup and the new generation, but never held back longer than a quarter
+of `transaction_timeout_ms`, nor when the transaction is that old; repartition topics are purged up to what was
+committed. A turn looks at the tasks that have changed, a commit at those that have since the last one.
 *Assumes*: driven by the thread that owns the tasks.
 """
 
@@ -213,15 +213,14 @@ class CommitSchedule:
                 begun, self._committing = True, tasks
                 self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
         finally:
+            self._processing.unlock()
             if not begun:
                 self._over += tasks
-                self._processing.committed()
         return begun
 
     def _is_over(self) -> None:
         self._over += self._committing
         self._committing = ()
-        self._processing.committed()
         now_ms, interval_ms = self._context.clock.monotonic_ms(), self._context.config.commit_interval_ms
         if self._due_ms == self._began_ms + interval_ms:  # nothing has hastened it
             self._due_ms = max(self._due_ms, now_ms + min(now_ms - self._began_ms, interval_ms))

@@ -36,7 +36,7 @@ class SteppedWorker:
     def step(self) -> bool:
         if self.inside or self.worker.ended:
             return False
-        if self.worker.leaving:
+        if self.worker.leaving and not self.worker.over:
             self.worker.close()
             return False
         self.inside = True

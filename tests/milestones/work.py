@@ -90,7 +90,8 @@ class Work:
         self.commit_requested = True
 
     def flush(self) -> None:
-        self._do("flush")
+        if self.unflushed:
+            self._do("flush")
         self.unflushed = False
 
     def apply(self) -> None:

@@ -15,8 +15,9 @@ from milestones.common.metrics import Metrics
 from milestones.common.records import TaskId
 from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads import agenda
+from milestones.m2_processing_threads.commit_preparation import LOCK_MS
 from milestones.m2_processing_threads.scheduled_task import Place
-from milestones.m2_processing_threads.scheduler import IDLE_MS, LOCK_MS, Scheduler
+from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
 from tests.milestones.m2_processing_threads.test_chaos import Chaos, play

@@ -7,28 +7,28 @@ import random
 import pytest
 
 from milestones.common.testing.clock import StepClock
-from milestones.m2_processing_threads.choose_next import ProcessableTask, choose
 from milestones.m2_processing_threads.scheduled_task import Lease
 from milestones.m2_processing_threads.scheduler import SLICE_MS, Scheduler
+from tests.milestones.m2_processing_threads.choice import Waiting, choose
 from tests.milestones.work import Work
 
 
 def test_the_task_with_most_to_do_is_next_while_nobody_has_waited_for_long() -> None:
-    waiting = [ProcessableTask(100, 5), ProcessableTask(100, 50), ProcessableTask(100, 7)]
+    waiting = [Waiting(100, 5), Waiting(100, 50), Waiting(100, 7)]
     assert choose(waiting, 100, ready=3, threads=1, slice_ms=50) == 1
 
 
 def test_among_equals_who_waits_longest_is_next() -> None:
-    assert choose([ProcessableTask(90, 5), ProcessableTask(80, 5)], 100, ready=2, threads=1, slice_ms=50) == 1
+    assert choose([Waiting(90, 5), Waiting(80, 5)], 100, ready=2, threads=1, slice_ms=50) == 1
 
 
 def test_one_that_would_wait_too_long_comes_before_those_with_more_to_do() -> None:
-    waiting = [ProcessableTask(900, 1_000), ProcessableTask(0, 1), ProcessableTask(950, 500)]
+    waiting = [Waiting(900, 1_000), Waiting(0, 1), Waiting(950, 500)]
     assert choose(waiting, 1_000, ready=3, threads=1, slice_ms=50) == 1
 
 
 def test_more_threads_are_more_patient() -> None:
-    waiting = [ProcessableTask(1_000, 1), ProcessableTask(1_001, 10), ProcessableTask(1_002, 5)]
+    waiting = [Waiting(1_000, 1), Waiting(1_001, 10), Waiting(1_002, 5)]
     assert choose(waiting, 1_060, ready=3, threads=1, slice_ms=50) == 0
     assert choose(waiting, 1_060, ready=9, threads=3, slice_ms=50) == 1
 
@@ -114,3 +114,8 @@ def test_tasks_get_at_least_the_time_that_their_weight_gives_them_and_the_others
         lease.task.process(lease.deadline_ms - clock.monotonic_ms(), 0)
         scheduler.give_back(lease)
     assert 3.5 < heavy.counters.processed / light.counters.processed < 10
+
+
+def test_the_example_of_ready_queue() -> None:
+    others = [Waiting(960, 1), Waiting(990, 50)]
+    assert [choose([Waiting(a, 1), *others], 1_000, ready=4, threads=2, slice_ms=50) for a in (900, 950)] == [0, 2]

@@ -16,8 +16,9 @@ from milestones.common.metrics import PrometheusCollector
 from milestones.common.records import Record, TaskId, TopicPartition
 from milestones.instance.capacity import processing_threads
 from milestones.instance.states import ThreadState
+from milestones.m2_processing_threads.commit_preparation import LONG_CALL_MS
 from milestones.m2_processing_threads.processing import ENOUGH, LONGEST_LOOK_MS, LONGEST_REST_MS
-from milestones.m2_processing_threads.scheduler import CALL_MS, SLICE_MS
+from milestones.m2_processing_threads.scheduler import SLICE_MS
 from milestones.stream_thread.task_registry import Phase
 from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, counting, put
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
@@ -250,7 +251,7 @@ def test_what_kafka_has_confirmed_is_applied_although_the_task_is_given_away_in_
 
     def revoke(record: Record) -> None:
         if record.value == "b":
-            r.world.clock.advance(SLICE_MS + CALL_MS)
+            r.world.clock.advance(SLICE_MS + LONG_CALL_MS)
             with r.turn():
                 r.rebalance()
 

@@ -11,9 +11,9 @@ import pytest
 
 from milestones.common.records import TaskId
 from milestones.m2_processing_threads import ready_queue
-from milestones.m2_processing_threads.choose_next import ProcessableTask, choose
 from milestones.m2_processing_threads.ready_queue import ReadyQueue
 from milestones.m2_processing_threads.scheduled_task import ScheduledTask
+from tests.milestones.m2_processing_threads.choice import Waiting, choose
 
 SLICE_MS = 50
 
@@ -26,7 +26,7 @@ def entry(number: int, load: int = 1, weight: int = 1) -> Any:
 
 def named_by_choose(ready: list[Any], now_ms: int, at_work: int, threads: int) -> Any:
     """`ready`: in the order in which they became so."""
-    waiting = [ProcessableTask(one.since_ms, one.task.load * one.weight) for one in ready]
+    waiting = [Waiting(one.since_ms, one.task.load * one.weight) for one in ready]
     return ready[choose(waiting, now_ms, ready=len(ready) + at_work, threads=threads, slice_ms=SLICE_MS)]
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from milestones.common.errors import StateCorruptError
+from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import Record, StoreId, TopicPartition
+from milestones.common.task.lifecycle import Lifecycle, State
 from milestones.common.task.task import Task
-from tests.milestones.fakes import CHANGELOG, A, B, Counting, put
+from tests.milestones.fakes import CHANGELOG, ILLEGAL_GENERATION, A, B, Counting, put
+from tests.milestones.m2_processing_threads.test_commit_requests import running as with_a_cache
 from tests.milestones.m2_processing_threads.test_processing import running
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
@@ -114,3 +118,83 @@ def test_an_error_of_a_tasks_close_at_the_end_of_the_thread_keeps_no_stores_of_a
     r.world.openers.step()
     assert r.world.state.held == set()
     assert all(one.worker.over for one in workers.all)
+
+
+def test_a_commit_that_is_made_just_as_a_task_becomes_ready_leaves_it_out_or_takes_it_whole() -> None:
+    world = ProcessingWorld()
+    task = world.task()
+    task.start(dict.fromkeys(task.partitions, 0), {}, initialise=False)
+    looks: list[bool] = []
+
+    class Watched(Lifecycle):
+        """The stream thread looks at the task whenever the processing thread has moved it, or is about to."""
+
+        def move(self, target: State) -> None:
+            self.look()
+            super().move(target)
+            self.look()
+
+        def look(self) -> None:
+            looks.append(task.committable)
+            if task.committable:
+                task.thaw(task.freeze())
+
+    lifecycle = Watched(task.id)
+    lifecycle.state = task.state
+    task.lifecycle = lifecycle
+    task.initialise()
+    assert (len(looks) >= 2, task.committable) == (True, True)
+
+
+def committing(call: str, guarantee: str) -> RunningProcessing:
+    """A task with a cache, whose commit of one record waits for this call's answer; a second record has come since."""
+    r = with_a_cache(processing_guarantee=guarantee, commit_interval_ms=100)
+    r.world.member.withholds = call == "OffsetCommit"
+    r.world.producer.withheld = {call}
+    put(r.world, 0, "a")
+    r.step(10, ms=5)
+    r.step(30, ms=10)
+    assert r.loop._commits.under_way
+    put(r.world, 0, "b")
+    r.step(5)
+    return r
+
+
+def answer(r: RunningProcessing) -> None:
+    r.world.member.withholds = False
+    r.world.producer.withheld.clear()
+    r.step(30, ms=20)
+
+
+@pytest.mark.parametrize(("call", "guarantee"), [
+    ("flush", "exactly_once_v2"), ("send_offsets", "exactly_once_v2"), ("commit", "exactly_once_v2"),
+    ("flush", "at_least_once"), ("OffsetCommit", "at_least_once"),
+])  # fmt: skip
+def test_a_task_with_a_cache_is_processed_beside_its_commit_as_others_are(call: str, guarantee: str) -> None:
+    r = committing(call, guarantee)
+    assert (r.world.user_code.seen, r.loop._commits.under_way) == (["a", "b"], True)
+    answer(r)
+    assert r.world.member.committed[TopicPartition("in", 0)].offset == 2
+    assert (r.world.written(), r.world.state.offset(A)) == ([("k", 1), ("k", 2)], 2)
+
+
+def test_what_a_task_with_a_cache_did_beside_a_commit_that_failed_is_in_the_next_one() -> None:
+    r = committing("OffsetCommit", "at_least_once")
+    member, commit = r.world.member, r.world.member.commit_offsets
+
+    def refused(offsets: Any, timeout_ms: int) -> None:
+        member.commit_offsets = commit  # type: ignore[method-assign]
+        raise CommitRetriableError("a test")
+
+    member.commit_offsets = refused  # type: ignore[method-assign]
+    answer(r)
+    assert r.world.member.committed[TopicPartition("in", 0)].offset == 2
+    assert (r.world.written(), r.world.state.content(A)[b"k"][-1]) == ([("k", 1), ("k", 2)], 2)
+
+
+def test_what_a_task_with_a_cache_did_beside_a_transaction_that_was_aborted_comes_again() -> None:
+    r = committing("commit", "exactly_once_v2")
+    r.world.producer.fail("commit", ILLEGAL_GENERATION)
+    answer(r)
+    assert r.world.user_code.seen == ["a", "b", "a", "b"]
+    assert (r.world.written()[-1], r.world.state.content(A)[b"k"][-1]) == (("k", 2), 2)

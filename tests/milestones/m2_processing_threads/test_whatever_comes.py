@@ -111,9 +111,8 @@ def expected(world: ProcessingWorld, partition: int) -> list[tuple[str, int]]:
     return expected
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_every_task_is_in_one_place_and_every_input_counts_once(seed: int) -> None:
-    world = ProcessingWorld(num_processing_threads=1 + seed % 4, commit_interval_ms=50)
+def disturb(world: ProcessingWorld, seed: int) -> None:
+    """Have anything happen, then calm; check in between, and how it ends."""
     r = RunningProcessing(world)
     disturber = ProcessingDisturber(r, seed)
     r.rebalance()
@@ -127,9 +126,32 @@ def test_every_task_is_in_one_place_and_every_input_counts_once(seed: int) -> No
     r.step(60, ms=100)
     assert r.tasks.places() == dict.fromkeys(TASKS, Phase.PROCESSING)
     assert set(r.loop._processing._scheduler.places().values()) == {Place.IDLE}  # type: ignore[attr-defined]
-    for partition in range(4):
-        assert world.written(partition) == expected(world, partition)
     disturber.calm()
     r.loop.shut_down(leave_group=True)
     r.loop.close()
     assert world.state.held == set()
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_every_task_is_in_one_place_and_every_input_counts_once(seed: int) -> None:
+    world = ProcessingWorld(num_processing_threads=1 + seed % 4, commit_interval_ms=50)
+    disturb(world, seed)
+    for partition in range(4):
+        assert world.written(partition) == expected(world, partition)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_a_cache_every_input_counts_once_and_no_count_goes_back(seed: int) -> None:
+    world = ProcessingWorld(
+        cached=True,
+        statestore_cache_max_bytes=10_000_000 if seed % 3 else 500,
+        num_processing_threads=1 + seed % 4,
+        commit_interval_ms=50,
+    )
+    disturb(world, seed)
+    for partition in range(4):
+        counts = world.written(partition)
+        assert dict(counts) == dict(expected(world, partition))
+        for key in dict(counts):
+            of_key = [count for other, count in counts if other == key]
+            assert of_key == sorted(set(of_key))

@@ -56,10 +56,10 @@ class Scheduled:
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
         parts: Any = self
-        part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, committed=self._committed)
+        part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
 
-    def _committed(self) -> None:
+    def _unlock(self) -> None:
         self.released += 1
 
     def begin(self, commit_set: dict[FakeTask, object]) -> None:
