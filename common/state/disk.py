@@ -13,6 +13,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from milestones.common.errors import StateError
@@ -110,7 +111,7 @@ def names(directory: Path) -> list[str]:
             found = os.listdir(directory)  # noqa: PTH208  names only
         except (FileNotFoundError, NotADirectoryError):
             return []
-    return sorted(name for name in found if not (name.startswith(TRASH) or _is_temporary(name)))
+    return sorted(name for name in found if not (name.startswith(TRASH) or fnmatch(name, ".*.tmp")))
 
 
 def is_plain_name(text: str) -> bool:
@@ -121,7 +122,3 @@ def is_plain_name(text: str) -> bool:
 def some(found: list[str]) -> str:
     """The first names of a list, for a message."""
     return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")

@@ -48,7 +48,8 @@ class FileLock:
             _held[self._key] = (os.getpid(), owner)
             with suppress(OSError):  # a full disk doesn't prevent a lock
                 os.ftruncate(self._file, 0)
-                os.pwrite(self._file, _describe(owner), 0)
+                told = {"pid": os.getpid(), "host": socket.gethostname(), "owner": owner}
+                os.pwrite(self._file, json.dumps(told).encode(), 0)
 
     def _lock(self) -> int:
         for _ in range(_ATTEMPTS):
@@ -78,10 +79,6 @@ class FileLock:
             file, self._file = self._file, None
             _held.pop(self._key, None)
             os.close(file)
-
-
-def _describe(owner: str) -> bytes:
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "owner": owner}).encode()
 
 
 def _holder(written: bytes) -> str:

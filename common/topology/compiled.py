@@ -94,6 +94,7 @@ class BoundContext:
         self.init_callbacks: list[Callable[[], None]] = []
         self.close_callbacks: list[Callable[[], None]] = []
         self.end_callbacks: list[Callable[[], None]] = []
+        self.on_close, self.on_end = self.close_callbacks.append, self.end_callbacks.append
         self._services, self._stores, self._children = services, stores, children
         self.task_id, self.application_id = services.task_id, services.application_id
         self.record, self.config = services.record, services.config
@@ -117,12 +118,6 @@ class BoundContext:
 
     def on_init(self, callback: Callable[[], None]) -> None:
         self.init_callbacks.append(named(callback, self.node))
-
-    def on_close(self, callback: Callable[[], None]) -> None:
-        self.close_callbacks.append(callback)
-
-    def on_end(self, callback: Callable[[], None]) -> None:
-        self.end_callbacks.append(callback)
 
 
 def compile_program(

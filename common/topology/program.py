@@ -131,11 +131,11 @@ class OperatorContext(TaskServices, Protocol):
         """Run `callback` in `Program.init`, in the order of the nodes."""
         ...
 
-    def on_close(self, callback: Callable[[], None]) -> None:
+    def on_close(self, callback: Callable[[], None], /) -> None:
         """Run `callback` when the task closes, or was rolled back."""
         ...
 
-    def on_end(self, callback: Callable[[], None]) -> None:
+    def on_end(self, callback: Callable[[], None], /) -> None:
         """Run `callback` when all of the program's nodes are closed."""
         ...
 

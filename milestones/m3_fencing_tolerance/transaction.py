@@ -8,8 +8,8 @@
 4. After a broken connection the end may have been sent twice, and a late second end would end the next transaction. So
    a new producer, with an epoch of its own, makes the next one.
 
-*Guarantees*: `end` succeeds if and only if the offsets were committed; its errors say how the commit ended. The waits
-of 3 and 4 aren't steps: they block the stream thread, each within its `Budget`.
+*Guarantees*: `end` succeeds only if the offsets were committed. Its errors say how the commit ended, or end the stream
+thread. The waits of 3 and 4 aren't steps: they block the stream thread, each within its `Budget`.
 *Assumes*: all outputs were acknowledged, and only this part ends a transaction that is to be committed.
 """
 

@@ -62,7 +62,6 @@ class Cluster:
         self.disk: dict[str, dict[TaskId, int]] = defaultdict(dict)
         self.restoring: set[TaskId] = set()
         self.lags_known = True
-        self.rounds = 0
 
     # ---- what happens to it ----
 
@@ -73,10 +72,7 @@ class Cluster:
 
     def drop(self, name: str) -> None:
         """Killed: what it ran keeps its last position, if it had one."""
-        self.close(name, self.members.pop(name).active)
-
-    def close(self, name: str, tasks: Iterable[TaskId]) -> None:
-        self.restoring -= set(tasks)
+        self.restoring -= self.members.pop(name).active
 
     def grow(self, records: int) -> None:
         """Every task that runs writes so much."""
@@ -131,7 +127,6 @@ class Cluster:
         """One round; whether it changed anything, or another is due."""
         members, result = self.ask()
         check_round(members, self, result)
-        self.rounds += 1
         changed = False
         owners = {task: name for name, m in self.members.items() for task in m.active}
         for name, a in result.items():
@@ -161,11 +156,6 @@ class Cluster:
 
     def home(self) -> dict[TaskId, str]:
         return {task: m.process for m in self.members.values() for task in m.active}
-
-    def copies(self) -> int:
-        """How many copies a final state has: actives and standbys of stateful tasks."""
-        processes = len({m.process for m in self.members.values()})
-        return len(self.ends) * (1 + min(self.rules.num_standby_replicas, processes - 1))
 
     def table(self) -> str:
         """By process and member: what it runs, *warms up*, (keeps as a standby)."""

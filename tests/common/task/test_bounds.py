@@ -13,19 +13,13 @@ from milestones.common.state.read_cache import ReadCaches
 from milestones.common.state.record_caches import RecordCaches
 from milestones.common.topology import StreamsBuilder
 from tests.common.task.harness import Harness, a_store, forward, message, processing
+from tests.common.task.test_caching import last_value
 
 TASKS = 50
 
 
-def last_values() -> Any:
-    builder = StreamsBuilder()
-    grouped = builder.stream("in", key=serdes.STRING, value=serdes.STRING).group_by_key()
-    grouped.reduce(lambda old, new: new, store="store").to_stream().to("out")
-    return builder.build()
-
-
 def fifty(**shared: Any) -> list[Any]:
-    return [Harness(last_values(), **shared).start() for _ in range(TASKS)]
+    return [last_value(cache=0, **shared) for _ in range(TASKS)]
 
 
 def test_the_caches_of_fifty_tasks_stay_within_the_bound_of_one_instance() -> None:
@@ -110,7 +104,7 @@ def test_fifty_tasks_remember_no_more_than_an_instance_may() -> None:
     (None, None, [("h" * 1_000_000, None)]), (b"k", None, [("h", b"x" * 100)] * 10_000),
 ], ids=["key", "value", "header", "a header's name", "many headers"])  # fmt: skip
 def test_all_of_a_record_counts_in_the_bytes_of_the_input(key: Any, value: Any, headers: Any) -> None:
-    task = Harness(last_values()).start()
+    task = last_value(cache=0)
     partition = task.task.partitions[0]
     task.task.input.add(partition, [message(0, key, value, 1, headers=headers)])
     assert 1_000_000 < task.task.input.bytes() < 4_000_000
