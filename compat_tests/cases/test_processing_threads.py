@@ -329,7 +329,6 @@ def test_stream_threads_come_and_go_under_load_down_to_none_and_the_output_stays
     world.input("in", 6, out=PARTITIONS)
     settings: dict[str, Any] = {"num_stream_threads": 1, "num_processing_threads": 2, "group_instance_id": static}
     app = world.instance("count-by-value", **settings).start()
-
     load = loading(world, 300, KEYS, 200)
     load()
     world.group_is(app)

@@ -53,26 +53,9 @@ def test_a_restart_on_an_empty_disk_restores_the_state(world: World) -> None:
     end_and_judge(world, COUNT)
 
 
-@pytest.mark.short_under("exactly_once_v2")
-def test_a_static_member_that_returns_in_time_causes_no_rebalance(world: World) -> None:
-    feed = world.input("in", 4, out=4)
-    first = world.instance("count", "first", group_instance_id="first", session_timeout_ms=20_000).start()
-    second = world.instance("count", "second", group_instance_id="second", session_timeout_ms=20_000).start()
-    world.group_is(first, second)
-    before = len({one.number for one in world.history().generations})
-    for _ in range(2):
-        feed.send(world.records(500, keys=50))
-        first.stop()
-        first.start()
-        world.processed()
-    hold(at_most_generations(world.history().generations, before))
-    end_and_judge(world, COUNT)
-
-
 def test_instances_come_and_go_and_the_output_stays_exact(world: World) -> None:
     feed = world.input("in", 6, out=4)
     a, b, c = (world.instance("count-by-value", name, num_stream_threads=1) for name in "abc")
-
     more = loading(world, 1_500, 300, 200)
     more()
     a.start()

@@ -115,7 +115,6 @@ def test_on_the_way_from_three_instances_to_one_standbys_take_over(world: World)
 def test_other_numbers_of_threads_by_a_rolling_restart(world: World) -> None:
     world.input("in", PARTITIONS, out=4)
     group = [world.instance("count-by-value", name, num_standby_replicas=1) for name in ("one", "two", "three")]
-
     load = loading(world, 500, KEYS, 200)
     for one in group:
         one.start(num_stream_threads=1)

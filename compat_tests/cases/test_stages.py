@@ -61,7 +61,6 @@ def test_a_live_group_goes_from_another_stage_to_this_one_and_back_and_the_outpu
         "num_stream_threads": 2, "num_processing_threads": 3, "num_standby_replicas": 1, **METRICS
     }  # fmt: skip
     group = [world.instance("count-by-value", name, **settings) for name in ("one", "two", "three")]
-
     load = loading(world, 500, 300, 200)
     load()
     for one in group:

@@ -36,12 +36,9 @@ def pair(world: World) -> tuple[Instance, Instance]:
 
 def copies(generation: Generation) -> dict[str, list[str]]:
     """By task: who has it, the owner first, by client id."""
-    found: dict[str, list[str]] = {task: [] for task in TASKS}
-    for role in ("active", "standby"):
-        for member in generation.members:
-            for task in getattr(member, role):
-                found[task].append(member.client_id)
-    return found
+    members = generation.members
+    having = [(one.client_id, one.active) for one in members] + [(one.client_id, one.standby) for one in members]
+    return {task: [client for client, tasks in having if task in tasks] for task in TASKS}
 
 
 @pytest.mark.short_under("exactly_once_v2")

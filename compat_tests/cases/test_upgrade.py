@@ -17,7 +17,6 @@ OLD, NEW = "milestones-v1", "milestones-v2"
 def test_a_live_group_goes_to_the_newest_protocol_and_back_and_the_output_stays_exact(world: World) -> None:
     world.input("in", 6, out=4)
     group = [world.instance("count-by-value", name, num_stream_threads=2) for name in ("one", "two", "three")]
-
     load = loading(world, 500, 300, 200)
 
     def speaks(protocol: str) -> object:
