@@ -28,7 +28,6 @@ RUNTIME = ("milestones.", "confluent_kafka.", "cimpl.Consumer", "cimpl.Message",
 LEAKED_BY_THE_CLIENT = "confluent_kafka.cimpl.KafkaError"
 """confluent-kafka 2.16 never lets go of an error that one of its calls has raised: a few hundred bytes each."""
 
-
 LIBRARIES = frozenset({"fsspecIO"})
 """Threads of a library that the process has one of, for good: fsspec's event loop for file systems that are asked over
 the network."""

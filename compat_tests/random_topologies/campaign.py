@@ -91,7 +91,7 @@ class Campaign:
                 return
             self.try_one(case)
 
-    def try_one(self, case: Case) -> Failure | None:
+    def try_one(self, case: Case) -> None:
         """Run it, shrink it when it fails, and tell."""
         began = time.monotonic()
         self.done += 1
@@ -104,7 +104,6 @@ class Campaign:
             failure = shrunk(failure, self._runner("smaller"), self.tries)
             self.failures.append(failure)
             self.say(self.told(failure))
-        return failure
 
     def _runner(self, kind: str) -> Callable[[Case], None]:
         """Runs a case in a directory that stays when it fails; the same case again has another one."""

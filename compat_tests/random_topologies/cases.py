@@ -51,7 +51,6 @@ SLOW = ("stall", "broker", "stand", "outage")
 AT_A_POINT = ("point", "stand", "outage")
 OF_THE_BROKER = ("broker", "outage")
 
-
 COMMITS = tuple(name for name in sorted(POINTS) if name.startswith("commit."))
 """The steps of a commit."""
 LONG_SESSION_MS = 60_000

@@ -38,17 +38,14 @@ FLOWS: Mapping[str, tuple[Flow, ...]] = {
 }
 """By topology; one that isn't here is only compared with live stages."""
 
-
 Alike = Callable[[Sequence[Any], Sequence[Any]], bool]
 """Whether two executions wrote the same of a key."""
-
 
 CLOCKED: Mapping[tuple[str, str], Alike] = {
     ("later", "out"): lambda one, other: all(map(eq, one, other)),  # one has come further
     ("ticks", "ticks"): lambda _, __: True,
 }
 """By topology and output, where the clock decides: how much there is (a batch may end before it strikes), or all."""
-
 
 BY_PATTERN: Mapping[str, frozenset[str]] = {"count-by-pattern": frozenset({"in"})}
 """By topology, the suffixes of topics that its pattern matches: a topology that isn't bound to any tells none."""
