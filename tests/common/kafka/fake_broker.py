@@ -44,8 +44,8 @@ def name_of(request: Any) -> str:
 
 
 class FakeBroker:
-    """Answers every request well, unless told otherwise by `codes` (of the next requests of a name, in turn; an error is
-    raised), `refused` (of a topic's offsets), `down` or `holds`. While it holds a JoinGroup back its group rebalances.
+    """Answers every request well, unless told otherwise by `codes` (of the next requests of a name, in turn; an error
+    is raised), `refused` (of a topic's offsets), `down` or `holds`. While it holds a JoinGroup its group rebalances.
     What `swallows` names gets lost: no answer comes, no connection breaks. `committed`: by topic and partition."""
 
     def __init__(self) -> None:
