@@ -56,7 +56,7 @@ ALLOWED = {
     "compat_tests/random_topologies/cases.py": "arms fault points",
     "compat_tests/spark/processes.py": "starts Spark's own processes",
     "docs/api.py": "reads the annotations of built-in serdes",
-    "milestones/demo/play.py": "refuses an unknown stage before it starts anything",
+    "milestones/demo/play.py": "refuses an unknown stage before it starts anything, ends as the embedded broker does",
     "milestones/demo/reading.py": "asks Kafka for offsets and ends, as the runtime does",
     "milestones/demo/story.py": "creates topics, as the runtime does",
 }
