@@ -32,7 +32,6 @@ class Loan(BorrowedMembership):
         super().__init__(settings, LentMembership("m-1", 5), self.clock, self.broker.connect)
 
     def answers(self, request: str, *codes: ErrorCode) -> None:
-        """To the next requests."""
         self.broker.codes[request] = list(codes)
 
 
