@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from milestones.common.records import StoreId, TaskId, TopicPartition
+from milestones.common.records import StoreId, TaskId
 from milestones.common.secrets import shown, without_credentials
 
 
@@ -138,11 +138,11 @@ class TaskMigratedError(MilestonesError):
 
 
 class TaskCorruptedError(MilestonesError):
-    """These tasks' uncommitted work is void: roll back, or rebuild the named stores. Steers the runtime only."""
+    """These tasks' uncommitted work is void: roll it back. Steers the runtime only."""
 
-    def __init__(self, message: str, tasks: Iterable[TaskId], changelogs: Iterable[TopicPartition] = ()) -> None:
+    def __init__(self, message: str, tasks: Iterable[TaskId]) -> None:
         super().__init__(message)
-        self.tasks, self.changelogs = frozenset(tasks), frozenset(changelogs)
+        self.tasks = frozenset(tasks)
 
 
 class RefusedTogetherError(TaskCorruptedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId
 
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
-from milestones.common.kafka.groups import GroupReader, committed_offsets, the_address
+from milestones.common.kafka.groups import GroupReader, the_address
 from milestones.common.kafka.topics import Cluster
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import OffsetAndMetadata, TopicPartition
@@ -40,8 +41,8 @@ class Broker(FakeBroker):
         return self.descriptions.pop(0)
 
     def offsets(self, *partitions: TopicPartition, every: bool = False) -> dict[TopicPartition, int]:
-        asked = None if every else partitions
-        return committed_offsets(SETTINGS, "g", asked, timeout_ms=1_000, connect=self.connect, clock=self.clock)
+        with closing(self.reader()) as reader:
+            return reader.committed(None if every else partitions)
 
     def reader(self) -> GroupReader:
         return GroupReader(SETTINGS, "g", timeout_ms=1_000, connect=self.connect, clock=self.clock)
