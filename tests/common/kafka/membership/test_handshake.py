@@ -26,13 +26,6 @@ def join(bench, now_ms=0):
     return bench.handshake.join(bench.subscription(), (), "the test", now_ms)
 
 
-def test_a_join_and_a_sync_bring_identity_generation_and_assignment(bench):
-    assert join(bench)
-    assert bench.handshake.sync(0) == bench.ASSIGNED
-    assert (bench.handshake.member_id, bench.handshake.generation, bench.handshake.leads) == ("m-1", 1, True)
-    assert bench.broker.names() == ["FindCoordinator", "JoinGroup", "SyncGroup"]
-
-
 def test_an_answer_that_is_held_back_is_awaited_without_sending_again(bench):
     bench.broker.holds = {"JoinGroup"}
     assert not join(bench)
@@ -60,16 +53,6 @@ def test_an_answer_that_never_comes_is_a_lost_connection(bench):
     join(bench)
     with pytest.raises(ConnectionLostError, match="no JoinGroupResponse for longer than max_poll_interval_ms"):
         join(bench, now_ms=bench.settings.max_poll_interval_ms + JOIN_GRACE_MS + 1)
-
-
-def test_a_refusal_is_raised_with_the_member_id_it_brings_and_sent_again_only_when_told(bench):
-    bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
-    with pytest.raises(CoordinatorError, match="member_id_required") as raised:
-        join(bench)
-    bench.handshake.member_id = raised.value.member_id
-    bench.handshake.send_again()
-    assert join(bench)
-    assert [request.member_id for request in bench.broker.of("JoinGroup")] == ["", "m-1"]
 
 
 def test_a_sync_that_is_refused_is_raised(bench):
