@@ -21,7 +21,6 @@ def files(*folders: str) -> Iterator[Path]:
 
 
 def place(path: Path) -> str:
-    """The path within the project."""
     return path.relative_to(ROOT).as_posix()
 
 

@@ -42,7 +42,6 @@ class Found:
 
 
 def threads() -> list[Found]:
-    """Every class that is a thread."""
     paths = list(files(*FOLDERS))
     found = [one for path in paths for one in classes(path)]
     exported = {name: defined for path in paths if path.name == "__init__.py" for name, defined in exports(path)}
@@ -61,7 +60,6 @@ def exports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def classes(path: Path) -> Iterator[Found]:
-    """Those of a module."""
     module = module_of(path)
     tree = ast.parse(path.read_text())
     names = {node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}

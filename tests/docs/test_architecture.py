@@ -46,7 +46,6 @@ def page() -> str:
 
 
 def section(title: str) -> str:
-    """The text below a heading, up to the next one of its level."""
     level = title.split()[0]
     found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level} |\Z)", page(), re.MULTILINE | re.DOTALL)
     assert found is not None, title
