@@ -9,11 +9,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from milestones.pipeline.hosting.ranges import RangeEnd, RangeOutcome
 
 KEPT = 100
 """Rounds that are remembered."""
+
+COUNTS = ("records", "restored", "commits", "dropped", "punctuations")
+"""What tasks, rounds and the run count under the same names."""
 
 
 class RunState(enum.Enum):
@@ -78,30 +82,19 @@ class Progress:
     lag: int = 0
 
     def after(self, done: Round) -> Progress:
+        counts: dict[str, Any] = {name: getattr(self, name) + getattr(done, name) for name in COUNTS}
         return replace(
             self,
             rounds=(*self.rounds, done)[-KEPT:],
             jobs=self.jobs + 1,
             failed_jobs=self.failed_jobs + (done.error is not None),
-            records=self.records + done.records,
-            restored=self.restored + done.restored,
-            commits=self.commits + done.commits,
-            dropped=self.dropped + done.dropped,
-            punctuations=self.punctuations + done.punctuations,
             lag=max(0, self.lag - done.records),
+            **counts,
         )
 
 
 def round_of(begun: Round, outcomes: Sequence[RangeOutcome], seconds: float, error: str | None) -> Round:
     """The round when its job has ended."""
-    return replace(
-        begun,
-        seconds=seconds,
-        records=sum(outcome.records for outcome in outcomes),
-        restored=sum(outcome.restored for outcome in outcomes),
-        commits=sum(outcome.commits for outcome in outcomes),
-        dropped=sum(outcome.dropped for outcome in outcomes),
-        punctuations=sum(outcome.punctuations for outcome in outcomes),
-        stale=sum(outcome.end is not RangeEnd.DONE for outcome in outcomes),
-        error=error,
-    )
+    counts: dict[str, Any] = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in COUNTS}
+    stale = sum(outcome.end is not RangeEnd.DONE for outcome in outcomes)
+    return replace(begun, seconds=seconds, stale=stale, error=error, **counts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
@@ -19,6 +20,16 @@ from milestones.pipeline.bounded import BoundedConsumer
 BATCH = 10_000
 SILENCE_S = 60.0
 """So long nothing may come."""
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """A partition from one offset to before another. `consumer`: a restore consumer's settings."""
+
+    partition: TopicPartition
+    first: int
+    end: int
+    consumer: Mapping[str, Any] = field(repr=False)
 
 
 def read(

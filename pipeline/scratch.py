@@ -43,7 +43,6 @@ class ScratchStore:
             pass
 
     def empty(self) -> None:
-        """Forget everything."""
         self._engine.drop(self._store)
         self._namespace = self._engine.open(self._store)
 

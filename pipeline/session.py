@@ -42,15 +42,12 @@ def spark_session(
     """
     folder = prepare(master)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_QUIET, **_folders(folder), **_near(master), **(settings or {})}.items():
+    places = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    for key, value in {**_QUIET, **places, **_near(master), **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _folders(folder: Path) -> dict[str, str]:
-    return {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
 
 
 def _near(master: str) -> dict[str, str]:

@@ -18,12 +18,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
-
-SHIPPED = ("common", "milestones", "pipeline")
+from tests.sources import SHIPPED, files, module_of
 
 STAGES = ("baseline", "m1_", "m2_", "m3_", "m4_", "m5_", "m6_")
 
@@ -68,13 +65,7 @@ class Module:
 
 def sources() -> Iterator[tuple[str, str]]:
     """Name and text of each shipped module."""
-    for top in SHIPPED:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            if top == "milestones" and parts[1] in SHIPPED:
-                continue  # a link
-            full = parts if top == "milestones" else ("milestones", *parts)
-            yield ".".join(part for part in full if part != "__init__"), path.read_text()
+    return ((module_of(path), path.read_text()) for path in files(*SHIPPED))
 
 
 def parsed(texts: Iterable[tuple[str, str]]) -> dict[str, Module]:

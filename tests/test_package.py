@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import ROOT, SHIPPED, files, place
 
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -100,14 +100,13 @@ def requirements(extra: str) -> set[str]:
 def imported(*places: str) -> set[tuple[str, str]]:
     """The packages that the code in these files and folders imports, each with the file that does."""
     found = set()
-    for path in (each for place in places for each in (ROOT / place, *(ROOT / place).rglob("*.py"))):
-        if path.suffix != ".py" or any(part.is_symlink() for part in path.parents):
-            continue
+    alone = (ROOT / each for each in places if each.endswith(".py"))
+    for path in (*alone, *files(*places)):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             tops = {name.partition(".")[0] for name in names} - {"milestones", "benchmarks", *sys.stdlib_module_names}
-            found |= {(DISTRIBUTIONS.get(top, top).replace("_", "-"), str(path.relative_to(ROOT))) for top in tops}
+            found |= {(DISTRIBUTIONS.get(top, top).replace("_", "-"), place(path)) for top in tops}
     return found
 
 
@@ -116,7 +115,7 @@ ALWAYS = {re.split("[<>=]", requirement)[0].replace("_", "-") for requirement in
 
 def lacking() -> Iterator[tuple[str, str]]:
     """What code imports though neither the wheel nor the extra that the code is for brings it."""
-    for name, file in imported("common", "milestones", "pipeline", "benchmarks"):
+    for name, file in imported(*SHIPPED, "benchmarks"):
         extras = [extra for extra, places in FEATURES.items() if file.startswith(places)]
         if name not in ALWAYS.union(*map(requirements, extras)):
             yield name, file
@@ -131,7 +130,7 @@ def test_an_extra_brings_what_its_code_imports_and_nothing_else() -> None:
 
 
 def test_what_is_always_installed_is_imported_by_what_is_shipped() -> None:
-    assert {name for name, _ in imported("common", "milestones", "pipeline")} >= ALWAYS
+    assert {name for name, _ in imported(*SHIPPED)} >= ALWAYS
 
 
 @pytest.mark.parametrize(("path", "extra"), TOLD, ids=lambda at: at.stem if isinstance(at, Path) else at)
@@ -140,11 +139,11 @@ def test_an_extra_that_a_page_or_an_error_tells_to_install_exists_and_brings_wha
 ) -> None:
     assert extra in EXTRAS
     if path.suffix == ".py":
-        assert BRINGS[path.relative_to(ROOT).as_posix()] in requirements(extra)
+        assert BRINGS[place(path)] in requirements(extra)
 
 
 def test_nothing_tells_to_install_a_package_that_an_extra_brings() -> None:
-    told = {path.relative_to(ROOT).as_posix() for path, _ in TOLD if path.suffix == ".py"}
+    told = {place(path) for path, _ in TOLD if path.suffix == ".py"}
     assert told == BRINGS.keys()
 
 
@@ -183,18 +182,13 @@ def test_the_wheel_of_the_sdist_is_that_of_the_checkout(wheel: Path, tmp_path: P
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def modules(folder: Path) -> set[str]:
-    return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py")}
-
-
 def test_a_wheel_of_the_sdist_has_every_module_of_milestones_and_no_other_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        files = set(archive.namelist())
-    assert {name.split("/")[0] for name in files} == {"milestones", f"milestones-{PROJECT['version']}.dist-info"}
-    names = {name for name in files if name.endswith(".py")}
-    own = {name for name in modules(Path("milestones")) if not name.startswith(("milestones/common/", "milestones/pi"))}
-    linked = {f"milestones/{name}" for folder in ("common", "pipeline") for name in modules(Path(folder))}
-    assert names == own | linked
+        held = set(archive.namelist())
+    assert {name.split("/")[0] for name in held} == {"milestones", f"milestones-{PROJECT['version']}.dist-info"}
+    names = {name for name in held if name.endswith(".py")}
+    linked = {f"milestones/{place(path)}" for path in files("common", "pipeline")}
+    assert names == linked.union(map(place, files("milestones")))
 
 
 def test_the_sdist_has_the_tests_and_what_they_need(sdist: Path) -> None:

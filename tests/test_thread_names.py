@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import files, module_of
+
 FOLDERS = ("benchmarks", "common", "compat_tests", "milestones", "pipeline")
 
 KNOWN = frozenset({
@@ -41,20 +42,13 @@ class Found:
 
 
 def threads() -> list[Found]:
-    """Every class that is a thread."""
-    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = list(files(*FOLDERS))
     found = [one for path in paths for one in classes(path)]
     exported = {name: defined for path in paths if path.name == "__init__.py" for name, defined in exports(path)}
     known = {"threading.Thread", "threading.Timer"}
     while more := {one.name for one in found if {exported.get(base, base) for base in one.bases} & known} - known:
         known |= more
     return [one for one in found if one.name in known]
-
-
-def module_of(path: Path) -> str:
-    """What the module is imported as."""
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    return f"milestones.{module}" if module.startswith(("common", "pipeline")) else module
 
 
 def exports(path: Path) -> Iterator[tuple[str, str]]:
@@ -66,7 +60,6 @@ def exports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def classes(path: Path) -> Iterator[Found]:
-    """Those of a module."""
     module = module_of(path)
     tree = ast.parse(path.read_text())
     names = {node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}

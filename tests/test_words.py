@@ -13,11 +13,8 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-
-SHIPPED = ("common", "milestones", "pipeline")
+from tests.sources import ROOT, SHIPPED, files, place
 
 VAGUE = re.compile(
     r"\b(somebody|someone|anybody|anyone|nobody|everybody|everyone|whoever|whomever|who|whom|he|him|his|fate|troubles?"
@@ -27,11 +24,6 @@ VAGUE = re.compile(
 
 QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[A-Za-z ]{2,}'")
 """Names of code, and what is quoted: a seed's words, Kafka's."""
-
-
-def sources() -> list[Path]:
-    paths = (path for top in SHIPPED for path in (ROOT / top).rglob("*.py"))
-    return sorted(path for path in paths if not any(part.is_symlink() for part in path.parents if part != ROOT))
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
@@ -52,14 +44,14 @@ def vague(lines: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def test_docstrings_and_comments_name_their_subjects() -> None:
-    found = {str(path.relative_to(ROOT)): vague(prose(path.read_text())) for path in sources()}
+    found = {place(path): vague(prose(path.read_text())) for path in files(*SHIPPED)}
     assert {name: words for name, words in found.items() if words} == {}
 
 
 def test_readmes_of_packages_name_their_subjects() -> None:
     pages = [path for top in ("common", "milestones") for path in (ROOT / top).rglob("README.md")]
     assert len(pages) > 20
-    texts = {str(path.relative_to(ROOT)): path.read_text().replace("**Who owns what.**", "") for path in pages}
+    texts = {place(path): path.read_text().replace("**Who owns what.**", "") for path in pages}
     found = {name: vague(iter(enumerate(text.splitlines(), 1))) for name, text in texts.items()}
     assert {name: words for name, words in found.items() if words} == {}
 

@@ -38,8 +38,9 @@ CONSUMER_FIXED: Mapping[str, Any] = {
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,  # positions go past control records, so ends must be told
     "auto.offset.reset": "error",
-    "allow.auto.create.topics": False,
+    **NO_TOPICS,
 }
+"""What an `AssignedConsumer` can't work without."""
 PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -82,7 +83,7 @@ def restore_consumer(config: StreamsConfig, name: str) -> dict[str, Any]:
     }
 
 
-def producer(config: StreamsConfig, name: str, transactional_id: str | None) -> dict[str, Any]:
+def producer(config: StreamsConfig, name: str, transactional_id: str | None = None) -> dict[str, Any]:
     """Settings of the producer of the thread `name`; transactional when an id is given."""
     transactions: dict[str, Any] = {}
     if transactional_id is not None:
@@ -106,8 +107,8 @@ def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
 
 
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
-    """Settings of the group member of the thread `name`. `index`: the thread's number (from 1), or another word for the
-    member's place in the group; a static id ends with it."""
+    """Settings of the group member of the thread `name`. `index`: the thread's number (from 1), or another word, such
+    as "spark", for the member's place in the group; a static id ends with it."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client
@@ -127,10 +128,11 @@ def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings
 
 
 def queue_bytes(config: StreamsConfig, name: str) -> int:
-    """The bytes that the clients of the thread `name` may hold, by their settings, without what a consumer unpacks."""
+    """The bytes that the Kafka clients of the thread `name` may hold."""
+    # By their settings, without what a consumer unpacks.
     consumers = main_consumer(config, name), restore_consumer(config, name)
     fetched = sum(int(settings["queued.max.messages.kbytes"]) for settings in consumers)
-    return 1024 * (fetched + int(producer(config, name, None)["queue.buffering.max.kbytes"]))
+    return 1024 * (fetched + int(producer(config, name)["queue.buffering.max.kbytes"]))
 
 
 def _common(config: StreamsConfig, client_id: str) -> dict[str, Any]:

@@ -76,10 +76,6 @@ class ConfigKey(Generic[T]):
     def __set__(self, instance: HasValues, value: T) -> None:
         raise AttributeError(f"config {self.name} can't be changed; make another config with config.replace(...)")
 
-    def parse(self, value: object) -> T:
-        """`value` as this key's type; `ValueError` with the reason when it can't be."""
-        return self.kind.parse(value)
-
 
 class ConfigErrors(ConfigError):
     """Several config values that can't be used, each with its reason; `errors`: one error per value."""

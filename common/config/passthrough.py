@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from milestones.common.errors import ConfigError
+from milestones.common.kafka.sasl import MECHANISMS
 from milestones.common.kafka.wire_security import why_refused
 from milestones.common.secrets import scrubbed
 
@@ -116,9 +117,6 @@ TOPIC_SETTINGS = frozenset(
 )
 """Topic settings of Kafka that may be given to internal topics."""
 
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The SASL mechanisms of the group member."""
-
 
 def split(name: str) -> tuple[str, str] | None:
     """The prefix of a pass-through key and the name behind it, dotted (`consumer_`, `fetch.min.bytes`); else None.
@@ -139,8 +137,8 @@ def why_not(prefix: str, setting: str, value: object) -> str | None:
         return "callbacks belong to the runtime"
     if prefix == "topic_":
         return _why_not_of_topic(setting)
-    if setting in ("sasl.mechanism", "sasl.mechanisms") and str(value).upper() not in SASL_MECHANISMS:
-        return f"must be one of {', '.join(SASL_MECHANISMS)}: the group member speaks no other"
+    if setting in ("sasl.mechanism", "sasl.mechanisms") and str(value).upper() not in MECHANISMS:
+        return f"must be one of {', '.join(MECHANISMS)}: the group member speaks no other"
     if prefix in OWN_CONNECTIONS and (refusal := why_refused(setting)) is not None:
         return refusal
     reasons = (CONTROLLED[client].get(setting) for client in sorted(PREFIXES.get(prefix, ())))
@@ -174,27 +172,11 @@ class _Warnings(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def _consumer(settings: dict[str, Any], logger: logging.Logger) -> None:
-    client = Consumer(settings, logger=logger)
-    client.poll(0)
-    client.close()
-
-
-def _producer(settings: dict[str, Any], logger: logging.Logger) -> None:
-    client = Producer(settings, logger=logger)
-    client.poll(0)
-
-
-def _admin(settings: dict[str, Any], logger: logging.Logger) -> None:
-    client = AdminClient(settings, logger=logger)
-    client.poll(0)
-
-
-_MAKE: Mapping[str, Callable[[dict[str, Any], logging.Logger], None]] = {
-    "main_consumer": _consumer,
-    "restore_consumer": _consumer,
-    "producer": _producer,
-    "admin": _admin,
+_CLIENTS: Mapping[str, Any] = {
+    "main_consumer": Consumer,
+    "restore_consumer": Consumer,
+    "producer": Producer,
+    "admin": AdminClient,
 }
 
 
@@ -250,7 +232,10 @@ def _attempt(client: str, settings: Mapping[str, Any]) -> str | None:
     warnings = _Warnings()
     logger.addHandler(warnings)
     try:
-        _MAKE[client]({k: v for k, v in settings.items() if k != "bootstrap.servers"}, logger)
+        made = _CLIENTS[client]({k: v for k, v in settings.items() if k != "bootstrap.servers"}, logger=logger)
+        made.poll(0)
+        if isinstance(made, Consumer):
+            made.close()
     except (KafkaException, TypeError, ValueError) as error:
         kafka_error = error.args[0] if error.args else error
         text = kafka_error.str() if hasattr(kafka_error, "str") else str(kafka_error)

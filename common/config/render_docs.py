@@ -14,10 +14,11 @@ from typing import Any
 from milestones.common.config.clients import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, RESTORE_DEFAULTS
 from milestones.common.config.key import ConfigKey, Derived, Required
 from milestones.common.config.keys import KEYS, ApplicationKeys, KafkaKeys, StateKeys
-from milestones.common.config.passthrough import CONTROLLED, CONTROLLED_TOPIC, SASL_MECHANISMS
+from milestones.common.config.passthrough import CONTROLLED, CONTROLLED_TOPIC
 from milestones.common.config.sources import ENVIRONMENT_PREFIX
 from milestones.common.config.thread_keys import ThreadKeys
 from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART
+from milestones.common.kafka.sasl import MECHANISMS
 from milestones.common.kafka.wire_security import HONOURED, REFUSED, REFUSED_FAMILIES
 
 _INTRODUCTION = f"""\
@@ -140,7 +141,7 @@ Every connection takes `security_protocol` (`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`
 and SASL under librdkafka's names. The connections of the group member, and of what else asks about the group, aren't
 librdkafka's. They honour {{honoured}}. Not supported:
 
-- SASL OAUTHBEARER and GSSAPI (Kerberos), and with them MSK IAM and the like: use {", ".join(SASL_MECHANISMS)},
+- SASL OAUTHBEARER and GSSAPI (Kerberos), and with them MSK IAM and the like: use {", ".join(MECHANISMS)},
   or a client certificate;
 - PKCS#12 and JKS key stores, certificates and keys as text: use PEM files.
 

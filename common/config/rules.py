@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from milestones.common.config.passthrough import SASL_MECHANISMS
 from milestones.common.errors import ConfigError
+from milestones.common.kafka.sasl import MECHANISMS
 
 if TYPE_CHECKING:
     from milestones.common.config.streams import StreamsConfig
@@ -52,7 +52,7 @@ def sasl_names_its_mechanism(config: StreamsConfig) -> Iterator[ConfigError]:
     security = config.security_settings()
     protocol = str(security.get("security.protocol", ""))
     if protocol.lower().startswith("sasl") and not security.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
-        reason = f"needs sasl_mechanism, one of {', '.join(SASL_MECHANISMS)}"
+        reason = f"needs sasl_mechanism, one of {', '.join(MECHANISMS)}"
         yield ConfigError("security_protocol", protocol, reason)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from milestones.common.config import clients, passthrough
-from milestones.common.config.key import ConfigKey, Derived, Required, raise_all
+from milestones.common.config.key import Derived, Required, raise_all
 from milestones.common.config.keys import EXACTLY_ONCE_V2, KEYS, Keys
 from milestones.common.config.rules import RULES
 from milestones.common.config.sources import (
@@ -26,9 +26,6 @@ from milestones.common.config.sources import (
 from milestones.common.config.unknown_keys import LATER, NO_COUNTERPART, why_refused
 from milestones.common.errors import ConfigError
 from milestones.common.secrets import HIDDEN, shown
-
-if TYPE_CHECKING:
-    from milestones.common.kafka.membership.settings import MemberSettings
 
 
 class StreamsConfig(Keys):
@@ -137,30 +134,13 @@ class StreamsConfig(Keys):
         """Topic settings for internal topics, over their defaults (`topic_segment_bytes` gives `segment.bytes`)."""
         return {setting: _as_text(value) for setting, value in self.passed("topic_").items()}
 
-    def consumer_settings(self, name: str) -> dict[str, Any]:
-        """Complete librdkafka settings of the main consumer of the thread `name` (see `thread_name`)."""
-        return clients.main_consumer(self, name)
-
-    def restore_consumer_settings(self, name: str) -> dict[str, Any]:
-        """Complete librdkafka settings of the restore consumer of the thread `name`."""
-        return clients.restore_consumer(self, name)
-
-    def producer_settings(self, name: str, transactional_id: str | None = None) -> dict[str, Any]:
-        """Complete librdkafka settings of the producer of the thread `name`; with an id it is transactional."""
-        return clients.producer(self, name, transactional_id)
-
-    def admin_settings(self, name: str) -> dict[str, Any]:
-        """Complete librdkafka settings of the admin client of the client id `name`."""
-        return clients.admin(self, name)
-
-    def client_queue_bytes(self, name: str) -> int:
-        """The bytes that the Kafka clients of the thread `name` may hold."""
-        return clients.queue_bytes(self, name)
-
-    def member_settings(self, name: str, index: int | str) -> MemberSettings:
-        """Settings of the group member of the thread `name`, the `index`-th of this client (from 1), or of its
-        "spark" run."""
-        return clients.member(self, name, index)
+    # Complete settings of the clients of the thread `name` (see `thread_name`), by librdkafka's names.
+    consumer_settings = clients.main_consumer
+    restore_consumer_settings = clients.restore_consumer
+    producer_settings = clients.producer
+    admin_settings = clients.admin
+    client_queue_bytes = clients.queue_bytes
+    member_settings = clients.member
 
     def passed(self, *prefixes: str) -> dict[str, Any]:
         """Settings passed through with one of these prefixes, by dotted name; a later prefix overrides."""
@@ -209,10 +189,9 @@ class StreamsConfig(Keys):
 def _same(key: str, one: object, other: object) -> bool:
     """Whether two sources give the same value, each in its own form."""
     try:
-        return bool(KEYS[key].parse(one) == KEYS[key].parse(other))
+        return bool(KEYS[key].kind.parse(one) == KEYS[key].kind.parse(other))
     except (KeyError, ValueError):
-        texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in (one, other)]
-        return texts[0] == texts[1]
+        return _as_text(one) == _as_text(other)
 
 
 def _passed_through(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
@@ -236,11 +215,12 @@ def _parsed(raw: Mapping[str, tuple[Any, str]], errors: list[ConfigError]) -> di
         if name in raw:
             value, origin = raw[name]
             try:
-                values[name] = key.parse(value)
+                values[name] = key.kind.parse(value)
             except ValueError as error:
                 errors.append(ConfigError(name, value, _at(str(error), origin)))
         elif isinstance(key.default, Required):
-            errors.append(ConfigError(name, None, f"has no default: {_ways_to_give(key)}"))
+            ways = f"give it as a keyword, in the config file, or as MILESTONES_{name.upper()}"
+            errors.append(ConfigError(name, None, f"has no default: {ways}"))
         elif not isinstance(key.default, Derived):
             values[name] = key.default
     if not errors:
@@ -256,10 +236,6 @@ def _why_unknown(name: str, value: object) -> str:
     if prefixes:
         return f"is a setting of a Kafka client: write {' or '.join(prefix + name for prefix in prefixes)}"
     return why_refused(name, _suggestions())
-
-
-def _ways_to_give(key: ConfigKey[Any]) -> str:
-    return f"give it as a keyword, in the config file, or as MILESTONES_{key.name.upper()}"
 
 
 def _suggestions() -> list[str]:

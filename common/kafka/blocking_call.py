@@ -76,7 +76,6 @@ class CallThread:
         return True
 
     def leave(self) -> None:
-        """Give up the call under way."""
         self.late = True
         self.close()
 

@@ -8,7 +8,7 @@ no error is raised for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -35,8 +35,11 @@ def task_ends(
     inputs = {at for task in plan.changelogs for at in plan.tasks[task]}
     all_ = {at for logs in plan.changelogs.values() for at in logs}
     ends = dict.fromkeys((at for at in all_ if at.topic in new), 0)
-    ends |= _ends_of(cluster, sorted(at for at in all_ - inputs if at.topic not in new), timeout_ms)
-    ends |= _committed(cluster, group, sorted(all_ & inputs))
+    ours, read = sorted(at for at in all_ - inputs if at.topic not in new), sorted(all_ & inputs)
+    ends |= _told("where the changelogs end", lambda: cluster.known_ends(ours, timeout_ms=timeout_ms))
+    if read:
+        zero = dict.fromkeys(read, 0)
+        ends |= _told("the group's committed offsets", lambda: zero | cluster.committed(group, read))
     unknown = sorted(task for task, logs in plan.changelogs.items() if not ends.keys() >= set(logs))
     if unknown:
         names = ", ".join(map(str, unknown[:10])) + ("" if len(unknown) <= 10 else f" and {len(unknown) - 10} more")
@@ -44,19 +47,9 @@ def task_ends(
     return {task: sum(ends[at] for at in logs) for task, logs in plan.changelogs.items() if ends.keys() >= set(logs)}
 
 
-def _ends_of(cluster: Cluster, asked: list[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+def _told(what: str, ask: Callable[[], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
     try:
-        return cluster.known_ends(asked, timeout_ms=timeout_ms)
+        return ask()
     except (KafkaException, MilestonesError) as error:
-        log.warning("where the changelogs end can't be asked: %s", text_of(error))
-        return {}
-
-
-def _committed(cluster: Cluster, group: str, asked: list[TopicPartition]) -> dict[TopicPartition, int]:
-    if not asked:
-        return {}
-    try:
-        return dict.fromkeys(asked, 0) | cluster.committed(group, asked)
-    except (KafkaException, MilestonesError) as error:
-        log.warning("the group's committed offsets can't be asked: %s", text_of(error))
+        log.warning("%s can't be asked: %s", what, text_of(error))
         return {}

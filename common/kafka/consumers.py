@@ -16,21 +16,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Position
 
+from milestones.common.config.clients import CONSUMER_FIXED
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import Owned, client_log
 from milestones.common.records import TopicPartition
 
 log = logging.getLogger(__name__)
-
-ASSIGNED_CONSUMER = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
-    "allow.auto.create.topics": False,
-}
-"""Settings that an `AssignedConsumer` can't work without."""
-
 
 NO_WAIT_S = 0.001
 """The time-out of a question whose answer isn't awaited."""
@@ -56,7 +47,7 @@ class AssignedConsumer(Owned):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
-        self._consumer = Consumer({**settings, **ASSIGNED_CONSUMER}, logger=client_log)
+        self._consumer = Consumer({**settings, **CONSUMER_FIXED}, logger=client_log)
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._partition_counts: dict[str, int] = {}

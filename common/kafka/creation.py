@@ -159,13 +159,10 @@ def _batch(topics: Iterable[InternalTopic]) -> list[InternalTopic]:
     return batch
 
 
-def create_topics(
-    cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int, *, patience_ms: int = 30_000,
-    clock: Clock | None = None,
-) -> frozenset[str]:
+def create_topics(cluster: Cluster, topics: Iterable[InternalTopic], replication_factor: int) -> frozenset[str]:
     """Make missing topics, wait for that, and return the topics made. Errors as of `TopicCreation`."""
-    clock = clock or SystemClock()
-    creation = TopicCreation(cluster, topics, replication_factor, patience_ms, clock)
+    clock = SystemClock()
+    creation = TopicCreation(cluster, topics, replication_factor, 30_000, clock)
     while not creation.run_once(clock.monotonic_ms()):
         pass
     return creation.made

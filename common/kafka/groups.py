@@ -103,7 +103,6 @@ class GroupReader:
         return f"committed {what} of the group {self._group} can't be read"
 
     def describe(self) -> DescribedGroup:
-        """The group as its coordinator sees it."""
         request = DescribeGroupsRequest(groups=(GroupId(self._group),), include_authorized_operations=False)
         what = f"the group {self._group} can't be described"
         return self._ask(request, DescribeGroupsResponse, _group_in, what)
@@ -129,23 +128,6 @@ class GroupReader:
 
     def close(self) -> None:
         self._coordinator.forget()
-
-
-def committed_offsets(
-    settings: Mapping[str, Any],
-    group: str,
-    partitions: Iterable[TopicPartition] | None = None,
-    *,
-    timeout_ms: int,
-    connect: Connect | None = None,
-    clock: Clock | None = None,
-) -> dict[TopicPartition, int]:
-    """`GroupReader.committed`, once."""
-    reader = GroupReader(settings, group, timeout_ms=timeout_ms, connect=connect, clock=clock)
-    try:
-        return reader.committed(partitions)
-    finally:
-        reader.close()
 
 
 def _offsets_request(group: str, partitions: Iterable[TopicPartition] | None) -> OffsetFetchRequest:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from milestones.common.errors import KafkaUnreachableError
 from milestones.common.kafka.clients import LastReason, Owned, client_log, text_of
 from milestones.common.kafka.failures import error_of, is_passing
-from milestones.common.kafka.groups import committed_offsets, the_address
+from milestones.common.kafka.groups import GroupReader, the_address
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.records import TopicPartition
@@ -62,6 +62,8 @@ REPARTITION_SETTINGS = {
 }
 """Topic settings of a repartition topic, as Kafka Streams makes them: the runtime purges it, never its age."""
 
+
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 UNSEEN = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
@@ -150,10 +152,11 @@ class Cluster(Owned):
     def described(self, topics: Collection[str]) -> dict[str, Described]:
         """The descriptions of these topics, without topics that don't exist or that the principal may not see."""
         self._check_owner()
-        return self._patiently(lambda left: self._describe(topics, left)) if topics else {}
 
-    def _describe(self, topics: Collection[str], timeout_s: float) -> dict[str, Described]:
-        return self.seen(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s))
+        def ask(left: float) -> dict[str, Described]:
+            return self.seen(self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=left))
+
+        return self._patiently(ask) if topics else {}
 
     @staticmethod
     def seen(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, Described]:
@@ -223,8 +226,8 @@ class Cluster(Owned):
         begins; otherwise after its last record, uncommitted and control records included."""
         self._check_owner()
         asked = list(partitions)
-        first = self._offsets(asked, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        end = self._offsets(asked, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
+        first = self._offsets(asked, EARLIEST)
+        end = self._offsets(asked, LATEST, committed=committed)
         return {partition: (first[partition], end[partition]) for partition in asked}
 
     @property
@@ -244,8 +247,7 @@ class Cluster(Owned):
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Begin to ask where these partitions begin, or end, as `bounds`, without waiting; `told` reads an answer."""
         self._check_owner()
-        spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-        return self._asked(partitions, spec, committed=committed)
+        return self._asked(partitions, LATEST if end else EARLIEST, committed=committed)
 
     def ends(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, *, committed: bool = False
@@ -253,16 +255,14 @@ class Cluster(Owned):
         """The end of each partition, as of `bounds`."""
         self._check_owner()
         self._admin.poll(0)
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._offsets(partitions, latest, committed=committed, timeout_s=timeout_ms / 1000)
+        return self._offsets(partitions, LATEST, committed=committed, timeout_s=timeout_ms / 1000)
 
     def known_ends(self, partitions: Iterable[TopicPartition], *, timeout_ms: int) -> dict[TopicPartition, int]:
         """`ends`, without partitions whose brokers don't answer."""
         self._check_owner()
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         found: dict[TopicPartition, int] = {}
         failed: KafkaException | None = None
-        for at, future in self._asked(partitions, latest, timeout_s=timeout_ms / 1000).items():
+        for at, future in self._asked(partitions, LATEST, timeout_s=timeout_ms / 1000).items():
             try:
                 found[at] = told(at, future)
             except KafkaException as exception:
@@ -296,9 +296,10 @@ class Cluster(Owned):
         return {TopicPartition(at.topic, at.partition): future for at, future in futures.items()}
 
     def committed(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The group's committed offsets, of all partitions by default; see `committed_offsets`."""
+        """The group's committed offsets, of all partitions by default; see `GroupReader.committed`."""
         self._check_owner()
-        return committed_offsets(self._settings, group, partitions, timeout_ms=int(self._timeout * 1000))
+        with closing(GroupReader(self._settings, group, timeout_ms=int(self._timeout * 1000))) as reader:
+            return reader.committed(partitions)
 
     def purge(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the offsets. A failure is logged: the next purge covers it."""

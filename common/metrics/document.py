@@ -48,7 +48,6 @@ never shown. A thread that is stuck in a long call shows what it last published,
 
 
 def markdown() -> str:
-    """The page."""
     return "\n".join([_INTRODUCTION, *(line for scope in SCOPES for line in _group(scope))])
 
 

@@ -168,7 +168,6 @@ class MetricsEndpoint:
         return [b"there are /metrics, /livez and /readyz\n"]
 
     def close(self) -> None:
-        """Stop answering, free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

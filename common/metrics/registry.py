@@ -60,7 +60,6 @@ class Metrics:
             self._scopes.pop(id(scope), None)
 
     def scopes(self) -> Collection[Scope]:
-        """The scopes there are now."""
         with self._lock:
             return tuple(self._scopes.values())
 

@@ -13,16 +13,16 @@ from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from milestones.common.clock import Clock, SystemClock
+from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import client_log, text_of
 from milestones.common.kafka.failures import UNREACHABLE, error_of
 from milestones.common.kafka.login import Login
 from milestones.common.kafka.retry import RetryPolicy
-from milestones.common.kafka.topics import Cluster
+from milestones.common.kafka.topics import EARLIEST, LATEST, Cluster
 from milestones.common.records import TopicPartition
 
 T = TypeVar("T")
@@ -30,11 +30,6 @@ TIMEOUT_S = 15.0
 
 # What the client says of a broker that is away comes with the error, once.
 client_log.addHandler(logging.NullHandler())
-
-_SPECS = {
-    "earliest": OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
-    "latest": OffsetSpec.latest(),  # type: ignore[no-untyped-call]
-}
 
 _NO_GROUP = {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID}
 _TOO_EARLY = {
@@ -50,10 +45,10 @@ _TOO_EARLY = {
 class ResetCluster(Cluster):
     """The admin side of Kafka, with what only a reset asks."""
 
-    def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: StreamsConfig) -> None:
         settings = config.admin_settings(f"{config.application_id}-reset")
         super().__init__(settings, request_timeout_ms=int(TIMEOUT_S * 1000), login=Login(settings))
-        self._retry_policy = RetryPolicy(int(TIMEOUT_S * 1000), clock or SystemClock())
+        self._retry_policy = RetryPolicy(int(TIMEOUT_S * 1000), SystemClock())
 
     def partitions(self) -> dict[str, int]:
         """Partition counts of all topics."""
@@ -90,9 +85,9 @@ class ResetCluster(Cluster):
         """Offsets to begin at; where no record is as new as the time, the end."""
         asked = list(partitions)
         if timestamp_ms is None:
-            return self._list(asked, _SPECS[where])
+            return self._list(asked, LATEST if where == "latest" else EARLIEST)
         found = self._list(asked, OffsetSpec.for_timestamp(timestamp_ms))
-        ends = self._list([p for p, offset in found.items() if offset < 0], _SPECS["latest"])
+        ends = self._list([p for p, offset in found.items() if offset < 0], LATEST)
         return found | ends
 
     def _list(self, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:

@@ -44,9 +44,15 @@ def load_streams(app: str, file: Path | None, given: dict[str, Any]) -> Streams:
             return found
         config = found.config if file is None else found.config.over_file(file)
         return found.with_config(config.with_options(given))
+    return Streams(found, load_config(None, file, given))
+
+
+def load_config(app: str | None, file: Path | None, given: dict[str, Any]) -> StreamsConfig:
+    """The settings that `load_streams` would run `app` with; without it those of the command line."""
+    if app is not None:
+        return load_streams(app, file, given).config
     with options_named():
-        config = StreamsConfig.of_options(file, given)
-    return Streams(found, config)
+        return StreamsConfig.of_options(file, given)
 
 
 def _split(app: str) -> tuple[str, str]:

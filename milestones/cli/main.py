@@ -29,7 +29,7 @@ from milestones.cli.console import (
 )
 from milestones.cli.loading import load, load_streams
 from milestones.cli.resetting import reset
-from milestones.cli.settings import config_options, no_pair, settings
+from milestones.cli.settings import config_options, no_pair
 from milestones.cli.spark import spark
 from milestones.cli.status import status
 from milestones.flags import STAGES
@@ -66,15 +66,7 @@ def cli() -> None:
 @config_options
 @verbose_option
 @click.pass_context
-def run(
-    context: click.Context,
-    app: str,
-    stage: str | None,
-    file: Path | None,
-    given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
-) -> int:
+def run(context: click.Context, app: str, stage: str | None, file: Path | None, given: dict[str, str]) -> int:
     """Run an application until it is interrupted.
 
     APP names a Topology, a StreamsBuilder, a Streams, or a function without arguments that returns one: as
@@ -92,10 +84,11 @@ def run(
       milestones run words.py -b kafka:9092 --stage baseline
     """
     verbose = is_verbose(context)
-    if stage is not None and not stage.strip():
-        raise click.BadParameter("it is empty; `milestones stages` lists the stages", param_hint="--stage")
-    short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers, "milestones": stage}
-    streams = load_streams(app, file, settings(given, **short))
+    if stage is not None:
+        if not stage.strip():
+            raise click.BadParameter("it is empty; `milestones stages` lists the stages", param_hint="--stage")
+        given["milestones"] = stage
+    streams = load_streams(app, file, given)
     log_to_stderr(verbose=verbose)
     code = streams.run()
     if streams.error is not None and (verbose or err().is_terminal):  # else the log, which has it, is enough

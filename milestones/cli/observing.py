@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from milestones.cli.picture import Member, Picture, Scraped, StoreRow, inputs_of, members_of, picture
 from milestones.common.assignment.summary import short_name
-from milestones.common.clock import Clock, SystemClock
+from milestones.common.clock import SystemClock
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.clients import text_of
@@ -39,8 +39,8 @@ MOST_NAMES = 8
 class ClusterObserver:
     """*Owns*: the connections. Shows the members of the last stable generation while the group rebalances."""
 
-    def __init__(self, config: StreamsConfig, clock: Clock | None = None) -> None:
-        self._name, self._clock = config.application_id, clock or SystemClock()
+    def __init__(self, config: StreamsConfig) -> None:
+        self._name, self._clock = config.application_id, SystemClock()
         settings = config.admin_settings(f"{config.application_id}-status")
         self._reader = GroupReader(settings, self._name, timeout_ms=TIMEOUT_MS, clock=self._clock)
         self._cluster = Cluster(settings, request_timeout_ms=TIMEOUT_MS)

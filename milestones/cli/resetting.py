@@ -21,7 +21,8 @@ import rich_click as click
 from rich.table import Table
 
 from milestones.cli.console import OK, err, out, verbose_option
-from milestones.cli.settings import config_options, options_named, settings
+from milestones.cli.loading import load_config, load_streams
+from milestones.cli.settings import config_options
 from milestones.common.config import StreamsConfig
 from milestones.common.errors import MilestonesError
 from milestones.common.records import TopicPartition
@@ -169,7 +170,6 @@ def _delete(paths: list[Path]) -> None:
 
 
 def show(plan: Plan) -> None:
-    """Print the plan."""
     if plan.offsets:
         table = Table(title=f"offsets of the group {plan.application_id}", title_justify="left", pad_edge=False)
         for heading in ("partition", "committed", "new"):
@@ -185,17 +185,13 @@ def show(plan: Plan) -> None:
         out().print(f"delete directory {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _application(
-    app: str | None, file: Path | None, values: dict[str, Any]
-) -> tuple[StreamsConfig, Application | None]:
+def _application(app: str | None, file: Path | None, given: dict[str, Any]) -> tuple[StreamsConfig, Application | None]:
     """The settings, and the topology if APP names one."""
     if app is None:
-        with options_named():
-            return StreamsConfig.of_options(file, values), None
-    from milestones.cli.loading import load_streams
+        return load_config(None, file, given), None
     from milestones.instance.application import Application
 
-    streams = load_streams(app, file, values)
+    streams = load_streams(app, file, given)
     return streams.config, Application.of(streams.topology, streams.config)
 
 
@@ -218,8 +214,6 @@ def reset(
     app: str | None,
     file: Path | None,
     given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
     input_topics: str,
     target: str,
     keep_state: bool,
@@ -249,8 +243,7 @@ def reset(
         raise click.BadParameter(
             f"{target!r} is neither earliest, latest nor a time: {error}", param_hint="--to"
         ) from error
-    values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
-    config, application = _application(app, file, values)
+    config, application = _application(app, file, given)
     cluster = ResetCluster(config)
     inputs = [topic.strip() for topic in input_topics.split(",") if topic.strip()]
     plan = make_plan(cluster, config, inputs, where, keep_state, application)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import rich_click as click
 
@@ -18,7 +19,6 @@ from milestones.common.config import ConfigErrors
 from milestones.common.config.key import raise_all
 from milestones.common.errors import ConfigError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SHORT = {"application_id": "-a ID", "bootstrap_servers": "-b HOST:PORT"}
 
@@ -40,30 +40,29 @@ def _pairs(_: click.Context, __: click.Parameter, values: Iterable[str]) -> dict
     return found
 
 
-def config_options(command: Command) -> Command:
-    """`--config`, `--set`, `--application-id`, `--bootstrap-servers`; the command takes `file` and `given`."""
-    options = (
-        click.option("-c", "--config", "file", type=CONFIG_FILE, help="Settings from a TOML file."),
-        click.option(
-            "-s",
-            "--set",
-            "given",
-            multiple=True,
-            metavar="KEY=VALUE",
-            callback=_pairs,
-            help="One setting, as `milestones config` lists them. May be repeated.",
-        ),
-        click.option("-a", "--application-id", metavar="ID", help="Short for --set application_id=ID."),
-        click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Short for --set bootstrap_servers=..."),
+def config_options(command: Callable[..., int]) -> Callable[..., int]:
+    """`--config`, `--set`, `--application-id`, `--bootstrap-servers`; the command takes `file`, and `given`: the
+    settings of the command line, in their short forms too."""
+
+    @click.option("-c", "--config", "file", type=CONFIG_FILE, help="Settings from a TOML file.")
+    @click.option(
+        "-s",
+        "--set",
+        "given",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        help="One setting, as `milestones config` lists them. May be repeated.",
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    @click.option("-a", "--application-id", metavar="ID", help="Short for --set application_id=ID.")
+    @click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Short for --set bootstrap_servers=...")
+    @wraps(command)
+    def merging(*args: Any, given: dict[str, str], **options: Any) -> int:
+        short = {key: options.pop(key) for key in SHORT}
+        used = {key: value for key, value in short.items() if value is not None}
+        return command(*args, given=given | used, **options)
 
-
-def settings(given: dict[str, str], **short: str | None) -> dict[str, Any]:
-    """The settings of the command line; short forms that were used are among them."""
-    return given | {key: value for key, value in short.items() if value is not None}
+    return merging
 
 
 @contextmanager

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import rich_click as click
 
 from milestones.cli.console import OK, verbose_option
-from milestones.cli.settings import config_options, options_named, settings
-from milestones.common.config import StreamsConfig
+from milestones.cli.loading import load_config
+from milestones.cli.settings import config_options
 from milestones.common.errors import KafkaUnreachableError
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ def status(
     app: str | None,
     file: Path | None,
     given: dict[str, str],
-    application_id: str | None,
-    bootstrap_servers: str | None,
     once: bool,
     as_json: bool,
     tasks: bool | None,
@@ -65,8 +63,7 @@ def status(
     """
     from milestones.cli.observing import ClusterObserver
 
-    values = settings(given, application_id=application_id, bootstrap_servers=bootstrap_servers)
-    observer = ClusterObserver(_config(app, file, values))
+    observer = ClusterObserver(load_config(app, file, given))
     console = _console()
     try:
         picture = observer.first()
@@ -79,15 +76,6 @@ def status(
     finally:
         observer.close()
     return OK
-
-
-def _config(app: str | None, file: Path | None, values: dict[str, Any]) -> StreamsConfig:
-    if app is not None:
-        from milestones.cli.loading import load_streams
-
-        return load_streams(app, file, values).config
-    with options_named():
-        return StreamsConfig.of_options(file, values)
 
 
 def _console() -> Console:

@@ -49,7 +49,6 @@ def decoded(table: Mapping[bytes, bytes], value: Serde[Any]) -> dict[str, Any]:
 
 
 def most_frequent(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
-    """The highest counts, in order."""
     return nlargest(number, counts.items(), key=itemgetter(1))
 
 

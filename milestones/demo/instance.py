@@ -116,9 +116,9 @@ class DemoInstance:
             if pipe is not None:
                 pipe.close()
 
-    def log_tail(self, lines: int = 15) -> list[str]:
+    def log_tail(self) -> list[str]:
         """The last lines of its log."""
-        return self.log.read_text("utf-8", "replace").splitlines()[-lines:]
+        return self.log.read_text("utf-8", "replace").splitlines()[-15:]
 
     def _read(self) -> None:
         assert self._process.stdout is not None

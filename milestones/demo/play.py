@@ -6,13 +6,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 from confluent_kafka import KafkaException
 from rich.console import Console
@@ -20,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from milestones import MilestonesError
+from milestones.common.kafka.embedded.command import sigterm_interrupts
 from milestones.demo.check import Check, DemoResult, checks, decoded, most_frequent
 from milestones.demo.counting import PlainCount, plain_count
 from milestones.demo.story import Story
@@ -39,7 +36,7 @@ def play(console: Console | None, seconds: float, stage: str | None, lines: int 
     # What the clients say of a broker that goes away is not for the screen, unless logging was asked for.
     logging.getLogger("milestones.librdkafka").addHandler(logging.NullHandler())
     try:
-        with _sigterm_interrupts():
+        with sigterm_interrupts():
             return _play(console, seconds, stage, lines, folder)
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started has ended", highlight=False)
@@ -47,19 +44,6 @@ def play(console: Console | None, seconds: float, stage: str | None, lines: int 
     except (MilestonesError, KafkaException) as error:
         console.print(f"[bold red]the demo failed:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return error.exit_code if isinstance(error, MilestonesError) else 1
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _play(console: Console, seconds: float, stage: str | None, lines: int | None, folder: Path | None) -> int:

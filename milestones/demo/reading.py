@@ -25,6 +25,7 @@ from milestones.common.records import TopicPartition
 _TIMEOUT_MS = 10_000
 _PATIENCE_MS = 30_000
 _BATCH = 10_000
+_READ_S = 60.0
 
 
 class TopicTable:
@@ -59,12 +60,12 @@ class TopicTable:
         else:
             self.table[key] = value
 
-    def read_to(self, ends: Mapping[TopicPartition, int], timeout_s: float = 60.0) -> None:
-        """Read until `ends`; `MilestonesError` when that takes longer than `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
+    def read_to(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Read until `ends`; `MilestonesError` when that takes longer than `_READ_S`."""
+        deadline = time.monotonic() + _READ_S
         while not _all_reached(self._reached, ends):
             if time.monotonic() > deadline:
-                raise MilestonesError(f"topic {self._topic} could not be read to its end within {timeout_s:.0f} s")
+                raise MilestonesError(f"topic {self._topic} could not be read to its end within {_READ_S:.0f} s")
             self.poll(200)
 
     def close(self) -> None:
@@ -86,7 +87,6 @@ class DemoProgress:
         self.lag = self.read = 0
 
     def update(self) -> None:
-        """Ask Kafka."""
         ends = self._ends_of_inputs()
         committed = self._committed(ends)
         self.lag = sum(end - committed[partition] for partition, end in ends.items())

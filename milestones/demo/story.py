@@ -203,7 +203,6 @@ class Story:
         return MilestonesError("\n".join([what, *logs]))
 
     def close(self) -> None:
-        """End everything."""
         for instance in self._instances.values():
             instance.close()
         self._feeder.close()

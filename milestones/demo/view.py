@@ -48,7 +48,6 @@ class View:
 
 
 def panel(view: View) -> RenderableType:
-    """The whole picture."""
     bars = Table.grid(padding=(0, 1))
     for title, done in (("text sent", view.sent), ("text counted", view.read)):
         bars.add_row(title, ProgressBar(max(1, view.lines), done, _BAR_WIDTH), f"{done:,} of {view.lines:,} lines")
@@ -81,7 +80,6 @@ def tasks(report: Report) -> Text:
 
 
 def line(view: View) -> str:
-    """The picture in one line."""
     rows = ", ".join(
         f"instance {row.number} "
         + ("killed" if row.report is None else f"{row.report.state} with {len(row.report.tasks)} tasks")
@@ -119,7 +117,6 @@ class Display:
         self.console.print(f"[dim]{elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False, soft_wrap=True)
 
     def show(self, view: View) -> None:
-        """How things are now."""
         if self._live is not None:
             self._live.update(panel(view))
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:

@@ -6,22 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from milestones.pipeline.audit.rows import ACTUAL, batches, headers_as_bytes
-from milestones.pipeline.reading import read
+from milestones.pipeline.reading import PartitionRange, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from milestones.pipeline.audit.plan import OutputRange
 
-
-def actual(ranges: Sequence[OutputRange], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def actual(ranges: Sequence[PartitionRange], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What Spark calls with numbers of ranges: their records."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from batches(_rows(ranges[number]), ACTUAL)
 
 
-def _rows(part: OutputRange) -> Iterator[tuple[Any, ...]]:
+def _rows(part: PartitionRange) -> Iterator[tuple[Any, ...]]:
     topic, number = part.partition
     for messages in read(part.consumer, part.partition, part.first, part.end):
         for message in messages:

@@ -58,7 +58,7 @@ def audit(
 ) -> AuditReport:
     """Fold the application's committed input through its topology, and compare with what it has written.
 
-    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `counters`: URL of a
+    The application may run meanwhile. `begin`: where it began with input partitions, 0 by default. `work`: URL of a
     folder that Spark's tasks share, needed when they run on other machines. Settings as of `Streams`, by name or as
     `config`. `SourceTopicError`, `KafkaUnreachableError`, `MilestonesError` (history that is gone), `SparkJobError`.
     """
@@ -100,7 +100,6 @@ class _Run:
         self._doubts = {sub: list(doubts) for sub, doubts in plan.doubts.items()}
 
     def report(self, application: Application, config: StreamsConfig, began: float) -> AuditReport:
-        """Do it all."""
         folded = self._folded()
         for row in folded.where(f"kind = '{RowKind.DOUBT}'").select("sub", "what").distinct().collect():
             self._doubts.setdefault(row["sub"], []).append(row["what"])
@@ -176,7 +175,5 @@ class _Run:
                 for row in rows.where(rows["what"] == problem.value).limit(EXAMPLES).collect()
             ]
             there = count - found[Problem.LOST] + found[Problem.UNEXPECTED]
-            yield Audited(name, count, there, dict(found), self._state_doubts(sub), examples)
-
-    def _state_doubts(self, sub: int) -> list[str]:
-        return [doubt for doubt in self._doubts.get(sub, []) if "caches" not in doubt]
+            doubts = [doubt for doubt in self._doubts.get(sub, []) if "caches" not in doubt]
+            yield Audited(name, count, there, dict(found), doubts, examples)

@@ -48,7 +48,6 @@ class Compared:
     timeline: list[tuple[int, int]] = field(default_factory=list)
 
     def note(self, problem: Problem, expected: Row | None, actual: Row | None) -> None:
-        """One more."""
         self.counts[problem] += 1
         if self.counts[problem] <= EXAMPLES:
             self.examples.append((problem, expected, actual))
@@ -78,7 +77,7 @@ class Comparison:
             found[row["topic"]].actual += row["count"]
         self._leftovers(found)
         self._out_of_order(found)
-        self._misplaced(found)
+        self._tell(found, Problem.MISPLACED, self._matches.where("wanted >= 0 and wanted <> partition"))
         self._draw(found)
         return dict(found)
 
@@ -160,9 +159,6 @@ class Comparison:
         certain = self._matches.where("seq is not null and offset is not null and not (wanted < 0 and n > 1)")
         ordered = certain.withColumn("before", sql.lag("seq").over(flow)).where("seq < before")
         self._tell(found, Problem.REORDERED, ordered)
-
-    def _misplaced(self, found: Mapping[str, Compared]) -> None:
-        self._tell(found, Problem.MISPLACED, self._matches.where("wanted >= 0 and wanted <> partition"))
 
     def _tell(self, found: Mapping[str, Compared], problem: Problem, rows: DataFrame) -> None:
         for row in rows.groupBy("topic").count().collect():

@@ -107,7 +107,6 @@ class Fold:
     # -- what should be there
 
     def rows(self) -> Iterator[Row]:
-        """All rows of the job."""
         task = self._task
         task.start({source.partition: source.begin for source in self._job.sources}, {})
         yield from self._outputs(NOWHERE, -1, sure=True)
@@ -216,7 +215,6 @@ class Fold:
 
 
 def difference(expected: bytes | None, actual: bytes | None) -> Problem:
-    """What is wrong about an entry."""
     if actual is None:
         return Problem.LOST
     return Problem.UNEXPECTED if expected is None else Problem.WRONG

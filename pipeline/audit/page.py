@@ -48,12 +48,10 @@ code {{ font-size: 13px; overflow-wrap: anywhere }}
 
 
 def write_page(report: AuditReport, path: Path) -> None:
-    """Write the page to `path`."""
     path.write_text(page(report), encoding="utf-8")
 
 
 def page(report: AuditReport) -> str:
-    """The whole page."""
     verdict = "Nothing is wrong" if report.ok else f"{report.wrong:,} problems"
     if report.doubtful:
         verdict += f"; {report.doubtful:,} differences are doubtful"

@@ -19,6 +19,7 @@ from typing import Any
 
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.spec import StoreKind
+from milestones.pipeline.reading import PartitionRange
 
 
 @dataclass(frozen=True)
@@ -61,23 +62,13 @@ class FoldJob:
 
 
 @dataclass(frozen=True)
-class OutputRange:
-    """A partition that the application writes to, up to where it counts."""
-
-    partition: TopicPartition
-    first: int
-    end: int
-    consumer: Mapping[str, Any] = field(repr=False)
-
-
-@dataclass(frozen=True)
 class AuditPlan:
     """`levels`: the folds, those that need others' results after them. `outputs`: of all topics that are compared.
     `doubts`: by sub-topology, why its outputs need not come out the same a second time. `skipped`: by sub-topology, why
     it isn't looked at. `live`: input was committed meanwhile. `untimed`: topics whose timestamps the broker sets."""
 
     levels: tuple[tuple[FoldJob, ...], ...]
-    outputs: tuple[OutputRange, ...]
+    outputs: tuple[PartitionRange, ...]
     doubts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

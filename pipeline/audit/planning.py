@@ -20,11 +20,11 @@ from milestones.common.kafka.clients import text_of
 from milestones.common.kafka.groups import GroupReader
 from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TaskId, TopicPartition
-from milestones.common.topology.nodes import SinkNode, SubTopology
+from milestones.common.topology.nodes import SinkNode
 from milestones.instance.application import Application
-from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob, OutputRange, StoreRange
+from milestones.pipeline.audit.plan import AuditedPartition, AuditPlan, FoldJob, StoreRange
 from milestones.pipeline.driving.order import inner_topics, levels
-from milestones.pipeline.reading import read
+from milestones.pipeline.reading import PartitionRange, read
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,8 @@ class AuditPlanner:
         """Topics that the application writes to, changelogs apart; where a function chooses, all that it may."""
         application = self._application
         topics = {topic for sub in application.subtopologies for topic in sub.sink_topics}
-        if any(callable(node.topic) for sub in application.subtopologies for node in _sinks(sub)):
+        sinks = (node for sub in application.subtopologies for node in sub.nodes if isinstance(node, SinkNode))
+        if any(callable(sink.topic) for sink in sinks):
             changelogs = {topic for sub in application.subtopologies for topic in sub.changelogs.values()}
             read_only = {topic for sub in application.subtopologies for topic in sub.source_topics}
             topics |= {topic for topic in counts if not topic.startswith("__")} - changelogs - read_only
@@ -246,17 +247,13 @@ class AuditPlanner:
             if at in tasks.changelogs.get(task, ()) and at not in inputs:
                 yield StoreRange(spec.name, spec.kind, at, seen.first[at], seen.ends[at])
 
-    def _outputs(self, seen: Seen, purged: set[str]) -> tuple[OutputRange, ...]:
+    def _outputs(self, seen: Seen, purged: set[str]) -> tuple[PartitionRange, ...]:
         topics = self._written(seen.counts) - purged
         return tuple(
-            OutputRange(at, seen.first[at], seen.ends[at], self._consumer)
+            PartitionRange(at, seen.first[at], seen.ends[at], self._consumer)
             for at in sorted(_partitions(sorted(topics), seen.counts))
         )
 
 
 def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-
-
-def _sinks(sub: SubTopology) -> list[SinkNode]:
-    return [node for node in sub.nodes if isinstance(node, SinkNode)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,18 +26,8 @@ from milestones.instance.application import Application
 from milestones.pipeline.backfill.archive import Archive, Stored, shared
 from milestones.pipeline.backfill.beginning import check_join
 from milestones.pipeline.driving.order import inner_topics
-from milestones.pipeline.reading import read
+from milestones.pipeline.reading import PartitionRange, read
 from milestones.pipeline.spark_jobs import context_of, run_each
-
-
-@dataclass(frozen=True)
-class ArchiveJob:
-    """One partition's new range."""
-
-    partition: TopicPartition
-    first: int
-    end: int
-    consumer: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,7 @@ def outer_topics(application: Application, counts: Mapping[str, int]) -> dict[st
 
 def _jobs(
     archive: Archive, cluster: Cluster, topics: Mapping[str, int], consumer: Mapping[str, Any]
-) -> list[ArchiveJob]:
+) -> list[PartitionRange]:
     partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
     known, bounds = archive.ranges(topics), cluster.bounds(partitions, committed=True)
     jobs = []
@@ -106,11 +96,11 @@ def _jobs(
         begin = known[at][1] if at in known else first
         check_join(at, begin, first, end, archive.url)
         if begin < end:
-            jobs.append(ArchiveJob(at, begin, end, consumer))
+            jobs.append(PartitionRange(at, begin, end, consumer))
     return jobs
 
 
-def add(url: str, job: ArchiveJob) -> ArchivedRange:
+def add(url: str, job: PartitionRange) -> ArchivedRange:
     """What Spark calls for each partition."""
     batches = read(job.consumer, job.partition, job.first, job.end)
     records = Archive(url).write(job.partition, job.first, job.end, map(_rows, batches))

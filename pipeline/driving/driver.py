@@ -169,7 +169,10 @@ class Driver(threading.Thread):
             self._finished(finished, now_ms)
         waits_for_us = self._seat.wanted is not None or self._asked_to_stop.is_set()
         if self._running is not None:
-            self._hurry(self._running, now_ms) if waits_for_us else self._no_hurry(self._running)
+            if waits_for_us:
+                self._hurry(self._running, now_ms)
+            else:
+                self._running.late_ms = None
             return False
         if self._seat.wanted is not None:
             self._seat.join()
@@ -199,10 +202,6 @@ class Driver(threading.Thread):
         elif self._asked_to_stop.is_set() and not running.killed and now_ms >= running.doomed_ms + KILL_MS:
             running.killed = True
             self._spark.cancel()
-
-    @staticmethod
-    def _no_hurry(running: RunningJob) -> None:
-        running.late_ms = None
 
     def _in_doubt(self, now_ms: int) -> bool:
         return self._losses.in_doubt(now_ms, self._seat.generations)

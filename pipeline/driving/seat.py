@@ -74,7 +74,6 @@ class Seat:
         self._member.join(subscription)
 
     def ask_for_generation(self, reason: str) -> None:
-        """Ask the group for a new generation."""
         self._member.request_rejoin(reason)
 
     def _assigned(self, generation: int, member_id: str, assignment: Assignment) -> None:

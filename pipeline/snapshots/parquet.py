@@ -49,7 +49,6 @@ _TIME = pa.timestamp("ms", tz="UTC")
 
 
 def schema(spec: StoreSpec) -> pa.Schema:
-    """The columns of a store."""
     fields = [pa.field("key", _type(spec.key_serde)), pa.field("value", _type(spec.value_serde))]
     if spec.kind == "timestamped-key-value":
         fields.append(pa.field("timestamp", _TIME))

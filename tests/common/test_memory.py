@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from milestones.common.config import StreamsConfig
 from milestones.common.memory import BOUNDS, Account, MemoryBudget
+from tests.sources import SHIPPED, parsed
 
-SHIPPED = Path(__file__).parents[2]
 BOUND = 1_000_000
 
 
@@ -68,17 +66,11 @@ def test_pools_and_what_counts_itself_are_asked() -> None:
     assert shared.held().keys() == set(Account)
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for folder in ("common", "milestones", "pipeline"):
-        for path in sorted((SHIPPED / folder).rglob("*.py")):
-            yield str(path.relative_to(SHIPPED)), ast.parse(path.read_text())
-
-
 def test_nobody_but_the_budget_divides_memory_by_the_number_of_threads() -> None:
     reckoning = (ast.Div, ast.FloorDiv, ast.Mod, ast.Mult)
     found = {
         f"{path}:{node.lineno}"
-        for path, tree in sources()
+        for path, tree in parsed(*SHIPPED).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.BinOp) and isinstance(node.op, reckoning) and "live.threads" in ast.unparse(node)
     }
@@ -89,7 +81,7 @@ def test_nobody_but_the_budget_reads_how_much_an_instance_may_hold() -> None:
     """The test driver is an instance of its own; the audit only asks whether there are caches."""
     found = {
         path
-        for path, tree in sources()
+        for path, tree in parsed(*SHIPPED).items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in BOUNDS.values()
     }

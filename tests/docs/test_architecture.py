@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import cache
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,19 +23,19 @@ from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
 from milestones.testing import KafkaProbe
 from milestones.wiring import REPLACEMENTS
+from tests.sources import ROOT, parsed
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 
 TIMEOUT_S = 60
+
+sources = partial(parsed, "common", "milestones")
 
 PLACEHOLDERS = {"<client>": ".+", "<host>": ".+", "<n>": r"\d+", "<k>": r"\d+"}
 """What stands for the varying parts of a thread's name, as patterns."""
 
 KAFKAS = frozenset({"JoinGroup", "SyncGroup", "KafkaStreams", "OffsetCommit"})
 """Names of Kafka's protocol, and of Kafka Streams."""
-
-LINKS = ("milestones/common", "milestones/pipeline")
 
 NO_RUNTIME = ("milestones/cli/", "milestones/demo/", "common/kafka/embedded/")
 """Folders whose threads no instance has."""
@@ -46,7 +46,6 @@ def page() -> str:
 
 
 def section(title: str) -> str:
-    """The text below a heading, up to the next one of its level."""
     level = title.split()[0]
     found = re.search(rf"^{re.escape(title)}$(.*?)(?=^{level} |\Z)", page(), re.MULTILINE | re.DOTALL)
     assert found is not None, title
@@ -68,20 +67,8 @@ def quoted(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-@cache
-def sources() -> Mapping[str, ast.Module]:
-    """The parsed modules of `common/` and `milestones/`, by path."""
-    paths = (path for top in ("common", "milestones") for path in sorted((ROOT / top).rglob("*.py")))
-    found = {str(path.relative_to(ROOT)): path for path in paths}
-    return {name: ast.parse(path.read_text()) for name, path in found.items() if not name.startswith(LINKS)}
-
-
-@cache
-def classes() -> Mapping[str, str]:
-    """The module of each class."""
-    return {
-        node.name: path for path, tree in sources().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    }
+def classes() -> set[str]:
+    return {node.name for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def threads() -> Iterator[tuple[str, str]]:
@@ -111,7 +98,7 @@ def test_every_class_that_the_page_names_exists() -> None:
     texts = [*quoted(page()), drawings(page())]
     names = {name for text in texts for name in re.findall(r"(?<![\w.<-])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text)}
     assert len(names) > 40
-    assert names - classes().keys() - KAFKAS - {"StreamThread", "ProcessingThread"} == set()
+    assert names - classes() - KAFKAS - {"StreamThread", "ProcessingThread"} == set()
 
 
 def test_every_file_that_the_page_names_or_links_to_exists() -> None:

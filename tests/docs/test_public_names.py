@@ -9,7 +9,6 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +29,7 @@ from milestones import (
 )
 from milestones.common.topology.handlers import HEADER_EXCEPTION
 from milestones.testing import TopologyTestDriver
-
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT, files, module_of, place
 
 SPARK = tuple(f"milestones.pipeline{name}" for name in ("", ".audit", ".backfill", ".snapshots"))
 """What `docs/spark.md` describes; it can't be imported without PySpark."""
@@ -58,7 +56,7 @@ ALLOWED = {
     "compat_tests/random_topologies/cases.py": "arms fault points",
     "compat_tests/spark/processes.py": "starts Spark's own processes",
     "docs/api.py": "reads the annotations of built-in serdes",
-    "milestones/demo/play.py": "refuses an unknown stage before it starts anything",
+    "milestones/demo/play.py": "refuses an unknown stage before it starts anything, ends as the embedded broker does",
     "milestones/demo/reading.py": "asks Kafka for offsets and ends, as the runtime does",
     "milestones/demo/story.py": "creates topics, as the runtime does",
 }
@@ -112,14 +110,9 @@ def blocks() -> dict[str, str]:
     return {where: block for where, block in found.items() if "milestones" in block}
 
 
-def programs() -> dict[str, str]:
-    paths = (path for folder in PROGRAMS for path in sorted((ROOT / folder).rglob("*.py")))
-    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-
-
 def test_programs_and_pages_import_public_names_only() -> None:
     assert len(blocks()) > 3
-    every = programs() | blocks()
+    every = {place(path): path.read_text() for path in files(*PROGRAMS)} | blocks()
     found = {where: [*private_imports(source)] for where, source in every.items()}
     assert {where: names for where, names in found.items() if names and where not in ALLOWED} == {}
     assert {where for where in ALLOWED if not found[where]} == set(), "take out what needs no exception any more"
@@ -163,10 +156,9 @@ def test_a_class_is_called_by_the_path_from_which_it_is_imported_and_found_there
 
 
 def test_every_error_that_a_user_can_meet_is_public() -> None:
-    for path in sorted((ROOT / "milestones").rglob("*.py")) + sorted((ROOT / "common").rglob("*.py")):
-        where = ".".join(path.relative_to(ROOT).with_suffix("").parts).replace("common.", "milestones.common.", 1)
+    for path in files("common", "milestones"):
         if "Error)" in path.read_text():
-            importlib.import_module(where.removesuffix(".__init__").replace("milestones.milestones", "milestones"))
+            importlib.import_module(module_of(path))
     inside = {kind.__name__ for kind in below(MilestonesError) if kind.__module__ not in PUBLIC}
     assert {name for name in inside if not name.startswith("_")} == NEVER_MET
 

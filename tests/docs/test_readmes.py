@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT, files
 
 MOST_LINES = 40
 """Half a page, tables included."""
@@ -15,13 +15,7 @@ MOST_LINES = 40
 
 def packages() -> list[Path]:
     """Every folder with an `__init__.py` below `common/` and `milestones/`, links left out."""
-    tops = (ROOT / "common", ROOT / "milestones")
-    folders = sorted(path.parent.relative_to(ROOT) for top in tops for path in top.rglob("__init__.py"))
-    return [ROOT / folder for folder in folders if not linked(folder)]
-
-
-def linked(folder: Path) -> bool:
-    return any((ROOT / part).is_symlink() for part in (folder, *folder.parents))
+    return [path.parent for path in files("common", "milestones") if path.name == "__init__.py"]
 
 
 def named_files(text: str) -> list[str]:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import StreamsBuilder, StreamsConfig, serdes
 from milestones.common.clock import SystemClock
@@ -25,6 +20,8 @@ from milestones.pipeline.hosting.attempt import attempt
 from milestones.pipeline.hosting.payload import pack
 from milestones.pipeline.hosting.ranges import RangeOutcome, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
+from milestones.testing import KafkaProbe
+from tests.topics import named
 
 TASK = TaskId(0, 0)
 SLOW = {"commit_interval_ms": 50_000, "transaction_timeout_ms": 60_000}
@@ -59,17 +56,15 @@ class Bench:
     def __init__(
         self, servers: str, folder: Path, guarantee: str, store: dict[str, Any] | None = None, **settings: Any
     ) -> None:
-        self.id = f"attempts-{uuid.uuid4().hex[:8]}"
+        self.id = named("attempts")
         self.input, self.output = TopicPartition(f"{self.id}-in", 0), f"{self.id}-out"
         self.config = StreamsConfig(
             application_id=self.id, bootstrap_servers=servers, processing_guarantee=guarantee, state_dir=str(folder),
             session_timeout_ms=6_000, heartbeat_interval_ms=500,
             **{"transaction_timeout_ms": 5_000, "commit_interval_ms": 100, **settings}, variables={},
         )  # fmt: skip
-        self.servers, self.cluster = servers, Cluster({"bootstrap.servers": servers})
-        admin = AdminClient({"bootstrap.servers": servers})
-        for future in admin.create_topics([NewTopic(t, 1, 1) for t in (self.input.topic, self.output)]).values():
-            future.result()
+        self.servers, self.probe = servers, KafkaProbe(servers)
+        self.probe.create({self.input.topic: 1, self.output: 1})
         builder = StreamsBuilder()
         records = builder.stream(self.input.topic, key=serdes.STRING, value=serdes.STRING).map_values(shout)
         records.group_by_key().count("counts", **(store or {})).to_stream().to(self.output, value=serdes.LONG)
@@ -96,11 +91,8 @@ class Bench:
 
     def send(self, *values: str) -> int:
         """Records of one key; where the input ends then."""
-        producer = Producer({"bootstrap.servers": self.servers})
-        for value in values:
-            producer.produce(self.input.topic, value.encode(), b"k")
-        producer.flush()
-        return self.cluster.bounds([self.input], committed=True)[self.input][1]
+        self.probe.write(self.input.topic, *values, key="k")
+        return self.probe.ends([self.input])[self.input]
 
     def range(self, end: int, **more: Any) -> TaskRange:
         return TaskRange(TASK, {}, {self.input: end}, **{"lent": self.lent, **more})
@@ -124,22 +116,11 @@ class Bench:
             group.close()
 
     def committed(self) -> int | None:
-        return self.cluster.committed(self.id, [self.input]).get(self.input)
+        return Cluster({"bootstrap.servers": self.servers}).committed(self.id, [self.input]).get(self.input)
 
     def counts(self) -> list[int]:
         """The committed outputs."""
-        reader = Consumer(
-            {
-                "bootstrap.servers": self.servers, "group.id": f"{self.id}-reader", "enable.partition.eof": True,
-                "isolation.level": "read_committed", "auto.offset.reset": "earliest",
-            }
-        )  # fmt: skip
-        reader.assign([Position(self.output, 0, 0)])
-        found = []
-        while (message := reader.poll(10)) is not None and message.error() is None:
-            found.append(int.from_bytes(message.value() or b""))
-        reader.close()
-        return found
+        return [int.from_bytes(record.value or b"") for record in self.probe.read(self.output, stable=True)]
 
 
 Make = Callable[..., Bench]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.pipeline.attempts_bench import Make
+    from tests.pipeline.driver_bench import Bench
 
 SPARK_S = 600
 
@@ -45,3 +46,11 @@ def bench(kafka: str, tmp_path: Path) -> Iterator[Make]:
 
     with benches(kafka, tmp_path) as make:
         yield make
+
+
+@pytest.fixture
+def batch() -> Bench:
+    """A driver of a batch that has ten records to read."""
+    from tests.pipeline.driver_bench import ten_records
+
+    return ten_records()

@@ -123,8 +123,6 @@ class FakeSpark:
 
 
 class Bench:
-    """A driver that is called by hand."""
-
     def __init__(self, pace: Pace, **settings: Any) -> None:
         self.clock, self.kafka, self.seat = StepClock(), FakeKafka(), FakeSeat()
         self.spark: FakeSpark
@@ -163,6 +161,11 @@ class Bench:
             outcomes.append(RangeOutcome(range_.task, end, range_.size if done else 0, **{"rhythm": NO_RHYTHM, **more}))
         self.kafka.written[BETWEEN] += produces
         self.spark.done.try_put(Finished(len(self.spark.orders), outcomes))
+
+    def finish(self, **work: Any) -> bool:
+        """The job that runs ends like that; then the driver looks."""
+        self.work(**work)
+        return self.step()
 
     def fails(self) -> None:
         error = SparkJobError("executor lost")

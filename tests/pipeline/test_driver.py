@@ -8,24 +8,17 @@ from milestones import SourceTopicError
 from milestones.common.records import TaskId
 from milestones.pipeline.driving.driver import PATIENCE_MS, Pace
 from milestones.pipeline.hosting.ranges import RangeEnd
-from tests.pipeline.driver_bench import BETWEEN, FIRST, IN, SECOND, Bench, ten_records
-
-
-@pytest.fixture
-def batch() -> Bench:
-    return ten_records()
+from tests.pipeline.driver_bench import BETWEEN, FIRST, IN, SECOND, Bench
 
 
 def test_a_batch_goes_down_the_levels_and_ends_when_nothing_is_left(batch: Bench) -> None:
     assert not batch.step()
     assert [range_.task for range_ in batch.ranges] == [FIRST]
     assert batch.ranges[0].ends == {IN: 10}
-    batch.work(produces=7)
-    assert not batch.step()
+    assert not batch.finish(produces=7)
     assert [range_.task for range_ in batch.ranges] == [SECOND]
     assert batch.ranges[0].ends == {BETWEEN: 7}
-    batch.work()
-    assert not batch.step()
+    assert not batch.finish()
     assert batch.step()
     progress = batch.driver.progress
     assert (progress.jobs, progress.records, progress.lag, progress.elsewhere) == (2, 17, 0, 1)
@@ -49,12 +42,10 @@ def test_what_tasks_write_that_the_run_is_given_later_belongs_to_the_batch_too(b
     batch.kafka.written[BETWEEN] = 5
     batch.seat.tasks = {SECOND: (BETWEEN,)}
     batch.step()
-    batch.work()
-    batch.step()  # where the second level ends is settled now
+    batch.finish()  # where the second level ends is settled now
     batch.seat.tasks = {FIRST: (IN,), SECOND: (BETWEEN,)}
     assert not batch.step()
-    batch.work(produces=7)
-    batch.step()
+    batch.finish(produces=7)
     assert batch.ranges[0].ends == {BETWEEN: 12}
 
 
@@ -107,10 +98,8 @@ def test_a_task_that_is_worked_on_stays_claimed_though_it_was_given_away(batch: 
 def test_micro_batches_keep_their_interval() -> None:
     bench = Bench(Pace(1_000))
     assert not bench.step()
-    bench.work()  # each task runs for a first time
-    bench.step()
-    bench.work()
-    bench.step()
+    bench.finish()  # each task runs for a first time
+    bench.finish()
     bench.kafka.written[IN] = 5
     bench.step(500)
     assert len(bench.spark.orders) == 2
@@ -121,8 +110,7 @@ def test_micro_batches_keep_their_interval() -> None:
 def test_a_task_whose_punctuation_is_due_runs_without_input() -> None:
     bench = Bench(Pace(1_000))
     bench.step()
-    bench.work(rhythm=({}, {1: bench.clock.wall_ms() + 3_000}), due_ms=bench.clock.wall_ms() + 3_000)
-    bench.step()
+    bench.finish(rhythm=({}, {1: bench.clock.wall_ms() + 3_000}), due_ms=bench.clock.wall_ms() + 3_000)
     bench.work()
     for _ in range(3):
         bench.step(1_000)
@@ -136,14 +124,11 @@ def test_a_retry_that_finds_all_committed_changes_nothing_about_when_punctuation
     bench = Bench(Pace(1_000))
     due_ms = bench.clock.wall_ms() + 3_000
     bench.step()
-    bench.work(rhythm=({}, {1: due_ms}), due_ms=due_ms)
-    bench.step()
-    bench.work()
-    bench.step()
+    bench.finish(rhythm=({}, {1: due_ms}), due_ms=due_ms)
+    bench.finish()
     bench.kafka.written[IN] = 5
     bench.step(1_000)
-    bench.work(rhythm=None)
-    bench.step()
+    bench.finish(rhythm=None)
     bench.step(1_000)
     assert len(bench.spark.orders) == 3
     bench.step(1_000)
@@ -154,10 +139,8 @@ def test_a_retry_that_finds_all_committed_changes_nothing_about_when_punctuation
 def test_a_task_of_which_a_retry_has_told_nothing_yet_runs_for_a_first_time() -> None:
     bench = Bench(Pace(1_000))
     bench.step()
-    bench.work(rhythm=None)
-    bench.step()
-    bench.work()
-    bench.step()
+    bench.finish(rhythm=None)
+    bench.finish()
     bench.step(1_000)
     assert [range_.task for range_ in bench.ranges] == [FIRST]
 
@@ -178,9 +161,7 @@ def test_a_source_topic_that_has_changed_ends_the_run_and_a_new_one_is_the_group
     bench.step()
     assert bench.seat.asked == ["new source topics: new"]
     bench.kafka.news = SourceTopicError("in has more partitions")
-    bench.work()
-    bench.step()
-    bench.work()
-    bench.step()
+    bench.finish()
+    bench.finish()
     with pytest.raises(SourceTopicError):
         bench.step(5_000)

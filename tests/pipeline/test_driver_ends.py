@@ -16,11 +16,6 @@ from milestones.pipeline.spark_jobs import SparkJobError
 from tests.pipeline.driver_bench import FIRST, IN, SECOND, SESSION_MS, Bench, ten_records
 
 
-@pytest.fixture
-def batch() -> Bench:
-    return ten_records()
-
-
 def keep_failing(bench: Bench, jobs: int, *, brings: int) -> None:
     """Each job commits `brings` more offsets of its input, then Spark gives it up."""
     for _ in range(jobs):
@@ -104,8 +99,7 @@ def test_a_stop_waits_for_the_job_then_has_the_group_go_on(batch: Bench) -> None
     batch.step()
     batch.step(PATIENCE_MS)
     assert len(batch.seat.claimed) == 1
-    batch.work(end=RangeEnd.STALE)
-    assert batch.step()
+    assert batch.finish(end=RangeEnd.STALE)
 
 
 def test_a_stop_between_two_jobs_is_the_end_at_once() -> None:

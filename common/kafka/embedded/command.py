@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,15 +27,22 @@ def run_broker(
 
     `data_dir`: kept; None: temporary. Raises `EmbeddedKafkaError` when it can't start or ends by itself.
     """
-    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with EmbeddedKafka(data_dir, port, properties, log=log) as broker:
+        with sigterm_interrupts(), EmbeddedKafka(data_dir, port, properties, log=log) as broker:
             log(f"bootstrap.servers={broker.bootstrap_servers} - Ctrl-C ends it")
             code = broker.wait()
             raise BrokerDiedError(f"the broker ended by itself with exit code {code}; its log was {broker.log_file}")
     except KeyboardInterrupt:
         log("the broker has ended")
         return 0
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends what the main thread does meanwhile, as Ctrl-C would."""
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, previous)
 

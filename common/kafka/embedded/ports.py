@@ -37,7 +37,6 @@ def is_free(port: int) -> bool:
 
 
 def free_port(taken: Container[int] = ()) -> int:
-    """A free port that is not in `taken`."""
     highest = min(_HIGHEST, _first_outgoing_port() - 1)
     for _ in range(_TRIES):
         port = random.SystemRandom().randint(min(_LOWEST, highest - 1000), highest)

@@ -41,7 +41,6 @@ class Pulse:
             self.hasten()
 
     def beaten(self, now_ms: int) -> None:
-        """Note an answered heartbeat."""
         interval = self._settings.heartbeat_interval_ms
         self.beat_ms = now_ms + (min(FOLLOWUP_HEARTBEAT_MS, interval) if now_ms < self._hurry_until_ms else interval)
 

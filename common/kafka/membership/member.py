@@ -105,7 +105,7 @@ class GroupMember:
         """The events since the last call, oldest first. Also the sign of life for `max_poll_interval_ms`."""
         self._machine.polled_ms = self._clock.monotonic_ms()
         events: list[MemberEvent] = []
-        for event, joins in self._drain():
+        for event, joins in self._events.drain():
             if isinstance(event, Lost):
                 self._losses, self._stale_below = self._losses + 1, 0
             # A JoinNeeded that crossed the join on the way is answered by that join.
@@ -241,9 +241,6 @@ class GroupMember:
 
     def _take_membership(self, membership: Membership) -> None:
         self._membership = membership
-
-    def _drain(self) -> list[tuple[MemberEvent, int]]:
-        return self._events.drain()
 
     def _send(self, command: Command) -> None:
         try:

@@ -14,7 +14,7 @@ import rich_click as click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from milestones.cli.console import OK, out
+from milestones.cli.console import FAILED, OK, out
 from milestones.cli.spark.sessions import Start, on_spark
 from milestones.common.records import TopicPartition
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from milestones.client.streams import Streams
     from milestones.pipeline.audit import Audited, AuditReport
 
-FAILED = 1
 SHOWN = 5
 """Examples of each topic and store on the terminal; the page has more."""
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import update_wrapper
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rich_click as click
 
 from milestones.cli.console import is_verbose, log_to_stderr, verbose_option
 from milestones.cli.loading import load_streams
-from milestones.cli.settings import config_options, no_pair, settings
+from milestones.cli.settings import config_options, no_pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Start: TypeAlias = "Callable[[str], AbstractContextManager[SparkSession]]"
 """Makes a session for an application; told what for."""
 
@@ -36,34 +35,29 @@ def _settings(_: click.Context, __: click.Parameter, values: Iterable[str]) -> d
     return found
 
 
-def _spark_options(command: Command) -> Command:
-    """`--master` and `--spark`; the command takes `master` and `spark_settings`."""
-    options = (
-        click.option(
-            "--master",
-            default="local[*]",
-            show_default=True,
-            metavar="URL",
-            help="Where Spark runs: local[N], local-cluster[EXECUTORS,CORES,MIB], spark://HOST:PORT, yarn, k8s://...",
-        ),
-        click.option(
-            "--spark",
-            "spark_settings",
-            multiple=True,
-            metavar="spark.KEY=VALUE",
-            callback=_settings,
-            help="A setting of Spark's. May be repeated.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def on_spark(command: Callable[..., int]) -> Callable[..., int]:
     """The options of settings, of Spark and `--verbose`. Beside its own parameters, of which APP isn't one, the command
     takes `streams`, what APP names, and `start`, which makes the session. Logs go to standard error."""
 
+    @click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        metavar="URL",
+        help="Where Spark runs: local[N], local-cluster[EXECUTORS,CORES,MIB], spark://HOST:PORT, yarn, k8s://...",
+    )
+    @click.option(
+        "--spark",
+        "spark_settings",
+        multiple=True,
+        metavar="spark.KEY=VALUE",
+        callback=_settings,
+        help="A setting of Spark's. May be repeated.",
+    )
+    @config_options
+    @verbose_option
+    @click.pass_context
+    @wraps(command)
     def loading(
         context: click.Context,
         /,
@@ -73,21 +67,17 @@ def on_spark(command: Callable[..., int]) -> Callable[..., int]:
         spark_settings: dict[str, str],
         file: Path | None,
         given: dict[str, str],
-        application_id: str | None,
-        bootstrap_servers: str | None,
         **own: Any,
     ) -> int:
         log_to_stderr(verbose=is_verbose(context))
-        short = {"application_id": application_id, "bootstrap_servers": bootstrap_servers}
-        streams = load_streams(app, file, settings(given, **short))
+        streams = load_streams(app, file, given)
 
         def start(what: str) -> AbstractContextManager[SparkSession]:
             return session(f"{streams.config.application_id} {what}".rstrip(), master, spark_settings)
 
         return command(streams=streams, start=start, **own)
 
-    update_wrapper(loading, command)
-    return _spark_options(config_options(verbose_option(click.pass_context(loading))))
+    return loading
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -156,10 +158,9 @@ def test_another_threads_touch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 class Reading:
     """A topic of two partitions, and a consumer."""
 
-    def __init__(self, kafka: str, isolation: str = "read_committed") -> None:
-        self.kafka, self.topic = kafka, new_topic(kafka, partitions=2)
-        self.probe = KafkaProbe(kafka)
-        settings = {"bootstrap.servers": kafka, "group.id": self.topic, "isolation.level": isolation}
+    def __init__(self, kafka: str) -> None:
+        self.topic, self.probe = new_topic(kafka, partitions=2), KafkaProbe(kafka)
+        settings = {"bootstrap.servers": kafka, "group.id": self.topic, "isolation.level": "read_committed"}
         self.consumer = AssignedConsumer({**settings, "fetch.wait.max.ms": 50})
 
     def at(self, partition: int) -> TopicPartition:
@@ -185,22 +186,26 @@ class Reading:
         return [message.value() for message in fetched.records.get(self.at(partition), [])]
 
 
+@pytest.fixture
+def r(kafka: str) -> Iterator[Reading]:
+    reading = Reading(kafka)
+    with closing(reading.consumer):
+        yield reading
+
+
 @pytest.mark.kafka
-def test_the_end_that_is_told_lies_after_aborted_records_and_transaction_markers(kafka: str) -> None:
-    r = Reading(kafka)
+def test_the_end_that_is_told_lies_after_aborted_records_and_transaction_markers(r: Reading) -> None:
     r.transaction("a", "b")
     r.transaction("never", commit=False)
     r.consumer.assign({r.at(0): 0})
     fetched = r.until(lambda got: got.ends.get(r.at(0)) == 5)
     assert r.values(fetched) == [b"a", b"b"]
-    r.consumer.close()
 
 
 @pytest.mark.kafka
 def test_a_position_that_was_deleted_and_one_beyond_the_end_are_told_and_reading_goes_on_where_we_say(
-    kafka: str,
+    r: Reading,
 ) -> None:
-    r = Reading(kafka)
     r.transaction("a", "b", "c")
     for deleted in r.probe.admin.delete_records([Position(r.topic, 0, 2)]).values():
         deleted.result(20)
@@ -209,12 +214,10 @@ def test_a_position_that_was_deleted_and_one_beyond_the_end_are_told_and_reading
         assert set(r.until(lambda got: got.out_of_range).out_of_range) == {r.at(0)}
     r.consumer.assign({r.at(0): OFFSET_BEGINNING})
     assert r.values(r.until(lambda got: r.at(0) in got.ends)) == [b"c"]
-    r.consumer.close()
 
 
 @pytest.mark.kafka
-def test_assigning_and_taking_away_one_partition_does_not_disturb_another(kafka: str) -> None:
-    r = Reading(kafka)
+def test_assigning_and_taking_away_one_partition_does_not_disturb_another(r: Reading) -> None:
     r.transaction("a", "b")
     r.transaction("x", partition=1)
     r.consumer.assign({r.at(0): 1})
@@ -227,12 +230,10 @@ def test_assigning_and_taking_away_one_partition_does_not_disturb_another(kafka:
     fetched = r.until(lambda got: r.at(0) in got.records)
     assert r.values(fetched) == [b"c"]
     assert r.values(fetched, 1) == []
-    r.consumer.close()
 
 
 @pytest.mark.kafka
-def test_a_partition_that_was_paused_reads_on_without_a_gap(kafka: str) -> None:
-    r = Reading(kafka)
+def test_a_partition_that_was_paused_reads_on_without_a_gap(r: Reading) -> None:
     r.transaction("a", "b", "c")
     r.consumer.assign({r.at(0): 0})
     first = r.until(lambda got: r.at(0) in got.records)
@@ -243,12 +244,10 @@ def test_a_partition_that_was_paused_reads_on_without_a_gap(kafka: str) -> None:
     rest = r.until(lambda got: r.at(0) in got.ends)
     assert r.values(first) + r.values(rest) == [b"a", b"b", b"c", b"d"]
     assert r.consumer.known_end(r.at(0)) == 6
-    r.consumer.close()
 
 
 @pytest.mark.kafka
-def test_a_partition_that_leaves_paused_and_comes_back_is_read(kafka: str) -> None:
-    r = Reading(kafka)
+def test_a_partition_that_leaves_paused_and_comes_back_is_read(r: Reading) -> None:
     r.transaction("a", "b")
     r.consumer.assign({r.at(0): 0})
     r.until(lambda got: r.at(0) in got.records)
@@ -256,13 +255,10 @@ def test_a_partition_that_leaves_paused_and_comes_back_is_read(kafka: str) -> No
     r.consumer.unassign([r.at(0)])
     r.consumer.assign({r.at(0): 1})
     assert r.values(r.until(lambda got: r.at(0) in got.ends)) == [b"b"]
-    r.consumer.close()
 
 
 @pytest.mark.kafka
-def test_the_partition_count_of_a_topic_is_asked_and_a_missing_topic_is_an_error(kafka: str) -> None:
-    r = Reading(kafka)
+def test_the_partition_count_of_a_topic_is_asked_and_a_missing_topic_is_an_error(r: Reading) -> None:
     assert r.consumer.partitions_of(r.topic, 10_000) == 2
     with pytest.raises(KafkaException):
         r.consumer.partitions_of(f"{r.topic}-nowhere", 10_000)
-    r.consumer.close()

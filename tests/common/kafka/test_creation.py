@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -18,51 +17,17 @@ from milestones.common.kafka.creation import (
 from milestones.common.kafka.fitness import misfit
 from milestones.common.kafka.topics import CHANGELOG_SETTINGS, REPARTITION_SETTINGS, Cluster, InternalTopic
 from milestones.common.testing import StepClock
+from tests.common.kafka.fake_cluster import FakeCluster
 from tests.topics import named, new_topic
-
-
-class FakeCluster:
-    """Answers what it is told to: by request, what becomes of each of its topics."""
-
-    def __init__(self, *answers: int | None) -> None:
-        self.answers, self.requests, self.counts = list(answers), [], {}  # type: ignore[var-annotated]
-        self.open: list[Future[None]] = []
-        self.looks = 0
-
-    def partition_counts(self, topics: Any) -> dict[str, int]:
-        self.looks += 1
-        return dict(self.counts)
-
-    def start_creating(self, topics: Any, replication_factor: int) -> dict[str, Future[None]]:
-        self.requests.append([topic.name for topic in topics])
-        futures: dict[str, Future[None]] = {topic.name: Future() for topic in topics}
-        if not self.answers:
-            self.open = list(futures.values())
-            return futures
-        code = self.answers.pop(0)
-        for topic in topics:
-            if code is None:
-                self.counts[topic.name] = topic.partitions
-                futures[topic.name].set_result(None)
-            else:
-                futures[topic.name].set_exception(KafkaException(KafkaError(code)))
-        return futures
-
-    def topic_settings(self, topics: Any) -> dict[str, dict[str, str]]:
-        return {}
-
-    def renew(self) -> None:
-        self.renewed = True
 
 
 class Creating:
     def __init__(self, cluster: Any, *topics: InternalTopic) -> None:
-        self.creation, self.now_ms, self.steps = TopicCreation(cluster, topics, 1, 60_000, StepClock()), 0, 0
+        self.creation, self.now_ms = TopicCreation(cluster, topics, 1, 60_000, StepClock()), 0
 
     def finish(self) -> frozenset[str]:
         while not self.creation.run_once(self.now_ms):
             self.now_ms += 50
-            self.steps += 1
         return self.creation.made
 
 
@@ -72,7 +37,7 @@ def of(partitions: int, name: str = "a") -> InternalTopic:
 
 def test_so_many_partitions_are_made_by_several_requests() -> None:
     """A controller refuses more than 10,000 partitions at once, as a whole."""
-    cluster = FakeCluster(*[None] * 10)
+    cluster = FakeCluster()
     topics = [of(1_000, f"log-{number}") for number in range(11)]
     assert len(Creating(cluster, *topics).finish()) == 11
     assert max(map(len, cluster.requests)) * 1_000 <= MOST_PARTITIONS
@@ -81,6 +46,7 @@ def test_so_many_partitions_are_made_by_several_requests() -> None:
 
 def test_a_request_that_has_no_answer_yet_holds_up_no_step() -> None:
     cluster = FakeCluster()
+    cluster.holds = True
     creating = Creating(cluster, of(1))
     for _ in range(5):
         assert not creating.creation.run_once(0)
@@ -90,7 +56,7 @@ def test_a_request_that_has_no_answer_yet_holds_up_no_step() -> None:
 
 
 def test_pauses_between_requests_that_fail_get_longer_up_to_a_limit() -> None:
-    cluster = FakeCluster(*[KafkaError.NOT_CONTROLLER] * 8, None)
+    cluster = FakeCluster(*[KafkaError.NOT_CONTROLLER] * 8)
     creating = Creating(cluster, of(1))
     creating.finish()
     assert len(cluster.requests) == 9
@@ -99,7 +65,7 @@ def test_pauses_between_requests_that_fail_get_longer_up_to_a_limit() -> None:
 
 def test_what_had_no_answer_is_asked_on_another_connection() -> None:
     """An answer that comes late holds up all that follow on its own."""
-    cluster = FakeCluster(KafkaError._TIMED_OUT, None)
+    cluster = FakeCluster(KafkaError._TIMED_OUT)
     look, failures = cluster.partition_counts, iter([KafkaUnreachableError("none answered")])
 
     def away_once(topics: Any) -> dict[str, int]:
@@ -113,7 +79,7 @@ def test_what_had_no_answer_is_asked_on_another_connection() -> None:
 
 
 def test_a_topic_whose_making_failed_may_have_been_made() -> None:
-    cluster = FakeCluster(KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS)
+    cluster = FakeCluster(KafkaError._TIMED_OUT, *[KafkaError.TOPIC_ALREADY_EXISTS] * 100)
     creating = Creating(cluster, of(3))
     for _ in range(5):
         creating.creation.run_once(creating.now_ms)
@@ -123,7 +89,7 @@ def test_a_topic_whose_making_failed_may_have_been_made() -> None:
 
 
 def test_a_topic_that_was_about_to_be_deleted_when_it_was_asked_for_is_made_once_it_is_gone() -> None:
-    cluster = FakeCluster(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.TOPIC_ALREADY_EXISTS, None)
+    cluster = FakeCluster(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.TOPIC_ALREADY_EXISTS)
     assert Creating(cluster, of(3)).finish() == {"a"}
 
 

@@ -52,7 +52,6 @@ class Node(SingleNode):
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody listens on."""
     with socket.create_server((HOST, 0)) as server:
         yield server.getsockname()[1]
 

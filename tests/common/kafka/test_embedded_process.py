@@ -97,10 +97,11 @@ def test_close_ends_the_child_and_deletes_temporary_data(tmp_path: Path) -> None
     assert not folder.exists()
 
 
-def test_a_lock_is_held_until_the_child_is_gone(tmp_path: Path) -> None:
+def test_a_data_directory_belongs_to_one_broker_until_its_process_is_gone(tmp_path: Path) -> None:
     with locked(tmp_path / "lock") as lock:
         process = SupervisedProcess(lock=lock)
-    with pytest.raises(DataDirInUseError), locked(tmp_path / "lock", patience_s=0):
+    in_use = pytest.raises(DataDirInUseError, match="belongs to a broker that runs")
+    with in_use, locked(tmp_path / "lock", patience_s=0):
         pass
     process.close()
     with locked(tmp_path / "lock", patience_s=0):

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from milestones.common.kafka.embedded.errors import DataDirInUseError, EmbeddedKafkaError, JavaNotFoundError
+from milestones.common.kafka.embedded.errors import EmbeddedKafkaError, JavaNotFoundError
 from milestones.common.kafka.embedded.java import find_java, java_major
-from milestones.common.kafka.embedded.lock import locked
 from milestones.common.kafka.embedded.ports import free_port, is_free
 from milestones.common.kafka.embedded.properties import (
     HOST,
@@ -97,17 +96,6 @@ def test_a_property_of_the_caller_wins() -> None:
 def test_property_files_keep_awkward_values() -> None:
     text = properties_text({"a b": "c:\\d\ne", "ssl": " leading", "name": "Straße"})
     assert text == "a\\ b=c:\\\\d\\ne\nssl=\\ leading\nname=Stra\\u00dfe\n"
-
-
-def test_a_data_directory_belongs_to_one_broker(tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / "in-use.lock"),
-        pytest.raises(DataDirInUseError, match="belongs to a broker that runs"),
-        locked(tmp_path / "in-use.lock", patience_s=0),
-    ):
-        pass
-    with locked(tmp_path / "in-use.lock", patience_s=0):
-        pass
 
 
 def test_the_controller_alone_is_the_same_node_with_its_own_listener_and_a_short_memory() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -17,63 +16,18 @@ from milestones.common.assignment.rules import Placement
 from milestones.common.errors import KafkaUnreachableError, MilestonesError, SourceTopicError
 from milestones.common.kafka.creation import STEP_MS
 from milestones.common.kafka.leader import SECOND_LOOK_MS, TopologyLeader
-from milestones.common.kafka.topics import InternalTopic
 from milestones.common.kafka.wire import ConnectionLostError
 from milestones.common.records import TaskId, TopicPartition
+from tests.common.kafka.fake_cluster import FakeCluster
 from tests.milestones.fakes import World, counting, passing
 
 ORIGIN = AssignmentOrigin(7, "one", 1_000)
 
 
-class FakeCluster:
-    """`looks`: what the next looks at topics find, before `counts` is."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {"in": 3}
-        self.looks: list[dict[str, int]] = []
-        self.created: dict[str, InternalTopic] = {}
-        self.error: Exception | None = None
-        self.refusals: list[int] = []
-        self.ends: dict[TopicPartition, int] = {}
-        self.asked: list[TopicPartition] = []
-        self.renewed = 0
-
-    def renew(self) -> None:
-        self.renewed += 1
-
-    def renew_after(self, exception: Exception) -> None:
-        self.renew()
-
-    def partition_counts(self, topics: Any = None) -> dict[str, int]:
-        if self.error is not None:
-            raise self.error
-        if self.looks:
-            return self.looks.pop(0)
-        existing = {**self.counts, **{name: topic.partitions for name, topic in self.created.items()}}
-        return {name: count for name, count in existing.items() if topics is None or name in topics}
-
-    def start_creating(self, topics: Any, replication_factor: int) -> dict[str, Future[None]]:
-        futures: dict[str, Future[None]] = {topic.name: Future() for topic in topics}
-        code = self.refusals.pop(0) if self.refusals else None
-        for topic in topics:
-            if code is None:
-                self.created[topic.name] = topic
-                futures[topic.name].set_result(None)
-            else:
-                futures[topic.name].set_exception(KafkaException(KafkaError(code)))
-        return futures
-
-    def topic_settings(self, topics: Any) -> dict[str, dict[str, str]]:
-        return {name: dict(self.created[name].settings) for name in topics if name in self.created}
-
-    def known_ends(self, partitions: Any, *, timeout_ms: int) -> dict[TopicPartition, int]:
-        self.asked = list(partitions)
-        return {at: self.ends[at] for at in self.asked if at in self.ends}
-
-
 class Leading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, topology: Any = None, **settings: Any) -> None:
         self.world, self.cluster = World(topology or counting(), settings), FakeCluster()
+        self.cluster.counts["in"] = 3
         monkeypatch.setattr("milestones.common.kafka.leader.Cluster", lambda _, **__: self.cluster)
         self.leader = TopologyLeader(
             self.world.config, self.world.context.application.subtopologies, "leader", self.world.clock

@@ -6,6 +6,9 @@ import gc
 import re
 import threading
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -25,12 +28,25 @@ TASK = TaskId(0, 0)
 TIMEOUT_MS = 20_000
 
 
-def producer(kafka: str, transactional_id: str | None = None) -> OutputProducer:
-    config = StreamsConfig(application_id="app", bootstrap_servers=kafka, variables={})
-    made = OutputProducer(config.producer_settings("test", transactional_id))
-    if transactional_id is not None:
-        made.init_transactions(TIMEOUT_MS)
-    return made
+NOWHERE = "127.0.0.1:1"
+
+Make = Callable[..., OutputProducer]
+
+
+@pytest.fixture
+def producer() -> Iterator[Make]:
+    """Makes producers, which are closed at the end."""
+    with ExitStack() as closing:
+
+        def make(servers: str, transactional_id: str | None = None, **settings: Any) -> OutputProducer:
+            config = StreamsConfig(application_id="app", bootstrap_servers=servers, **settings, variables={})
+            made = OutputProducer(config.producer_settings("test", transactional_id))
+            closing.callback(made.close)
+            if transactional_id is not None:
+                made.init_transactions(TIMEOUT_MS)
+            return made
+
+        yield make
 
 
 def outputs(topic: str, *sizes: int) -> list[Output]:
@@ -38,7 +54,7 @@ def outputs(topic: str, *sizes: int) -> list[Output]:
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_what_the_client_refuses_is_told_and_all_else_is_sent(kafka: str, transactional: bool) -> None:
+def test_what_the_client_refuses_is_told_and_all_else_is_sent(producer: Make, kafka: str, transactional: bool) -> None:
     out = new_topic(kafka)
     p = producer(kafka, out if transactional else None)
     sent = outputs(out, 1, 2_000_000, 2)
@@ -50,14 +66,10 @@ def test_what_the_client_refuses_is_told_and_all_else_is_sent(kafka: str, transa
     if transactional:
         p.commit(TIMEOUT_MS)
     assert p.blocked_ns > 0
-    p.close()
 
 
-def test_who_waits_for_room_is_asked_each_time_whether_to_go_on() -> None:
-    nobody = StreamsConfig(
-        application_id="app", bootstrap_servers="127.0.0.1:1", producer_queue_buffering_max_messages=2, variables={}
-    )
-    p, asked = OutputProducer(nobody.producer_settings("test")), list[int]()
+def test_who_waits_for_room_is_asked_each_time_whether_to_go_on(producer: Make) -> None:
+    p, asked = producer(NOWHERE, producer_queue_buffering_max_messages=2), list[int]()
 
     def check() -> None:
         asked.append(1)
@@ -66,31 +78,24 @@ def test_who_waits_for_room_is_asked_each_time_whether_to_go_on() -> None:
 
     with pytest.raises(StaleGenerationError, match="enough"):
         p.send(TASK, outputs("out", 1, 2, 3), wait_ms=60_000, check=check)
-    p.close()
 
 
-def test_what_finds_no_room_within_the_time_given_comes_back_in_order() -> None:
-    nobody = StreamsConfig(
-        application_id="app", bootstrap_servers="127.0.0.1:1", producer_queue_buffering_max_messages=2, variables={}
-    )
-    p, sent = OutputProducer(nobody.producer_settings("test")), outputs("out", 1, 2, 3, 4)
+def test_what_finds_no_room_within_the_time_given_comes_back_in_order(producer: Make) -> None:
+    p, sent = producer(NOWHERE, producer_queue_buffering_max_messages=2), outputs("out", 1, 2, 3, 4)
     assert p.send(TASK, sent, wait_ms=200) == sent[2:]
     assert p.send(TASK, sent[2:]) == sent[2:]
     assert "the brokers are up" in p.why_full({"out"})
-    p.close()
 
 
-def test_a_topic_whose_partitions_have_leaders_is_not_what_outputs_wait_for(kafka: str) -> None:
+def test_a_topic_whose_partitions_have_leaders_is_not_what_outputs_wait_for(producer: Make, kafka: str) -> None:
     out = new_topic(kafka)
     p = producer(kafka)
     assert re.search(rf"{out} have a leader; check .*min.insync.replicas", p.why_full({out}))
     assert "without a leader: none-of-ours (no such topic)" in p.why_full({out, "none-of-ours"})
-    p.close()
 
 
 def test_a_producer_that_is_closed_with_records_on_their_way_is_let_go() -> None:
-    nobody = StreamsConfig(application_id="app", bootstrap_servers="127.0.0.1:1", variables={})
-    p = OutputProducer(nobody.producer_settings("test"))
+    p = OutputProducer({"bootstrap.servers": NOWHERE})
     p.send(TASK, outputs("out", 1, 2, 3))
     p.close()
     closed = weakref.ref(p)
@@ -102,7 +107,9 @@ def test_a_producer_that_is_closed_with_records_on_their_way_is_let_go() -> None
     assert closed() is None
 
 
-def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the_cause(kafka: str) -> None:
+def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the_cause(
+    producer: Make, kafka: str
+) -> None:
     out = new_topic(kafka, **{"max.message.bytes": "1000"})
     p = producer(kafka, out)
     for call in (lambda: p.send(TASK, outputs(out, 1)), lambda: p.commit(TIMEOUT_MS)):
@@ -112,10 +119,9 @@ def test_what_the_broker_refuses_fails_the_next_call_of_its_transaction_with_the
             call()
         assert p.refused == []
         p.abort(TIMEOUT_MS)
-    p.close()
 
 
-def test_what_the_broker_refuses_without_a_transaction_is_told(kafka: str) -> None:
+def test_what_the_broker_refuses_without_a_transaction_is_told(producer: Make, kafka: str) -> None:
     out = new_topic(kafka, **{"max.message.bytes": "1000"})
     p = producer(kafka)
     p.send(TASK, outputs(out, 5_000), dead_letters=True)
@@ -124,10 +130,9 @@ def test_what_the_broker_refuses_without_a_transaction_is_told(kafka: str) -> No
     assert (refused.sent, refused.dead_letter, refused.output.topic, len(refused.output.value or b"")) == (
         True, True, out, 5_000,
     )  # fmt: skip
-    p.close()
 
 
-def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(kafka: str) -> None:
+def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(producer: Make, kafka: str) -> None:
     """Nobody is fenced: what somebody else has written meanwhile isn't restored over our own records."""
     out, log = new_topic(kafka), new_topic(kafka)
     p, other = producer(kafka), producer(kafka)
@@ -143,12 +148,10 @@ def test_without_a_transaction_a_changelogs_offset_is_its_end_after_the_flush(ka
     p.send(TASK, outputs(out, 1), [log])
     p.flush(TIMEOUT_MS)
     assert p.acknowledged == {}
-    p.close()
-    other.close()
 
 
 def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
-    kafka: str, monkeypatch: pytest.MonkeyPatch
+    producer: Make, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, p = new_topic(kafka), producer(kafka)
     p.send(TASK, outputs(log, 1), [log])
@@ -166,4 +169,3 @@ def test_a_flush_isnt_over_before_the_ends_of_changelogs_are_known(
             assert (classify(caught.value), p.acknowledged) == (failure, {})
     p.flush(TIMEOUT_MS)
     assert p.acknowledged == {TopicPartition(log, 0): 1}
-    p.close()

@@ -58,7 +58,6 @@ class Wire:
         return Output(self.topic, partition, key, value, timestamp, headers, "sink")
 
     def through(self, *outputs: Output) -> list[Row]:
-        """As they are read."""
         return [
             (message.key(), message.value(), message.timestamp()[1], message.headers() or [])
             for message in self.messages(outputs)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from milestones.common.clock import Clock
 from milestones.common.errors import OwnershipError
 from milestones.common.kafka.blocking_call import CallThread, LateError
 from milestones.common.kafka.embedded import EmbeddedKafka
@@ -26,19 +28,20 @@ from tests.topics import named, new_topic
 TASK, TIMEOUT_MS = TaskId(0, 0), 20_000
 
 
-class Transacting:
+class Transacting(ExitStack):
     """A transactional producer, its topic and its changelog."""
 
     def __init__(self, kafka: str, **settings: Any) -> None:
+        super().__init__()
         self.kafka, self.id = kafka, named("tx")
         self.out, self.changelog = new_topic(kafka), new_topic(kafka)
-        self.settings = settings
-        self.producer = self.another()
+        self.producer = self.another(**settings)
 
-    def another(self) -> OutputProducer:
-        """A producer of the same transactional id: it fences the one before."""
-        settings = {"bootstrap.servers": self.kafka, "transactional.id": self.id, "linger.ms": 5, **self.settings}
-        made = OutputProducer(settings)
+    def another(self, clock: Clock | None = None, *, alone: bool = False, **settings: Any) -> OutputProducer:
+        """A producer of the same transactional id: it fences the one before. `alone`: one record per batch."""
+        ours = {"bootstrap.servers": self.kafka, "transactional.id": self.id, "linger.ms": 5, **settings}
+        made = OutputProducer(ours, clock, one_record_per_batch=alone)
+        self.callback(made.close)
         made.init_transactions(TIMEOUT_MS)
         return made
 
@@ -49,6 +52,12 @@ class Transacting:
     @property
     def log(self) -> TopicPartition:
         return TopicPartition(self.changelog, 0)
+
+
+@pytest.fixture
+def t(kafka: str) -> Iterator[Transacting]:
+    with Transacting(kafka) as made:
+        yield made
 
 
 def compacted(kafka: str) -> str:
@@ -67,22 +76,19 @@ def failure(call: Callable[[], object]) -> ErrorClass | None:
 
 
 @pytest.mark.kafka
-def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_changelog(kafka: str) -> None:
-    t = Transacting(kafka)
+def test_a_commits_offset_is_that_after_the_last_acknowledged_record_of_each_changelog(t: Transacting) -> None:
     for expected in (2, 5):  # a commit's marker takes an offset
         t.send()
         t.send()
         t.producer.flush(TIMEOUT_MS)
         assert t.producer.acknowledged == {t.log: expected}
         t.producer.commit(TIMEOUT_MS)
-    t.producer.close()
 
 
 @pytest.mark.kafka
-def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_has_no_age(kafka: str) -> None:
-    t, clock = Transacting(kafka), StepClock()
-    producer = t.producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": t.id}, clock)
-    producer.init_transactions(TIMEOUT_MS)
+def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_has_no_age(t: Transacting) -> None:
+    clock = StepClock()
+    producer = t.producer = t.another(clock)
     assert producer.age_ms() is None
     t.send()
     clock.advance(70)
@@ -95,16 +101,14 @@ def test_a_transaction_is_as_old_as_its_first_record_and_a_producer_without_one_
     producer.flush(TIMEOUT_MS)  # of a record that is on its way the broker doesn't know yet, and may refuse its end
     producer.abort(TIMEOUT_MS)
     assert producer.age_ms() is None
-    producer.close()
 
 
 @pytest.mark.kafka
 def test_a_transaction_ages_while_its_machine_is_suspended_and_does_not_get_younger_when_the_clock_is_put_back(
-    kafka: str,
+    t: Transacting,
 ) -> None:
-    t, machine = Transacting(kafka), Machine()
-    producer = t.producer = OutputProducer({"bootstrap.servers": kafka, "transactional.id": t.id}, machine)
-    producer.init_transactions(TIMEOUT_MS)
+    machine = Machine()
+    producer = t.producer = t.another(machine)
     t.send()
     machine.put(60_000)
     machine.advance(70)
@@ -113,12 +117,11 @@ def test_a_transaction_ages_while_its_machine_is_suspended_and_does_not_get_youn
     assert producer.age_ms() == 60_070
     producer.flush(TIMEOUT_MS)
     producer.abort(TIMEOUT_MS)
-    producer.close()
 
 
 @pytest.mark.kafka
-def test_an_aborted_transaction_leaves_neither_offsets_nor_refusals_and_the_producer_goes_on(kafka: str) -> None:
-    t = Transacting(kafka, **{"linger.ms": 900})
+def test_an_aborted_transaction_leaves_neither_offsets_nor_refusals_and_the_producer_goes_on(t: Transacting) -> None:
+    t.producer = t.another(**{"linger.ms": 900})
     t.send()  # still in the queue: the abort purges it, and its reports come later
     t.producer.abort(TIMEOUT_MS)
     t.producer.poll()
@@ -127,7 +130,6 @@ def test_an_aborted_transaction_leaves_neither_offsets_nor_refusals_and_the_prod
     t.producer.flush(TIMEOUT_MS)
     assert t.log in t.producer.acknowledged
     t.producer.commit(TIMEOUT_MS)
-    t.producer.close()
 
 
 def dead(t: Transacting) -> None:
@@ -148,8 +150,7 @@ def offsets(t: Transacting) -> tuple[dict[TopicPartition, OffsetAndMetadata], by
 
 
 @pytest.mark.kafka
-def test_a_producer_whose_transactional_id_was_taken_over_is_dead(kafka: str) -> None:
-    t = Transacting(kafka)
+def test_a_producer_whose_transactional_id_was_taken_over_is_dead(t: Transacting) -> None:
     t.send()
     t.producer.flush(TIMEOUT_MS)
     successor = t.another()
@@ -158,7 +159,6 @@ def test_a_producer_whose_transactional_id_was_taken_over_is_dead(kafka: str) ->
     dead(t)
     t.send(successor)
     successor.commit(TIMEOUT_MS)
-    successor.close()
 
 
 @pytest.mark.kafka
@@ -172,7 +172,6 @@ def test_a_transaction_that_timed_out_at_the_broker_kills_its_producer_and_a_new
         while failure(lambda: _again(t)) is not ErrorClass.FATAL:
             assert time.monotonic() < deadline
         dead(t)
-        t.settings.clear()
         successor = t.another()
         t.send(successor)
         successor.commit(TIMEOUT_MS)
@@ -206,9 +205,8 @@ def _closing_without_a_broker(broker: EmbeddedKafka, t: Transacting) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize(("generation", "member"), [(7, "nobody"), (0, "nobody")])
 def test_a_member_that_the_group_does_not_know_costs_the_transaction_but_not_the_producer(
-    kafka: str, generation: int, member: str
+    t: Transacting, generation: int, member: str
 ) -> None:
-    t = Transacting(kafka)
     t.send()
     at = {TopicPartition(t.out, 0): OffsetAndMetadata(1)}
     metadata = group_metadata(t.id, generation, member, None)
@@ -217,7 +215,6 @@ def test_a_member_that_the_group_does_not_know_costs_the_transaction_but_not_the
     t.producer.abort(TIMEOUT_MS)
     t.send()
     t.producer.commit(TIMEOUT_MS)
-    t.producer.close()
 
 
 def test_a_producer_that_never_met_a_broker_closes_at_once_and_closing_again_is_harmless() -> None:
@@ -258,46 +255,28 @@ def test_a_refused_record_takes_its_batch_with_it_unless_outputs_are_told_apart(
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("one_record_per_batch", [False, True])
-def test_a_record_that_fails_its_transaction_is_known_if_outputs_are_told_apart(
-    kafka: str, one_record_per_batch: bool
+def test_a_record_that_fails_its_transaction_is_known_as_a_whole_if_outputs_are_told_apart(
+    t: Transacting, one_record_per_batch: bool
 ) -> None:
-    t = Transacting(kafka)
-    settings = {"bootstrap.servers": kafka, "transactional.id": t.id}
-    t.producer = OutputProducer(settings, one_record_per_batch=one_record_per_batch)
-    t.producer.init_transactions(TIMEOUT_MS)
-    topic = compacted(kafka)
-    good, bad = (Output(topic, 0, key, b"v", 5, None, "sink") for key in (b"k", None))
+    t.producer = t.another(alone=one_record_per_batch)
+    topic = compacted(t.kafka)
+    good = Output(topic, 0, b"k", b"v", 5, None, "sink")
+    bad = good._replace(key=None, headers=[("a header", b"1")], node="the sink")
     t.producer.send(TASK, [good, bad, good])
     t.producer.flush(TIMEOUT_MS)
-    refused = [(one.output.topic, one.output.key, one.sent) for one in t.producer.refused]
-    assert refused == ([(topic, None, True)] if one_record_per_batch else [])
+    refused = [(one.output, one.sent) for one in t.producer.refused]
+    assert refused == ([(bad, True)] if one_record_per_batch else [])
     with pytest.raises(RefusedInTransactionError) as caught:
         t.producer.commit(TIMEOUT_MS)
     assert caught.value.single
     successor = t.another()
     successor.send(TASK, [good])
     successor.commit(TIMEOUT_MS)
-    successor.close()
-    t.producer.close()
-
-
-def test_what_is_refused_of_outputs_told_apart_is_known_as_a_whole(kafka: str) -> None:
-    topic = compacted(kafka)
-    settings = {"bootstrap.servers": kafka, "transactional.id": topic}
-    producer = OutputProducer(settings, one_record_per_batch=True)
-    producer.init_transactions(TIMEOUT_MS)
-    bad = Output(topic, 0, None, b"v", 5, [("a header", b"1")], "the sink")
-    producer.send(TASK, [bad])
-    producer.flush(TIMEOUT_MS)
-    assert [one.output for one in producer.refused] == [bad]
-    producer.close()
 
 
 def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
-    kafka: str, monkeypatch: pytest.MonkeyPatch
+    t: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t = Transacting(kafka)
-
     def hang(caller: CallThread, wait_ms: int) -> bool:
         caller.late = True
         raise LateError("no answer")
@@ -312,10 +291,9 @@ def test_a_producer_that_hung_in_a_call_begins_nothing_more_and_counts_as_dead(
 
 
 def test_an_error_of_the_end_is_not_taken_for_a_record_that_was_refused(
-    kafka: str, monkeypatch: pytest.MonkeyPatch
+    t: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the coordinator says last may leave open whether the transaction was committed."""
-    t = Transacting(kafka)
     t.send()
     t.producer.flush(TIMEOUT_MS)
     answers = iter([None, KafkaException(KafkaError(KafkaError.UNKNOWN, "at the end", txn_requires_abort=True))])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +10,14 @@ import pytest
 
 from milestones import StreamsConfig
 from milestones.cli import main as program
-from milestones.cli.loading import load
+from milestones.cli.loading import load, load_streams
 from milestones.cli.main import invoke
 from milestones.common.config import KEYS
 from milestones.common.errors import KafkaUnreachableError, TopologyError
 from milestones.common.topology import Topology
 from milestones.flags import parse_milestones
-
-WORDS = """
-from milestones import Streams, StreamsBuilder, serdes
-builder = StreamsBuilder()
-builder.stream("lines", value=serdes.STRING).map_values(str.upper).to("shouts", value=serdes.STRING)
-"""
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> Path:
-    path = tmp_path / "words.py"
-    path.write_text(WORDS)
-    return path
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Neither variables of the machine, nor a logging set-up that outlives the test."""
-    for name in list(os.environ):
-        if name.startswith("MILESTONES_"):
-            monkeypatch.delenv(name)
-    handlers, level = list(logging.root.handlers), logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+from tests.milestones.cli.conftest import WORDS, plain
+from tests.sources import ROOT
 
 
 class FakeStreams:
@@ -184,7 +159,7 @@ def test_bad_settings_end_with_exit_code_2_before_anything_starts(
     options: list[str], shown: str, words: Path, fake: type[FakeStreams], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["run", str(words), *options]) == 2
-    assert shown in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert shown in plain(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -302,7 +277,7 @@ def test_the_program_ends_the_process_with_the_commands_code() -> None:
 def test_a_program_with_its_own_settings_keeps_its_guarantee_under_the_short_options(
     fake: type[FakeStreams], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = Path(__file__).parents[3] / "examples" / "word_count.py"
+    program = ROOT / "examples" / "word_count.py"
     monkeypatch.setattr("milestones.Streams", fake)
     assert invoke(["run", str(program), "-a", "words-2", "-b", "b:2"]) == 0
     config = fake.made[-1].config
@@ -354,8 +329,6 @@ def test_a_file_and_variables_that_lose_to_the_code_are_named_at_the_start(
     path.write_text(OWN)
     file.write_text('bootstrap_servers = "kafka.prod:9092"\napplication_id = "words"\nnum_stream_threads = 2\n')
     monkeypatch.setenv("MILESTONES_POLL_MS", "9")
-    from milestones.cli.loading import load_streams
-
     told = warned(load_streams(str(path), file, {}), caplog, monkeypatch)
     assert len(told) == 2
     assert f"bootstrap_servers from file {file} isn't used" in told[0] + told[1]
@@ -383,8 +356,6 @@ streams.pause()
 def test_settings_of_the_command_line_leave_a_programs_listeners_and_its_handler_in_place(tmp_path: Path) -> None:
     path = tmp_path / "listening.py"
     path.write_text(LISTENING)
-    from milestones.cli.loading import load_streams
-
     streams = load_streams(str(path), None, {"poll_ms": "9"})
     supervisor = streams._supervisor
     assert (streams.config.poll_ms, streams.is_paused) == (9, True)
@@ -396,8 +367,6 @@ def test_settings_of_the_command_line_leave_a_programs_listeners_and_its_handler
 def test_a_setting_that_the_stage_does_not_use_is_named_at_the_start(
     words: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from milestones.cli.loading import load_streams
-
     given = {"application_id": "words", "num_processing_threads": "4", "restore_active_weight": "2"}
     told = warned(load_streams(str(words), None, {**given, "milestones": "m1"}), caplog, monkeypatch)
     (line,) = told
@@ -410,8 +379,6 @@ def test_a_setting_that_the_stage_does_not_use_is_named_at_the_start(
 
 
 def test_an_application_that_leaves_the_address_open_takes_it_from_the_file(tmp_path: Path) -> None:
-    from milestones.cli.loading import load_streams
-
     path, file = tmp_path / "open_words.py", tmp_path / "ov.toml"
     path.write_text(OWN.replace(', bootstrap_servers="localhost:9092"', ""))
     file.write_text('bootstrap_servers = "kafka.prod:9092"\n')

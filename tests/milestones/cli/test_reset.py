@@ -22,6 +22,7 @@ from milestones.common.state.spec import StoreSpec
 from milestones.common.topology import Topology
 from milestones.instance.application import Application as App
 from milestones.testing import KafkaProbe, until
+from tests.milestones.cli.conftest import plain
 from tests.milestones.fakes import counting
 
 _numbers = itertools.count()
@@ -113,7 +114,7 @@ def test_a_kafka_that_cannot_be_reached_is_told_with_the_reason(
 ) -> None:
     monkeypatch.setattr("milestones.cli.cluster.TIMEOUT_S", 1.0)
     assert invoke(["reset", "-a", "words", "-b", "127.0.0.1:1"]) == 3
-    told = " ".join(capsys.readouterr().err.replace("│", "").split())
+    told = plain(capsys.readouterr().err)
     assert "'127.0.0.1:1' answered within 1 s" in told
     assert "Connection refused" in told
 
@@ -204,10 +205,7 @@ def test_the_topics_of_an_application_whose_id_is_longer_are_not_deleted(
 @pytest.mark.kafka
 def test_an_application_file_names_the_topics_that_are_deleted(application: Application, tmp_path: Path) -> None:
     app = tmp_path / "app.py"
-    app.write_text(
-        "from tests.milestones.fakes import counting\n"
-        "topology = counting()\n"
-    )
+    app.write_text("from tests.milestones.fakes import counting\ntopology = counting()\n")
     assert application.reset(str(app), "--execute") == 0
     kept = {application.input, application.output, application.repartition}
     eventually(lambda: application.topics() == kept)

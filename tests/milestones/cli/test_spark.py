@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,28 +14,9 @@ import pytest
 
 from milestones.cli.main import invoke
 from milestones.cli.spark import sessions
+from tests.milestones.cli.conftest import plain
 
-WORDS = """
-from milestones import StreamsBuilder, serdes
-builder = StreamsBuilder()
-builder.stream("lines", key=serdes.STRING, value=serdes.STRING).map_values(str.upper).to("shouts")
-"""
 BASE = ("-a", "words", "-b", "b:1")
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> str:
-    path = tmp_path / "words.py"
-    path.write_text(WORDS)
-    return str(path)
-
-
-@pytest.fixture(autouse=True)
-def _no_logging_left() -> Iterator[None]:
-    handlers, level = list(logging.root.handlers), logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 def test_commands_and_their_help_need_no_pyspark() -> None:
@@ -52,15 +32,15 @@ def test_commands_and_their_help_need_no_pyspark() -> None:
 
 
 def test_without_pyspark_it_says_what_to_install(
-    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "milestones.pipeline", None)
-    assert invoke(["spark", "run", words, *BASE]) == 2
+    assert invoke(["spark", "run", str(words), *BASE]) == 2
     assert "pip install 'milestones[spark]'" in plain(capsys.readouterr().err)
 
 
-def test_a_setting_of_sparks_is_checked(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["spark", "run", words, *BASE, "--spark", "executor.memory=2g"]) == 2
+def test_a_setting_of_sparks_is_checked(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["spark", "run", str(words), *BASE, "--spark", "executor.memory=2g"]) == 2
     assert "spark.KEY=VALUE" in capsys.readouterr().err
 
 
@@ -111,16 +91,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]]:
     return made, given
 
 
-def plain(text: str) -> str:
-    """Without the frame and the lines' ends of a panel."""
-    return " ".join(text.replace("│", " ").split())
-
-
 def test_a_run_gets_what_the_command_line_says_and_tells_of_each_job(
-    words: str, run: tuple[FakeRun, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    words: Path, run: tuple[FakeRun, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--mode", "micro-batch", "--max-records", "7", "--master", "local[3]", "--spark", "spark.x=y"]
-    assert invoke(["spark", "run", words, *BASE, *options]) == 0
+    assert invoke(["spark", "run", str(words), *BASE, *options]) == 0
     _, given = run
     assert (given["mode"], given["max_records"], given["interval_ms"]) == ("micro_batch", 7, 1_000)
     assert (given["name"], given["master"], given["settings"]) == ("words", "local[3]", {"spark.x": "y"})

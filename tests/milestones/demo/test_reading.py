@@ -39,7 +39,6 @@ def fed(kafka: str, topic: str, lines: list[str]) -> Feeder:
 
 
 def commit(kafka: str, group: str, offsets: dict[str, list[int]]) -> None:
-    """Commit offsets of topics, by partition."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
     positions = [Position(topic, number, at) for topic, each in offsets.items() for number, at in enumerate(each)]
     topics.commit(consumer, positions)

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from milestones import Streams, StreamsBuilder, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.errors import MilestonesError
 from milestones.common.kafka.partitioner import partition_of
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import TopicPartition as Partition
-from tests.topics import commit
+from milestones.testing import KafkaProbe, until
+from tests.topics import commit, named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,8 +50,8 @@ class App:
 
     def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
         self.kafka, self.directory, self.spark = kafka, directory, spark
-        self.name = f"audit-{uuid4().hex[:8]}"
-        self._admin = AdminClient({"bootstrap.servers": kafka})
+        self.name = named("audit")
+        self.probe = KafkaProbe(kafka)
         self.create("in", "out")
         self.config = StreamsConfig(
             application_id=self.name, bootstrap_servers=kafka, processing_guarantee="exactly_once_v2",
@@ -62,9 +62,7 @@ class App:
         return f"{self.name}-{name}"
 
     def create(self, *names: str, **settings: str) -> None:
-        topics = [NewTopic(self.topic(name), PARTITIONS, 1, config=settings) for name in names]
-        for future in self._admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        self.probe.create({self.topic(name): PARTITIONS for name in names}, settings)
 
     def send(self, name: str, records: list[Sent]) -> None:
         producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 5})
@@ -78,6 +76,12 @@ class App:
         positions = [TopicPartition(self.topic("in"), int(name[1:]), end) for name, end in ends.items()]
         commit(consumer, positions)
         consumer.close()
+
+    def forget(self, *ends: int) -> None:
+        """Retention: the input's partitions begin at these offsets now."""
+        positions = [TopicPartition(self.topic("in"), number, end) for number, end in enumerate(ends)]
+        for future in self.probe.admin.delete_records(positions).values():
+            future.result(TIMEOUT_S)
 
     def audit(self, topology: Topology, **options: Any) -> AuditReport:
         from milestones.pipeline.audit import audit
@@ -106,10 +110,10 @@ class App:
 
     @contextmanager
     def running(self, topology: Topology, **settings: Any) -> Iterator[Streams]:
-        streams = Streams(topology, self.config.replace(state_dir=str(self.directory / uuid4().hex), **settings))
+        streams = Streams(topology, self.config.replace(state_dir=str(self.directory / named("state")), **settings))
         streams.start()
         try:
-            until(lambda: streams.state is StreamsState.RUNNING, "it doesn't run")
+            until(lambda: streams.state is StreamsState.RUNNING, "it runs")
             yield streams
         finally:
             assert streams.close(TIMEOUT_S)
@@ -136,18 +140,8 @@ def counted(records: list[Sent]) -> list[Sent]:
     return found
 
 
-def until(done: Callable[[], bool], otherwise: str) -> None:
-    """Look until it is so."""
-    clock, tick = SystemClock(), threading.Event()
-    deadline_ms = clock.monotonic_ms() + TIMEOUT_S * 1000
-    while not done():
-        assert clock.monotonic_ms() < deadline_ms, otherwise
-        tick.wait(0.05)
-
-
 def processed(streams: Streams, records: int) -> None:
-    """Wait until it has processed so many records."""
-    until(lambda: streams.status().records >= records, f"{records} records aren't processed")
+    until(lambda: streams.status().records >= records, f"{records} records are processed")
 
 
 # -- planted
@@ -281,12 +275,8 @@ def test_input_that_is_not_committed_yet_and_aborted_outputs_do_not_count(app: A
             done.append(out)
     app.send("out", done)
     app.send("counts-changelog", done)
-    aborting = Producer({"bootstrap.servers": app.kafka, "transactional.id": app.name})
-    aborting.init_transactions(TIMEOUT_S)
-    aborting.begin_transaction()
-    aborting.produce(app.topic("out"), b"aborted", b"key-1", 0)
-    aborting.flush(TIMEOUT_S)
-    aborting.abort_transaction(TIMEOUT_S)
+    out = app.topic("out")
+    app.probe.write(out, b"aborted", key=b"key-1", partition=0, transactional_id=app.name, commit=False)
     app.commit(p0=first[0], p1=first[1])
     found = app.audit(app.counting())
     assert (found.ok, found.records, found.topics[0].actual) == (True, sum(first), sum(first))
@@ -294,9 +284,7 @@ def test_input_that_is_not_committed_yet_and_aborted_outputs_do_not_count(app: A
 
 def test_history_that_is_gone_is_an_error_that_says_what_to_do(app: App) -> None:
     planted(app, same, same)
-    request = {TopicPartition(app.topic("in"), 0, 10): None}
-    for future in app._admin.delete_records(list(request)).values():
-        future.result(TIMEOUT_S)
+    app.forget(10)
     with pytest.raises(MilestonesError, match=r"begins at offset 10 now.*--begin"):
         app.audit(app.counting())
 
@@ -364,10 +352,8 @@ def test_a_repartition_topic_is_audited_where_it_is_whole_and_computed_where_it_
     with app.running(app.words(), commit_interval_ms=50, repartition_purge_interval_ms=interval_ms) as streams:
         processed(streams, 2_500)
         if purged:
-            probe = Consumer({"bootstrap.servers": app.kafka, "group.id": "probe"})
-            partitions = [TopicPartition(repartition, number) for number in range(PARTITIONS)]
-            until(lambda: all(probe.get_watermark_offsets(at)[0] for at in partitions), "it wasn't purged")
-            probe.close()
+            cluster, partitions = Cluster({"bootstrap.servers": app.kafka}), app.probe.places([repartition])
+            until(lambda: all(first for first, _ in cluster.bounds(partitions, committed=True).values()), "a purge")
     found = app.audit(app.words())
     assert found.wrong == 0, found
     assert found.stores[0].expected == found.stores[0].actual == 10

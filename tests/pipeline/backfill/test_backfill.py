@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from milestones import StreamsBuilder, Topology, serdes
 from milestones.common.errors import MilestonesError
-from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed, until
+from milestones.testing import until
+from tests.pipeline.audit.test_audit import App, Sent, counted, inputs, processed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +29,6 @@ TIMEOUT_S = 60
 
 
 class Backfilled(App):
-    """An application with a history."""
-
     def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
         super().__init__(kafka, directory, spark)
         self.history = f"file://{directory}/history"
@@ -46,14 +44,7 @@ class Backfilled(App):
 
         return backfill(topology or self.counting(), self.spark, config=self.config, **options)
 
-    def forget(self, *ends: int) -> None:
-        """Retention: the input's partitions begin at these offsets now."""
-        positions = [TopicPartition(self.topic("in"), number, end) for number, end in enumerate(ends)]
-        for future in self._admin.delete_records(positions).values():
-            future.result(TIMEOUT_S)
-
     def members(self) -> list[str]:
-        """Client ids of the application's group."""
         from milestones.pipeline.backfill.group import Group
 
         with closing(Group(self.config)) as group:
@@ -65,21 +56,8 @@ class Backfilled(App):
 
     def outputs(self) -> list[tuple[str, int]]:
         """Key and count of all outputs, committed, by partition and offset."""
-        consumer = Consumer({
-            "bootstrap.servers": self.kafka, "group.id": f"{self.name}-reader", "isolation.level": "read_committed",
-            "enable.partition.eof": True, "auto.offset.reset": "earliest",
-        })  # fmt: skip
-        consumer.assign([TopicPartition(self.topic("out"), number, 0) for number in range(2)])
-        found, open_ = [], {0, 1}
-        while open_:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None
-            if message.error() is not None:
-                open_.discard(message.partition() or 0)
-            else:
-                found.append(((message.key() or b"").decode(), int.from_bytes(message.value() or b"", "big")))
-        consumer.close()
-        return found
+        found = self.probe.read(self.topic("out"), stable=True)
+        return [((record.key or b"").decode(), int.from_bytes(record.value or b"")) for record in found]
 
     def check(self, records: list[Sent]) -> None:
         """Every output once: exactly the counts of these inputs."""
@@ -229,7 +207,7 @@ def test_a_live_instance_that_joins_and_leaves_meanwhile_ends_a_backfill_from_an
     stream.group_by_key().count("counts").to_stream().to(app.topic("out"), value=serdes.LONG)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(app.backfill, builder.build(), history=app.history)
-        until(lambda: app.members() != [], "the backfill isn't in the group")
+        until(lambda: app.members() != [], "the backfill is in the group")
         with app.running(app.counting()):
             pass
         gate.touch()

@@ -9,11 +9,9 @@ from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from milestones import StateRestoreListener, Streams, StreamsConfig, StreamsState, Topology, serdes
 from milestones.common.clock import SystemClock
@@ -27,7 +25,7 @@ from milestones.flags import STAGES
 from milestones.testing import KafkaProbe
 from tests.common.state.test_repository import Quiet
 from tests.milestones.fakes import Counting
-from tests.topics import commit
+from tests.topics import commit, named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +37,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 TIMEOUT_S = 40
 BUILT = [stage.name for stage in STAGES if stage.built]
-COMPACTED = {"cleanup.policy": "compact"}
 NOW_MS = SystemClock().wall_ms()
 """The records' time: what is old would be compacted at once."""
 Entries = dict[bytes, bytes]
@@ -50,7 +47,7 @@ class App:
 
     def __init__(self, kafka: str, directory: Path, spark: SparkSession) -> None:
         self.kafka, self.directory, self.spark = kafka, directory, spark
-        self.name = f"snap-{uuid4().hex[:8]}"
+        self.name, self.probe = named("snap"), KafkaProbe(kafka)
         self.url = f"file://{directory}/snapshots"
         self.topology = self._topology()
         self.config = StreamsConfig(
@@ -58,9 +55,8 @@ class App:
             state_dir=str(directory / "state"),
         )  # fmt: skip
         self.changelog = f"{self.name}-counts-changelog"
-        self._admin = AdminClient({"bootstrap.servers": kafka})
-        self.create(f"{self.name}-in")
-        self.create(self.changelog, **COMPACTED)
+        self.probe.create({f"{self.name}-in": 2})
+        self.create_changelog()
 
     def _topology(self, **spec: Any) -> Topology:
         topology = Topology()
@@ -69,21 +65,21 @@ class App:
         store = StoreSpec("counts", key_serde=serdes.STRING, value_serde=serdes.STRING, **spec)
         return topology.add_state_store(store, "counting")
 
-    def create(self, topic: str, **settings: str) -> None:
-        KafkaProbe(self.kafka).create({topic: 2}, settings)
+    def create_changelog(self) -> None:
+        self.probe.create({self.changelog: 2}, {"cleanup.policy": "compact"})
 
-    def delete(self, topic: str) -> None:
-        for future in self._admin.delete_topics([topic]).values():
+    def delete_changelog(self) -> None:
+        for future in self.probe.admin.delete_topics([self.changelog]).values():
             future.result(TIMEOUT_S)
 
-    def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit", topic: str = "") -> None:
+    def write(self, *records: tuple[str, str | None], partition: int = 0, end: str = "commit") -> None:
         """One transaction; `end`: what becomes of it."""
-        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": f"{self.name}-{uuid4().hex}"})
+        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": named(self.name)})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         for key, value in records:
             data = None if value is None else value.encode()
-            producer.produce(topic or self.changelog, data, key.encode(), partition, timestamp=NOW_MS)
+            producer.produce(self.changelog, data, key.encode(), partition, timestamp=NOW_MS)
         assert producer.flush(TIMEOUT_S) == 0
         if end == "commit":
             producer.commit_transaction(TIMEOUT_S)
@@ -184,8 +180,8 @@ def test_a_snapshot_after_which_deletions_may_be_forgotten_is_not_built_on(app: 
 def test_a_snapshot_whose_changelog_was_made_anew_is_not_built_on(app: App) -> None:
     app.write(("a", "1"))
     app.made()
-    app.delete(app.changelog)
-    app.create(app.changelog, **COMPACTED)
+    app.delete_changelog()
+    app.create_changelog()
     app.write(("x", "1"), ("y", "2"), ("z", "3"))
     assert (app.made().base, app.content()) == (None, {b"x": b"1", b"y": b"2", b"z": b"3"})
 
@@ -232,7 +228,7 @@ def test_what_cannot_be_done_is_told_before_spark_begins(app: App) -> None:
 
 
 def test_an_application_that_never_ran_has_nothing_to_make_snapshots_of(app: App) -> None:
-    app.delete(app.changelog)
+    app.delete_changelog()
     with pytest.raises(SourceTopicError, match="has to run once"):
         app.compact()
 
@@ -241,8 +237,6 @@ def test_an_application_that_never_ran_has_nothing_to_make_snapshots_of(app: App
 
 
 class Told(StateRestoreListener):
-    """How many records each partition's restoration read."""
-
     def __init__(self) -> None:
         self.restored: dict[int, int] = {}
         self.done = threading.Event()
@@ -255,7 +249,7 @@ class Told(StateRestoreListener):
 
 def restored(app: App, stage: str, url: str | None) -> tuple[dict[int, int], dict[int, Entries]]:
     """Records read by an instance with an empty disk, and what its stores have."""
-    told, state_dir = Told(), app.directory / uuid4().hex
+    told, state_dir = Told(), app.directory / named("state")
     config = app.config.replace(milestones=stage, state_dir=str(state_dir), snapshot_url=url)
     streams = Streams(app.topology, config)
     streams.set_global_state_restore_listener(told)

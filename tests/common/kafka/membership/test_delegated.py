@@ -20,29 +20,31 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 from milestones.common.testing.clock import StepClock
 
 OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7, "m")}
+HEARTBEAT, COMMIT = "Heartbeat", "OffsetCommit"
+
+
+class Loan(BorrowedMembership):
+    """One whose coordinator is in memory, on a step clock."""
+
+    def __init__(self, bench: Any) -> None:
+        self.broker, self.clock = bench.broker, StepClock()
+        settings = MemberSettings("g", {"bootstrap.servers": "boot1:9092"}, session_timeout_ms=9_000)
+        super().__init__(settings, LentMembership("m-1", 5), self.clock, self.broker.connect)
+
+    def answers(self, request: str, *codes: ErrorCode) -> None:
+        self.broker.codes[request] = list(codes)
 
 
 @pytest.fixture
-def clock() -> StepClock:
-    return StepClock()
+def loan(member_bench: Any) -> Loan:
+    return Loan(member_bench())
 
 
-@pytest.fixture
-def broker(member_bench: Any) -> Any:
-    return member_bench().broker
-
-
-@pytest.fixture
-def borrowed(broker: Any, clock: StepClock) -> BorrowedMembership:
-    settings = MemberSettings("g", {"bootstrap.servers": "boot1:9092"}, session_timeout_ms=9_000)
-    return BorrowedMembership(settings, LentMembership("m-1", 5), clock, broker.connect)
-
-
-def test_a_commit_goes_under_the_generation_that_was_lent(borrowed: BorrowedMembership, broker: Any) -> None:
-    borrowed.commit_offsets(OFFSETS, 1_000)
-    (request,) = broker.of("OffsetCommit")
+def test_a_commit_goes_under_the_generation_that_was_lent(loan: Loan) -> None:
+    loan.commit_offsets(OFFSETS, 1_000)
+    (request,) = loan.broker.of("OffsetCommit")
     assert (request.generation_id_or_member_epoch, request.member_id) == (5, "m-1")
-    assert borrowed.metadata() == group_metadata("g", 5, "m-1", None)
+    assert loan.metadata() == group_metadata("g", 5, "m-1", None)
 
 
 @pytest.mark.parametrize(
@@ -54,105 +56,93 @@ def test_a_commit_goes_under_the_generation_that_was_lent(borrowed: BorrowedMemb
         ErrorCode.fenced_instance_id,
     ],
 )
-def test_a_commit_under_a_generation_that_is_over_is_refused(
-    borrowed: BorrowedMembership, broker: Any, code: ErrorCode
-) -> None:
-    broker.codes["OffsetCommit"] = [code]
+def test_a_commit_under_a_generation_that_is_over_is_refused(loan: Loan, code: ErrorCode) -> None:
+    loan.answers(COMMIT, code)
     with pytest.raises(StaleGenerationError):
-        borrowed.commit_offsets(OFFSETS, 1_000)
+        loan.commit_offsets(OFFSETS, 1_000)
 
 
-def test_a_commit_is_tried_again_while_the_coordinator_moves(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.codes["OffsetCommit"] = [ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress]
-    borrowed.commit_offsets(OFFSETS, 1_000)
-    assert len(broker.of("OffsetCommit")) == 3
+def test_a_commit_is_tried_again_while_the_coordinator_moves(loan: Loan) -> None:
+    loan.answers(COMMIT, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress)
+    loan.commit_offsets(OFFSETS, 1_000)
+    assert len(loan.broker.of("OffsetCommit")) == 3
 
 
-def test_a_commit_that_nobody_answers_is_to_be_repeated(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.down = True
+def test_a_commit_that_nobody_answers_is_to_be_repeated(loan: Loan) -> None:
+    loan.broker.down = True
     with pytest.raises(CommitRetriableError, match="1000 ms"):
-        borrowed.commit_offsets(OFFSETS, 1_000)
+        loan.commit_offsets(OFFSETS, 1_000)
 
 
-def test_a_commit_that_can_never_succeed_is_an_error(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.codes["OffsetCommit"] = [ErrorCode.offset_metadata_too_large]
+def test_a_commit_that_can_never_succeed_is_an_error(loan: Loan) -> None:
+    loan.answers(COMMIT, ErrorCode.offset_metadata_too_large)
     with pytest.raises(MembershipError):
-        borrowed.commit_offsets(OFFSETS, 1_000)
+        loan.commit_offsets(OFFSETS, 1_000)
 
 
-def test_a_loan_is_confirmed_before_anything_is_done_under_it(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.codes["Heartbeat"] = [ErrorCode.not_coordinator, ErrorCode.none]
-    borrowed.confirm()
-    (_, request) = broker.of("Heartbeat")
+def test_a_loan_is_confirmed_before_anything_is_done_under_it(loan: Loan) -> None:
+    loan.answers(HEARTBEAT, ErrorCode.not_coordinator, ErrorCode.none)
+    loan.confirm()
+    (_, request) = loan.broker.of("Heartbeat")
     assert (request.generation_id, request.member_id) == (5, "m-1")
 
 
-def test_a_loan_that_is_over_is_told_at_once(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
+def test_a_loan_that_is_over_is_told_at_once(loan: Loan) -> None:
+    loan.answers(HEARTBEAT, ErrorCode.illegal_generation)
     with pytest.raises(StaleGenerationError):
-        borrowed.confirm()
+        loan.confirm()
 
 
-def test_a_loan_that_nobody_confirms_for_a_session_doesnt_hold(borrowed: BorrowedMembership, broker: Any) -> None:
-    broker.down = True
+def test_a_loan_that_nobody_confirms_for_a_session_doesnt_hold(loan: Loan) -> None:
+    loan.broker.down = True
     with pytest.raises(StaleGenerationError, match="for a session"):
-        borrowed.confirm()
+        loan.confirm()
 
 
-def test_a_loan_may_be_checked_at_every_step_and_is_asked_about_once_in_an_interval(
-    borrowed: BorrowedMembership, broker: Any, clock: StepClock
-) -> None:
-    borrowed.confirm()
+def test_a_loan_may_be_checked_at_every_step_and_is_asked_about_once_in_an_interval(loan: Loan) -> None:
+    loan.confirm()
     for _ in range(100):
-        borrowed.check()
-    assert len(broker.of("Heartbeat")) == 1
-    clock.advance(3_000)
-    broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
+        loan.check()
+    assert len(loan.broker.of("Heartbeat")) == 1
+    loan.clock.advance(3_000)
+    loan.answers(HEARTBEAT, ErrorCode.illegal_generation)
     for _ in range(2):
         with pytest.raises(StaleGenerationError):
-            borrowed.check()
-    assert len(broker.of("Heartbeat")) == 2
+            loan.check()
+    assert len(loan.broker.of("Heartbeat")) == 2
 
 
-def test_the_session_is_asked_about_once_it_is_a_third_over(
-    borrowed: BorrowedMembership, broker: Any, clock: StepClock
-) -> None:
-    assert not borrowed.session_over()
-    assert broker.of("Heartbeat") == []
-    clock.advance(3_001)
-    assert not borrowed.session_over()
-    assert not borrowed.session_over()
-    assert len(broker.of("Heartbeat")) == 1
+def test_the_session_is_asked_about_once_it_is_a_third_over(loan: Loan) -> None:
+    assert not loan.session_over()
+    assert loan.broker.of("Heartbeat") == []
+    loan.clock.advance(3_001)
+    assert not loan.session_over()
+    assert not loan.session_over()
+    assert len(loan.broker.of("Heartbeat")) == 1
 
 
-def test_the_session_of_a_member_in_a_rebalance_goes_on_but_not_for_ever(
-    borrowed: BorrowedMembership, broker: Any, clock: StepClock
-) -> None:
-    broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress] * 3
+def test_the_session_of_a_member_in_a_rebalance_goes_on_but_not_for_ever(loan: Loan) -> None:
+    loan.answers(HEARTBEAT, *[ErrorCode.rebalance_in_progress] * 3)
     for _ in range(2):
-        clock.advance(3_001)
-        assert not borrowed.session_over()
-        assert not borrowed.session_over()
-    clock.advance(3_001)
-    assert borrowed.session_over()
-    assert len(broker.of("Heartbeat")) == 3
+        loan.clock.advance(3_001)
+        assert not loan.session_over()
+        assert not loan.session_over()
+    loan.clock.advance(3_001)
+    assert loan.session_over()
+    assert len(loan.broker.of("Heartbeat")) == 3
 
 
-def test_the_session_is_over_when_the_group_says_so_and_stays_over(
-    borrowed: BorrowedMembership, broker: Any, clock: StepClock
-) -> None:
-    broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
-    clock.advance(3_001)
-    assert borrowed.session_over()
-    assert borrowed.session_over()
-    assert len(broker.of("Heartbeat")) == 1
+def test_the_session_is_over_when_the_group_says_so_and_stays_over(loan: Loan) -> None:
+    loan.answers(HEARTBEAT, ErrorCode.illegal_generation)
+    loan.clock.advance(3_001)
+    assert loan.session_over()
+    assert loan.session_over()
+    assert len(loan.broker.of("Heartbeat")) == 1
 
 
-def test_the_session_is_over_when_nobody_has_answered_for_as_long(
-    borrowed: BorrowedMembership, broker: Any, clock: StepClock
-) -> None:
-    broker.down = True
-    clock.advance(3_001)
-    assert not borrowed.session_over()
-    clock.advance(6_000)
-    assert borrowed.session_over()
+def test_the_session_is_over_when_nobody_has_answered_for_as_long(loan: Loan) -> None:
+    loan.broker.down = True
+    loan.clock.advance(3_001)
+    assert not loan.session_over()
+    loan.clock.advance(6_000)
+    assert loan.session_over()

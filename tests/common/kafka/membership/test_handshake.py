@@ -26,27 +26,20 @@ def join(bench, now_ms=0):
     return bench.handshake.join(bench.subscription(), (), "the test", now_ms)
 
 
-def test_a_join_and_a_sync_bring_identity_generation_and_assignment(bench):
-    assert join(bench)
-    assert bench.handshake.sync(0) == bench.ASSIGNED
-    assert (bench.handshake.member_id, bench.handshake.generation, bench.handshake.leads) == ("m-1", 1, True)
-    assert bench.broker.names() == ["FindCoordinator", "JoinGroup", "SyncGroup"]
-
-
 def test_an_answer_that_is_held_back_is_awaited_without_sending_again(bench):
-    bench.broker.held = True
+    bench.broker.holds = {"JoinGroup"}
     assert not join(bench)
     assert not join(bench, now_ms=1_000)
     assert bench.pulse.contact_ms == 0, "that there is no answer tells nothing"
     assert bench.handshake.waited_ms(1_000) == 1_000
-    bench.broker.held = False
+    bench.broker.holds = set()
     assert join(bench, now_ms=2_000)
     assert len(bench.broker.of("JoinGroup")) == 1
 
 
 def test_a_join_that_waits_for_others_for_long_says_so_once(bench, caplog):
     caplog.set_level(logging.INFO)
-    bench.broker.held = True
+    bench.broker.holds = {"JoinGroup"}
     join(bench)
     assert not [line for line in caplog.messages if "waits for the other members" in line]
     for now_ms in range(LONG_JOIN_MS, 3 * LONG_JOIN_MS, 1_000):
@@ -56,20 +49,10 @@ def test_a_join_that_waits_for_others_for_long_says_so_once(bench, caplog):
 
 
 def test_an_answer_that_never_comes_is_a_lost_connection(bench):
-    bench.broker.held = True
+    bench.broker.holds = {"JoinGroup"}
     join(bench)
     with pytest.raises(ConnectionLostError, match="no JoinGroupResponse for longer than max_poll_interval_ms"):
         join(bench, now_ms=bench.settings.max_poll_interval_ms + JOIN_GRACE_MS + 1)
-
-
-def test_a_refusal_is_raised_with_the_member_id_it_brings_and_sent_again_only_when_told(bench):
-    bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
-    with pytest.raises(CoordinatorError, match="member_id_required") as raised:
-        join(bench)
-    bench.handshake.member_id = raised.value.member_id
-    bench.handshake.send_again()
-    assert join(bench)
-    assert [request.member_id for request in bench.broker.of("JoinGroup")] == ["", "m-1"]
 
 
 def test_a_sync_that_is_refused_is_raised(bench):
@@ -87,10 +70,10 @@ def test_an_assignment_that_can_t_be_read_names_the_group(bench):
 
 
 def test_what_is_given_up_is_begun_anew_on_another_connection(bench):
-    bench.broker.held = True
+    bench.broker.holds = {"JoinGroup"}
     join(bench)
     bench.handshake.give_up()
-    bench.broker.held = False
+    bench.broker.holds = set()
     assert join(bench, now_ms=10)
     assert bench.handshake.sync(10) == bench.ASSIGNED
     assert len(bench.broker.of("JoinGroup")) == 1

@@ -18,19 +18,14 @@ from milestones.common.kafka.membership.events import Close, Join, Rejoin
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
 from milestones.common.kafka.membership.reactions import TABLE, Reaction, reaction_to
 from milestones.common.kafka.membership.states import MemberState, check_move
-from milestones.common.records import OffsetAndMetadata, TopicPartition
+from tests.common.kafka.fake_broker import LOSSES, codes_of
 
-OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7, "x")}
-FATAL = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.FAIL]
-RETRIED = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.RETRY]
-FOUND_AGAIN = [code for code, (reaction, _) in TABLE.items() if reaction is Reaction.FIND]
-LOSSES = [ErrorCode.illegal_generation, ErrorCode.unknown_member_id]
+FATAL = codes_of(Reaction.FAIL)
+PASSING = codes_of(Reaction.RETRY, Reaction.FIND)
 
 
 def test_a_new_member_asks_its_owner_to_join_and_then_gets_an_assignment(member_bench):
-    bench = member_bench()
-    bench.run()
-    assert bench.kinds() == ["JoinNeeded"]
+    bench = member_bench().asked()
     assert bench.broker.names() == []
     bench.join()
     bench.run()
@@ -41,9 +36,8 @@ def test_a_new_member_asks_its_owner_to_join_and_then_gets_an_assignment(member_
 
 
 def test_a_follower_lets_the_leader_assign(member_bench):
-    bench = member_bench()
+    bench = member_bench().asked()
     bench.broker.leader, bench.broker.stored = "other", assignment_bytes(bench.ASSIGNED)
-    bench.asked()
     bench.join()
     bench.run()
     assert bench.take() == [Assigned(1, "m-1", bench.ASSIGNED, leader=False)]
@@ -53,11 +47,8 @@ def test_a_follower_lets_the_leader_assign(member_bench):
 def test_a_member_id_that_is_required_is_taken_and_sent(member_bench):
     bench = member_bench()
     bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
-    bench.run()
-    bench.join()
-    bench.run()
+    bench.stable()
     assert [request.member_id for request in bench.broker.of("JoinGroup")] == ["", "m-1"]
-    assert bench.membership.generation == 1
 
 
 def test_heartbeats_go_on_at_their_interval_while_the_owner_takes_its_time(member_bench):
@@ -69,11 +60,9 @@ def test_heartbeats_go_on_at_their_interval_while_the_owner_takes_its_time(membe
     assert bench.membership.generation == 1
 
 
-def test_a_rebalance_joins_with_what_the_owner_owns_and_the_generation_it_has(member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress]
-    bench.run(3_000)
-    assert isinstance(bench.take()[0], JoinNeeded)
+def test_a_rebalance_joins_with_what_the_owner_owns_and_the_generation_it_has(bench):
+    bench.beat(ErrorCode.rebalance_in_progress)
+    assert bench.kinds() == ["JoinNeeded"]
     bench.join(active=frozenset({bench.TASK}))
     bench.run()
     sent = read_subscription(bench.broker.metadata)
@@ -81,31 +70,21 @@ def test_a_rebalance_joins_with_what_the_owner_owns_and_the_generation_it_has(me
     assert bench.take() == [Assigned(2, "m-1", bench.ASSIGNED, leader=True)]
 
 
-def test_the_old_generation_stays_valid_for_commits_until_the_new_one_is_there(member_bench):
-    bench = member_bench().stable()
-    bench.broker.held = True
-    bench.join()
-    bench.run(500)
+def test_the_old_generation_stays_valid_for_commits_until_the_new_one_is_there(bench):
+    bench.join_held(500)
     assert bench.membership.generation == 1
     assert bench.membership.joins < bench.joins
-    reply = bench.commit(OFFSETS)
-    bench.run()
-    assert reply.get(0) is None
+    assert bench.answer(bench.commit()) is None
     assert bench.broker.of("OffsetCommit")[-1].generation_id_or_member_epoch == 1
-    bench.broker.held = False
-    bench.run()
+    bench.released()
     assert (bench.membership.generation, bench.membership.joins) == (2, bench.joins)
 
 
 def test_a_held_back_join_is_probed_three_times_a_session_and_doesn_t_end_it(member_bench):
     bench = member_bench(session_timeout_ms=6_000, heartbeat_interval_ms=1_000).stable()
-    bench.broker.held = True
-    bench.join()
-    bench.run(20_000)
+    bench.join_held(20_000)
     assert len(bench.broker.of("Heartbeat")) == 10
-    bench.broker.held = False
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    assert bench.released() == ["Assigned"]
 
 
 def test_a_member_that_stood_still_beyond_its_session_knows_it_by_the_clock(member_bench):
@@ -117,19 +96,13 @@ def test_a_member_that_stood_still_beyond_its_session_knows_it_by_the_clock(memb
 
 def test_a_join_that_takes_longer_than_the_rebalance_timeout_is_sent_again(member_bench):
     bench = member_bench(max_poll_interval_ms=10_000).stable()
-    bench.broker.held = True
-    bench.join()
-    bench.run(16_000)
-    bench.broker.held = False
-    bench.run(1_000)
-    assert bench.kinds() == ["Assigned"]
+    bench.join_held(16_000)
+    assert bench.released(1_000) == ["Assigned"]
 
 
 @pytest.mark.parametrize("code", LOSSES)
-def test_a_lost_generation_is_told_once_and_the_owner_joins_anew(code, member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [code]
-    bench.run(3_000)
+def test_a_lost_generation_is_told_once_and_the_owner_joins_anew(code, bench):
+    bench.beat(code)
     lost, needed = bench.take()
     assert isinstance(lost, Lost)
     assert isinstance(needed, JoinNeeded)
@@ -140,11 +113,9 @@ def test_a_lost_generation_is_told_once_and_the_owner_joins_anew(code, member_be
     assert read_subscription(bench.broker.metadata).generation == -1
 
 
-def test_a_join_that_the_owner_sent_before_it_saw_the_loss_is_not_used(member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
+def test_a_join_that_the_owner_sent_before_it_saw_the_loss_is_not_used(bench):
     stale = bench.membership.losses
-    bench.run(3_000)
+    bench.beat(ErrorCode.unknown_member_id)
     bench.take()
     joined = len(bench.broker.of("JoinGroup"))
     bench.joins += 1
@@ -156,7 +127,7 @@ def test_a_join_that_the_owner_sent_before_it_saw_the_loss_is_not_used(member_be
 
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
-@pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, *LOSSES, ErrorCode.rebalance_in_progress])
+@pytest.mark.parametrize("code", [*PASSING, *LOSSES, ErrorCode.rebalance_in_progress])
 def test_a_first_join_gets_through_every_passing_error_without_troubling_the_owner(request_name, code, member_bench):
     bench = member_bench().asked()
     bench.broker.codes[request_name] = [code, code]
@@ -165,25 +136,22 @@ def test_a_first_join_gets_through_every_passing_error_without_troubling_the_own
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("code", LOSSES)
-def test_a_member_that_the_group_forgets_during_a_rebalance_loses_its_tasks(request_name, code, member_bench):
-    bench = member_bench().stable()
+def test_a_member_that_the_group_forgets_during_a_rebalance_loses_its_tasks(request_name, code, bench):
     bench.broker.codes[request_name] = [code]
     assert bench.joined(1_000) == ["Lost", "JoinNeeded"]
 
 
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
-@pytest.mark.parametrize("code", [*RETRIED, *FOUND_AGAIN, ErrorCode.rebalance_in_progress])
-def test_a_rebalance_survives_every_passing_error_with_the_generation_kept(request_name, code, member_bench):
-    bench = member_bench().stable()
+@pytest.mark.parametrize("code", [*PASSING, ErrorCode.rebalance_in_progress])
+def test_a_rebalance_survives_every_passing_error_with_the_generation_kept(request_name, code, bench):
     bench.broker.codes[request_name] = [code]
     assert bench.joined(3_000) == ["Assigned"]
 
 
-@pytest.mark.parametrize("code", RETRIED + FOUND_AGAIN)
-def test_a_heartbeat_is_repeated_after_a_passing_error(code, member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [code]
-    bench.run(4_000)
+@pytest.mark.parametrize("code", PASSING)
+def test_a_heartbeat_is_repeated_after_a_passing_error(code, bench):
+    bench.beat(code)
+    bench.run(1_000)
     assert bench.take() == []
     assert len(bench.broker.of("Heartbeat")) == 2
     assert bench.membership.generation == 1
@@ -206,10 +174,8 @@ def test_a_final_error_fails_the_member_and_says_what_to_do(request_name, code, 
 
 
 @pytest.mark.parametrize("code", FATAL)
-def test_a_final_error_of_a_heartbeat_fails_the_member(code, member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [code]
-    bench.run(3_000)
+def test_a_final_error_of_a_heartbeat_fails_the_member(code, bench):
+    bench.beat(code)
     assert bench.kinds() == ["Failed"]
     assert bench.membership.error is not None
 
@@ -218,11 +184,10 @@ def test_every_code_of_kafka_has_a_reaction():
     assert all(isinstance(reaction_to(code), Reaction) for code in ErrorCode)
 
 
-def test_a_moved_coordinator_is_looked_up_and_keeps_the_generation(member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [ErrorCode.not_coordinator]
+def test_a_moved_coordinator_is_looked_up_and_keeps_the_generation(bench):
     bench.broker.coordinator = bench.broker.coordinator._replace(host="coord2")
-    bench.run(4_000)
+    bench.beat(ErrorCode.not_coordinator)
+    bench.run(1_000)
     assert bench.broker.hosts[-1].host == "coord2"
     assert bench.take() == []
     assert bench.membership.generation == 1
@@ -253,9 +218,8 @@ def test_a_session_without_any_answer_ends_and_the_member_waits_for_kafka(member
 
 
 def test_kafka_that_never_answers_at_the_start_is_an_error_with_the_servers_and_the_reason(member_bench):
-    bench = member_bench(unreachable_after_ms=5_000)
+    bench = member_bench(unreachable_after_ms=5_000).asked()
     bench.broker.down = True
-    bench.asked()
     bench.join()
     bench.run(7_000)
     [event] = bench.take()
@@ -284,28 +248,22 @@ def test_a_static_member_whose_owner_stops_polling_falls_silent_instead_of_leavi
     assert bench.broker.of("LeaveGroup") == []
 
 
-def test_rejoin_requests_are_gathered_into_one_and_those_during_a_rebalance_come_after_it(member_bench):
-    bench = member_bench().stable()
+def test_rejoin_requests_are_gathered_into_one_and_those_during_a_rebalance_come_after_it(bench):
     for _ in range(3):
         bench.machine.receive(Rejoin("released"))
     assert bench.take() == [JoinNeeded("released")]
-    bench.join()
-    bench.broker.held = True
-    bench.run()
+    bench.join_held()
     bench.machine.receive(Rejoin("again"))
     bench.run()
     assert bench.take() == []
-    bench.broker.held = False
-    bench.run()
-    assert bench.kinds() == ["Assigned", "JoinNeeded"]
+    assert bench.released() == ["Assigned", "JoinNeeded"]
     assert bench.broker.of("JoinGroup")[-1].reason == "released"
 
 
 def test_a_restarted_static_leader_skips_the_assignment_and_gets_its_old_one(member_bench):
-    bench = member_bench(instance_id="i")
+    bench = member_bench(instance_id="i").asked()
     bench.broker.skip_assignment, bench.broker.generation = True, 5
     bench.broker.stored = assignment_bytes(bench.ASSIGNED)
-    bench.asked()
     bench.join()
     bench.run()
     assert bench.take() == [Assigned(5, "m-1", bench.ASSIGNED, leader=True)]
@@ -315,10 +273,9 @@ def test_a_restarted_static_leader_skips_the_assignment_and_gets_its_old_one(mem
 
 
 def test_a_restarted_static_member_that_has_changed_asks_for_a_new_assignment(member_bench):
-    bench = member_bench(instance_id="i")
+    bench = member_bench(instance_id="i").asked()
     bench.broker.leader = "other"
     bench.broker.stored = assignment_bytes(replace(bench.ASSIGNED, profile=profile_of(bench.subscription(capacity=1))))
-    bench.asked()
     assert bench.joined(capacity=4) == ["Assigned", "JoinNeeded"]
 
 
@@ -332,41 +289,33 @@ def test_a_leader_that_can_t_assign_fails_and_leaves_so_that_another_is_elected(
 
 
 def test_a_member_that_the_leader_can_t_understand_is_told_so_and_the_rest_goes_on(member_bench):
-    bench = member_bench()
+    bench = member_bench().asked()
     bench.broker.others = {"alien": b"\0\3garbage"}
-    bench.asked()
-    bench.join()
-    bench.run()
+    assert bench.joined() == ["Assigned"]
     assert list(bench.leader.seen[0]) == ["m-1"]
-    assert (
-        b"can't understand" in {a.member_id: a.assignment for a in bench.broker.of("SyncGroup")[0].assignments}["alien"]
-    )
-    assert bench.kinds() == ["Assigned"]
+    [told] = [a.assignment for a in bench.broker.of("SyncGroup")[0].assignments if a.member_id == "alien"]
+    assert b"can't understand" in told
 
 
 @pytest.mark.parametrize(("leave", "left"), [(True, 1), (False, 0)])
 def test_closing_leaves_the_group_only_if_asked(leave, left, member_bench):
     bench = member_bench(instance_id="i").stable()
-    waiting = bench.commit(OFFSETS)
+    waiting = bench.commit()
     bench.machine.receive(Close(leave))
     assert len(bench.broker.of("LeaveGroup")) == left
     assert isinstance(waiting.get(0), CommitRetriableError)
     assert bench.machine.run_once(bench.now) is False
 
 
-def test_closing_while_kafka_is_down_ends_all_the_same(member_bench):
-    bench = member_bench().stable()
+def test_closing_while_kafka_is_down_ends_all_the_same(bench):
     bench.broker.down = True
     bench.machine.receive(Close(leave=True))
     assert bench.machine.state is MemberState.CLOSED
 
 
-def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_answer(member_bench):
-    bench = member_bench().stable()
+def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_answer(bench):
     assert bench.machine.wait_ms(bench.now) == 3_000
-    bench.broker.held = True
-    bench.join()
-    bench.run()
+    bench.join_held()
     assert bench.machine.wait_ms(bench.now) == 0
     bench.broker.down = True
     bench.run()

@@ -25,8 +25,7 @@ def test_heartbeats_come_fast_while_a_follow_up_rebalance_is_due_and_no_longer_o
     assert bench.kinds() == ["JoinNeeded"]
     assert len(bench.broker.of("Heartbeat")) <= beats + 2
     bench.broker.codes["Heartbeat"], bench.broker.stored = [], assignment_bytes(bench.ASSIGNED)
-    bench.join()
-    bench.run()
+    bench.joined()
     beats = len(bench.broker.of("Heartbeat"))
     bench.run(3_000)
     assert len(bench.broker.of("Heartbeat")) == beats + 1
@@ -79,19 +78,12 @@ def test_a_member_that_nobody_understands_is_told_what_it_offers_and_what_to_do(
 def test_what_a_member_reads_is_in_its_subscription_so_that_the_broker_keeps_the_offsets(member_bench):
     """The leader knows what a pattern matches; the coordinator knows what subscriptions name."""
     bench = member_bench().asked()
-    bench.join(topics=())
-    bench.run()
-    assert bench.kinds() == ["Assigned", "JoinNeeded"], "its first subscription doesn't name the topic"
-    bench.join(topics=())
-    bench.run()
+    assert bench.joined(topics=()) == ["Assigned", "JoinNeeded"], "its first subscription doesn't name the topic"
+    assert bench.joined(topics=()) == ["Assigned"], "once is enough"
     assert read_subscription(bench.broker.metadata).topics == ("in",)
-    assert bench.kinds() == ["Assigned"], "once is enough"
 
 
-def test_a_member_that_was_lost_still_names_what_it_read(member_bench):
-    bench = member_bench().stable()
-    bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
-    bench.run(3_000)
-    bench.join(topics=())
-    bench.run()
+def test_a_member_that_was_lost_still_names_what_it_read(bench):
+    bench.beat(ErrorCode.unknown_member_id)
+    bench.joined(topics=())
     assert read_subscription(bench.broker.metadata).topics == ("in",)

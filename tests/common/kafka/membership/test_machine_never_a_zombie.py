@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from milestones.common.kafka.membership.events import Close, Rejoin
+from tests.common.kafka.fake_broker import name_of
 
 SESSION_MS, POLL_MS, STEP_MS = 6_000, 20_000, 200
 KNOWN = {"Heartbeat", "SyncGroup", "OffsetCommit"}
@@ -47,7 +48,7 @@ class Session:
         return not self._gone
 
     def handle(self, request: Any) -> Any:
-        name = type(request).__name__.removesuffix("Request")
+        name = name_of(request)
         known = name in KNOWN or (name == "JoinGroup" and request.member_id)
         if known and not self.alive:
             self._bench.broker.codes[name] = [ErrorCode.unknown_member_id]

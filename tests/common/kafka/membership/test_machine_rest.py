@@ -8,84 +8,41 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from milestones.common.kafka.membership.events import Rejoin
-from milestones.common.records import OffsetAndMetadata, TopicPartition
 
-OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7, "")}
 LOOK_MS = 20
 """How long a look for an answer that isn't there takes."""
 
 
-def unjoined(bench):
-    bench.run()
-
-
-def lost(bench):
-    bench.stable()
-    bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
-    bench.run(3_000)
-
-
-def joining_for_the_first_time(bench):
-    bench.run()
-    bench.broker.holds = {"JoinGroup"}
-    bench.join()
-    bench.run()
-
-
-def joining(bench):
-    bench.stable()
-    bench.broker.holds = {"JoinGroup"}
-    bench.join()
-    bench.run()
-
-
-def syncing(bench):
-    bench.stable()
-    bench.broker.holds = {"SyncGroup"}
-    bench.join()
-    bench.run()
-
-
 def leading(bench):
-    bench.stable()
     bench.leader.steps = 10**9
-    bench.join()
-    bench.run()
+    bench.joined()
 
 
-def stable(bench):
-    bench.stable()
-
-
-def stable_and_the_coordinator_away(bench):
-    bench.stable()
+def coordinator_away(bench):
     bench.broker.down = True
     bench.run(3_000)
 
 
-def joining_and_the_coordinator_away(bench):
-    joining(bench)
-    bench.broker.down = True
-    bench.run(3_000)
-
-
-def stable_and_a_transaction_pends(bench):
-    bench.stable()
-    bench.broker.refused["in"] = ErrorCode.unstable_offset_commit
-
-
-def joining_and_commits_have_to_wait(bench):
-    joining(bench)
-    bench.broker.codes["OffsetCommit"] = [ErrorCode.rebalance_in_progress] * 1_000
-
-
-STATES = [
-    unjoined, lost, joining_for_the_first_time, joining, syncing, leading, stable, stable_and_the_coordinator_away,
-    joining_and_the_coordinator_away, stable_and_a_transaction_pends, joining_and_commits_have_to_wait,
-]  # fmt: skip
+STATES = {
+    "unjoined": lambda bench: bench.asked(),
+    "lost": lambda bench: bench.stable().beat(ErrorCode.unknown_member_id),
+    "joining for the first time": lambda bench: bench.asked().join_held(),
+    "joining": lambda bench: bench.stable().join_held(),
+    "syncing": lambda bench: bench.stable().join_held(request="SyncGroup"),
+    "leading": lambda bench: leading(bench.stable()),
+    "stable": lambda bench: bench.stable(),
+    "stable and the coordinator away": lambda bench: coordinator_away(bench.stable()),
+    "joining and the coordinator away": lambda bench: coordinator_away(bench.stable().join_held()),
+    "stable and a transaction pends": lambda bench: bench.stable().broker.refused.update(
+        {"in": ErrorCode.unstable_offset_commit}
+    ),
+    "joining and commits have to wait": lambda bench: bench.stable().join_held().broker.codes.update(
+        {"OffsetCommit": [ErrorCode.rebalance_in_progress] * 1_000}
+    ),
+}
 WAITING = {
     "a question": lambda bench: bench.fetch(),
-    "a commit": lambda bench: bench.commit(OFFSETS, timeout_ms=5_000),
+    "a commit": lambda bench: bench.commit(timeout_ms=5_000),
     "a rejoin": lambda bench: bench.machine.receive(Rejoin("why not")),
 }
 
@@ -103,7 +60,7 @@ def traces(bench):
 @pytest.mark.parametrize("state", STATES)
 def test_a_step_that_has_nothing_to_do_isn_t_asked_for(state, waiting, member_bench):
     bench = member_bench(session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
-    state(bench)
+    STATES[state](bench)
     for name in waiting:
         WAITING[name](bench)
     bench.machine.run_once(bench.now)

@@ -7,28 +7,31 @@ from kio.schema.errors import ErrorCode
 
 from milestones.common.kafka.membership.events import Close
 from milestones.common.kafka.membership.states import MemberState
-from milestones.common.records import OffsetAndMetadata, TopicPartition
 
 EVERYTHING = {"FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetFetch", "OffsetCommit"}
 SESSION_MS = 6_000
 
 
 @pytest.fixture
-def bench(member_bench):
+def unjoined(member_bench):
     return member_bench(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1_000, max_poll_interval_ms=60_000)
+
+
+@pytest.fixture
+def bench(unjoined):
+    return unjoined.stable()
 
 
 # ---- left
 
 
-def test_a_member_that_has_no_generation_yet_has_no_session(bench):
-    assert bench.machine.session_over(0)
-    bench.stable()
+def test_a_member_that_has_no_generation_yet_has_no_session(unjoined):
+    assert unjoined.machine.session_over(0)
+    bench = unjoined.stable()
     assert not bench.machine.session_over(bench.now)
 
 
 def test_a_member_that_has_left_because_its_owner_was_late_has_no_session(bench):
-    bench.stable()
     bench.run(61_000, poll=False)
     assert len(bench.broker.of("LeaveGroup")) == 1
     assert bench.machine.session_over(bench.now)
@@ -37,7 +40,6 @@ def test_a_member_that_has_left_because_its_owner_was_late_has_no_session(bench)
 
 
 def test_an_owner_that_is_late_counts_as_gone_before_its_thread_notices(bench):
-    bench.stable()
     bench.run(60_000, poll=False)
     assert not bench.machine.session_over(bench.now)
     assert bench.machine.session_over(bench.now + 1)
@@ -45,7 +47,6 @@ def test_an_owner_that_is_late_counts_as_gone_before_its_thread_notices(bench):
 
 @pytest.mark.parametrize("why", ["late", "failed", "closed"])
 def test_the_owner_can_see_that_the_group_is_left_before_the_group_hears_of_it(bench, why):
-    bench.stable()
     seen = []
     leave = bench.broker._LeaveGroup
     bench.broker._LeaveGroup = lambda *asked: (seen.append(bench.machine.session_over(bench.now)), leave(*asked))[1]
@@ -61,9 +62,7 @@ def test_the_owner_can_see_that_the_group_is_left_before_the_group_hears_of_it(b
 
 
 def test_a_join_that_the_group_holds_back_for_minutes_keeps_the_session(bench):
-    bench.stable()
-    bench.broker.held = True
-    bench.join()
+    bench.join_held()
     for _ in range(50):
         bench.run(1_000)
         assert not bench.machine.session_over(bench.now)
@@ -72,7 +71,6 @@ def test_a_join_that_the_group_holds_back_for_minutes_keeps_the_session(bench):
 
 @pytest.mark.parametrize("lost", [{"JoinGroup"}, {"SyncGroup"}])
 def test_silence_while_joining_is_no_sign_of_life(bench, lost):
-    bench.stable()
     bench.broker.swallows = lost | EVERYTHING - {"JoinGroup"}
     bench.join()
     bench.run(SESSION_MS + 1)
@@ -80,17 +78,13 @@ def test_silence_while_joining_is_no_sign_of_life(bench, lost):
 
 
 def test_a_coordinator_that_vanishes_for_a_minute_loses_the_member_for_no_longer_than_its_session(bench):
-    bench.stable()
     bench.broker.swallows = EVERYTHING
     assert bench.joined(60_000) == ["Lost", "JoinNeeded"]
     bench.broker.swallows = set()
-    bench.join()
-    bench.run(SESSION_MS)
-    assert bench.kinds() == ["Assigned"]
+    assert bench.joined(SESSION_MS) == ["Assigned"]
 
 
 def test_a_join_group_that_was_lost_on_its_way_is_sent_again_within_a_session(bench):
-    bench.stable()
     bench.broker.swallows = {"JoinGroup"}
     bench.join()
     bench.run(1_000)
@@ -104,70 +98,50 @@ def test_a_join_group_that_was_lost_on_its_way_is_sent_again_within_a_session(be
 
 @pytest.mark.parametrize("lost", ["JoinGroup", "SyncGroup"])
 def test_what_a_rebalancing_group_may_never_have_got_is_sent_again_after_a_session(bench, lost):
-    bench.stable()
-    bench.broker.holds = {lost}
-    bench.join()
-    bench.run(SESSION_MS - 100)
+    bench.join_held(SESSION_MS - 100, lost)
     assert len(bench.broker.of("JoinGroup")) == (1 if lost == "JoinGroup" else 2)
     for wire in bench.broker.wires:
         wire.dead = bool(wire.sent)
-    bench.broker.holds = set()
     bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress if lost == "JoinGroup" else ErrorCode.none]
-    bench.run(SESSION_MS // 3)
-    assert bench.kinds() == ["Assigned"]
+    assert bench.released(SESSION_MS // 3) == ["Assigned"]
 
 
-def test_a_first_join_group_that_was_lost_on_its_way_is_sent_again_when_the_group_does_not_know_of_it(bench):
+def test_a_first_join_group_that_was_lost_on_its_way_is_sent_again_when_the_group_does_not_know_of_it(unjoined):
+    bench = unjoined.asked()
     bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required]
-    bench.run()
     bench.join()
     bench.machine.run_once(bench.now)
     bench.broker.holds = {"JoinGroup"}
     bench.machine.run_once(bench.now)
     for wire in bench.broker.wires:
         wire.dead = True
-    bench.broker.holds = set()
     bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
-    bench.run(SESSION_MS)
+    bench.released(SESSION_MS)
     assert bench.membership.generation == 1
 
 
 def test_a_group_that_gave_the_member_up_while_it_joined_tells_it_at_the_next_probe(bench):
-    bench.stable()
-    bench.broker.held = True
-    bench.join()
     bench.broker.codes["Heartbeat"] = [ErrorCode.unknown_member_id]
-    bench.run(SESSION_MS // 3 + 100)
+    bench.join_held(SESSION_MS // 3 + 100)
     assert bench.kinds() == ["Lost", "JoinNeeded"]
 
 
 def test_a_generation_that_ended_while_the_probe_was_on_its_way_is_no_loss_the_answer_is_coming(bench):
-    bench.stable()
-    bench.broker.held = True
-    bench.join()
     bench.broker.codes["Heartbeat"] = [ErrorCode.illegal_generation]
-    bench.run(SESSION_MS // 3 + 100)
-    bench.broker.held = False
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    bench.join_held(SESSION_MS // 3 + 100)
+    assert bench.released() == ["Assigned"]
 
 
 def test_a_sync_that_waits_for_its_leader_keeps_the_session_and_ends_with_the_rebalance_that_follows(bench):
-    bench.stable()
-    bench.broker.leader = "other"
-    bench.broker.stored = b""
-    bench.broker.holds = {"SyncGroup"}
-    bench.join()
-    bench.run(30_000)
+    bench.broker.leader, bench.broker.stored = "other", b""
+    bench.join_held(30_000, "SyncGroup")
     assert bench.machine.state is MemberState.SYNCING
     assert not bench.machine.session_over(bench.now)
     joins = len(bench.broker.of("JoinGroup"))
     bench.broker.codes["Heartbeat"] = [ErrorCode.rebalance_in_progress]
     bench.run(SESSION_MS // 3 + 100)
     assert len(bench.broker.of("JoinGroup")) == joins + 1
-    bench.broker.holds = set()
-    bench.run()
-    assert bench.kinds() == ["Assigned"]
+    assert bench.released() == ["Assigned"]
     assert bench.membership.generation == bench.broker.generation
 
 
@@ -177,9 +151,7 @@ def test_a_commit_that_is_taken_proves_the_session_one_that_is_refused_does_not(
     bench = member_bench(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=3_000).stable()
     bench.run(2_900)
     bench.broker.codes["OffsetCommit"] = [code]
-    reply = bench.commit({TopicPartition("in", 0): OffsetAndMetadata(7, "")})
-    bench.run()
-    assert (reply.get(0) is None) is not over
+    assert (bench.answer(bench.commit()) is None) is not over
     assert bench.broker.of("Heartbeat") == []
     assert bench.machine.session_over(SESSION_MS + 1) is over
 
@@ -189,10 +161,7 @@ def test_a_commit_that_is_taken_proves_the_session_one_that_is_refused_does_not(
 
 @pytest.mark.parametrize("waiting", ["JoinGroup", "SyncGroup"])
 def test_an_answer_that_waited_for_a_process_that_stood_still_is_not_believed(bench, waiting):
-    bench.stable()
-    bench.broker.holds = {waiting}
-    bench.join()
-    bench.run(1_000)
+    bench.join_held(1_000, waiting)
     bench.broker.holds = set()
     bench.now += 10 * SESSION_MS - 3_000  # stopped, not as long as max_poll_interval_ms
     assert bench.machine.session_over(bench.now)
@@ -204,7 +173,6 @@ def test_an_answer_that_waited_for_a_process_that_stood_still_is_not_believed(be
 
 
 def test_a_computer_that_was_suspended_beyond_the_session_knows_it_when_it_wakes(bench):
-    bench.stable()
     bench.still_ms += SESSION_MS + 1
     assert bench.machine.session_over(bench.now)
     bench.run(1_000)
@@ -212,7 +180,6 @@ def test_a_computer_that_was_suspended_beyond_the_session_knows_it_when_it_wakes
 
 
 def test_an_answer_to_what_was_sent_before_the_computer_was_suspended_tells_nothing_of_the_time_after(bench):
-    bench.stable()
     beat = bench.broker._Heartbeat
 
     def suspended(request, code):
@@ -226,7 +193,6 @@ def test_an_answer_to_what_was_sent_before_the_computer_was_suspended_tells_noth
 
 
 def test_a_suspension_does_not_count_against_the_owner(bench):
-    bench.stable()
     bench.still_ms += 3_600_000
     bench.run(1_000)
     assert bench.kinds() == []
@@ -237,7 +203,6 @@ def test_a_suspension_does_not_count_against_the_owner(bench):
 
 
 def test_heartbeats_go_on_between_the_steps_of_the_leader(bench):
-    bench.stable()
     bench.leader.steps = 10**9
     bench.join()
     for _ in range(50):
@@ -247,9 +212,9 @@ def test_heartbeats_go_on_between_the_steps_of_the_leader(bench):
     assert bench.kinds() == []
 
 
-def test_heartbeats_go_on_between_the_steps_of_a_leader_that_has_just_come(bench):
+def test_heartbeats_go_on_between_the_steps_of_a_leader_that_has_just_come(unjoined):
     """Kafka would remove it for its silence, and what it has looked up and made so far would have been in vain."""
-    bench.run()
+    bench = unjoined.asked()
     bench.join()
     bench.leader.steps = 10**9
     beats = []
@@ -261,7 +226,6 @@ def test_heartbeats_go_on_between_the_steps_of_a_leader_that_has_just_come(bench
 
 
 def test_a_leader_whose_group_has_gone_on_does_not_finish_its_work(bench):
-    bench.stable()
     bench.leader.steps = 10**9
     bench.join()
     bench.run(1_000)

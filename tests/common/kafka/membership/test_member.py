@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -11,7 +10,6 @@ from milestones.common.kafka.membership import (
     Assigned,
     CommitRetriableError,
     Failed,
-    JoinNeeded,
     Lost,
     StaleGenerationError,
 )
@@ -20,26 +18,22 @@ from milestones.common.records import OffsetAndMetadata, TopicPartition
 OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(7)}
 
 
-def join(alone: Any) -> None:
-    alone.member.join(type(alone).subscription())
-
-
 def test_the_gate_is_shut_from_the_join_until_the_new_generation_is_there(alone):
-    assert isinstance(alone.next(), JoinNeeded)
+    alone.asked()
     with pytest.raises(StaleGenerationError):
         alone.member.metadata()
-    alone.broker.held = True
-    join(alone)
+    alone.broker.holds = {"JoinGroup"}
+    alone.join()
     assert alone.member.joining()
-    alone.broker.held = False
+    alone.broker.holds = set()
     assert isinstance(alone.next(), Assigned)
     assert not alone.member.joining()
     assert alone.member.metadata() == b"CGMDv2:\x01\0\0\0g\0m-1\0\x01"
 
 
 def test_during_a_rebalance_the_old_generation_can_still_commit(alone):
-    alone.joined().broker.held = True
-    join(alone)
+    alone.joined().broker.holds = {"JoinGroup"}
+    alone.join()
     alone.member.commit_offsets(OFFSETS, 5_000)
     assert alone.member.joining()
     assert b"\x01\0\0\0" in alone.member.metadata()
@@ -48,7 +42,7 @@ def test_during_a_rebalance_the_old_generation_can_still_commit(alone):
 def test_a_request_to_join_that_crossed_our_join_is_not_shown(alone):
     alone.joined()
     alone.member.request_rejoin("please")
-    join(alone)
+    alone.join()
     assert isinstance(alone.next(), Assigned)
 
 
@@ -74,9 +68,9 @@ def test_an_empty_commit_asks_nobody(alone):
 
 
 def test_a_failed_member_says_why_to_everybody_who_asks(alone):
-    assert isinstance(alone.next(), JoinNeeded)
+    alone.asked()
     alone.broker.codes["JoinGroup"] = [ErrorCode.invalid_session_timeout]
-    join(alone)
+    alone.join()
     assert isinstance(alone.next(), Failed)
     assert not alone.member.joining()
     with pytest.raises(MembershipError, match="INVALID_SESSION_TIMEOUT"):
@@ -88,9 +82,9 @@ def test_a_failed_member_says_why_to_everybody_who_asks(alone):
 
 
 def test_a_bug_in_the_leader_ends_the_member_with_an_error_instead_of_silence(alone):
-    assert isinstance(alone.next(), JoinNeeded)
+    alone.asked()
     alone.leader.error = ZeroDivisionError("oops")
-    join(alone)
+    alone.join()
     event = alone.next()
     assert isinstance(event, Failed)
     assert "oops" in str(event.error)
@@ -103,4 +97,4 @@ def test_closing_ends_the_thread_and_may_be_repeated(alone):
     assert threading.active_count() == before - 1
     assert len(alone.broker.of("LeaveGroup")) == 1
     with pytest.raises(MembershipError):
-        join(alone)
+        alone.join()

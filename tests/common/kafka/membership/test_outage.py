@@ -33,8 +33,5 @@ def test_what_every_start_brings_is_no_news(member_bench, caplog):  # type: igno
     caplog.set_level(logging.INFO)
     bench = member_bench()
     bench.broker.codes["JoinGroup"] = [ErrorCode.member_id_required, ErrorCode.coordinator_load_in_progress]
-    bench.run()
-    bench.join()
-    bench.run(2_000)
-    assert bench.membership.generation == 1
+    assert bench.asked().joined(2_000) == ["Assigned"]
     assert [line for line in caplog.messages if "JoinGroup" in line] == []

@@ -22,7 +22,6 @@ from milestones.common.assignment.plan import TaskPlan
 from milestones.common.clock import SystemClock
 from milestones.common.errors import KafkaUnreachableError, MembershipError
 from milestones.common.kafka.embedded import EmbeddedKafka
-from milestones.common.kafka.groups import committed_offsets
 from milestones.common.kafka.membership import (
     Assigned,
     Failed,
@@ -33,6 +32,7 @@ from milestones.common.kafka.membership import (
     StaleGenerationError,
 )
 from milestones.common.kafka.membership.events import Assigning
+from milestones.common.kafka.topics import Cluster
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from tests.common.kafka.tls import certified
 from tests.topics import new_topic
@@ -160,8 +160,8 @@ def test_two_members_share_the_tasks_and_a_leaving_one_hands_over(kafka, group, 
     drive(shared(a), a)
     a.commit(5)
     admin = AdminClient({"bootstrap.servers": kafka})
-    committed = committed_offsets({"bootstrap.servers": kafka}, group, timeout_ms=30_000)
-    assert committed == {TopicPartition(group, 0): 5}
+    cluster = Cluster({"bootstrap.servers": kafka}, request_timeout_ms=30_000)
+    assert cluster.committed(group) == {TopicPartition(group, 0): 5}
     b = start("b")
     drive(shared(a, b), a, b)
     described = admin.describe_consumer_groups([group])[group].result(30)
