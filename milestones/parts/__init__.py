@@ -1,25 +1,12 @@
 """The seams that a milestone may replace: those of an instance and those of a thread that polls."""
 
-from milestones.parts.instance import ClientFactory, InstanceParts, InstanceThread, Observer, Parts, Workforce
+from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
+from milestones.parts.commit import Commit, CommitStep, Confirmation, OutputCollection, Recovery
+from milestones.parts.instance import InstanceParts, InstanceThread, Observer, Parts, Workforce
+from milestones.parts.processing import PREPARE_MS, CloseMode, Processing, RemovedTask
+from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
-from milestones.parts.thread import (
-    PREPARE_MS,
-    Clients,
-    CloseMode,
-    Commit,
-    CommitMember,
-    CommitStep,
-    Confirmation,
-    FailedTask,
-    OutputCollection,
-    Processing,
-    ReadClients,
-    Recovery,
-    RemovedTask,
-    Restoration,
-    Sending,
-    ThreadParts,
-)
+from milestones.parts.thread import ThreadParts
 
 __all__ = [
     "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitMember", "CommitStep",

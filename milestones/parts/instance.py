@@ -17,15 +17,13 @@ from milestones.parts.thread import ThreadParts
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
-    from milestones.common.kafka.consumers import AssignedConsumer
-    from milestones.common.kafka.membership import GroupMember
-    from milestones.common.kafka.producer import OutputProducer
     from milestones.common.metrics import Metrics
     from milestones.common.state.directory import StateDirectory
     from milestones.common.state.engine import Engines
     from milestones.common.state.storage import StateManager
     from milestones.instance.context import ThreadContext
     from milestones.instance.thread_registry import ThreadRegistry
+    from milestones.parts.clients import ClientFactory
 
 
 class InstanceThread(Protocol):
@@ -86,24 +84,6 @@ class Workforce(Protocol):
 
     def gone(self, number: int) -> None:
         """Free the number of a removed thread, which has ended with everything closed."""
-        ...
-
-
-class ClientFactory(Protocol):
-    """Makes Kafka clients; each belongs to the thread that asks for it."""
-
-    def consumer(self) -> AssignedConsumer: ...
-
-    def restore_consumer(self) -> AssignedConsumer: ...
-
-    def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
-        """A producer, not initialised. `one_record_per_batch`: when Kafka refuses a batch, the refused output is
-        known."""
-        ...
-
-    def member(self, tell: Callable[[int, int], None]) -> GroupMember:
-        """A group member, not started. The member calls `tell(now_ms, silent_ms)` with the time for which its
-        coordinator has been silent."""
         ...
 
 

@@ -1,0 +1,97 @@
+"""The Kafka clients of a thread, and their factory.
+
+*Guarantees*: a client belongs to the thread that asks for it.
+*Assumes*: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from milestones.common.kafka.consumers import AssignedConsumer
+    from milestones.common.kafka.membership import GroupMember
+    from milestones.common.kafka.producer import OutputProducer
+    from milestones.common.records import OffsetAndMetadata, TopicPartition
+
+
+class ClientFactory(Protocol):
+    """Makes Kafka clients; each belongs to the thread that asks for it."""
+
+    def consumer(self) -> AssignedConsumer: ...
+
+    def restore_consumer(self) -> AssignedConsumer: ...
+
+    def producer(self, *, one_record_per_batch: bool = False) -> OutputProducer:
+        """A producer, not initialised. `one_record_per_batch`: when Kafka refuses a batch, the refused output is
+        known."""
+        ...
+
+    def member(self, tell: Callable[[int, int], None]) -> GroupMember:
+        """A group member, not started. The member calls `tell(now_ms, silent_ms)` with the time for which its
+        coordinator has been silent."""
+        ...
+
+
+class CommitMember(Protocol):
+    """The calls of a group member that a commit needs: they prove that the tasks are this thread's."""
+
+    def metadata(self) -> bytes:
+        """The group metadata for `send_offsets_to_transaction`; `StaleGenerationError` without a generation."""
+        ...
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """Begin an OffsetCommit under the generation; `commit_returned` says when Kafka has answered."""
+        ...
+
+    def commit_returned(self, wait_ms: int) -> bool:
+        """Whether the begun commit is made, after a wait of at most `wait_ms`. Errors as of
+        `GroupMember.commit_returned`."""
+        ...
+
+    def session_over(self) -> bool:
+        """Whether the group may have given the tasks to other members by now."""
+        ...
+
+
+class Sending(Protocol):
+    """The clients that collection and commit use."""
+
+    @property
+    def producer(self) -> OutputProducer: ...
+
+    @property
+    def member(self) -> CommitMember: ...
+
+
+class ReadClients(Protocol):
+    """The clients that inputs, tasks and restoration use."""
+
+    @property
+    def consumer(self) -> AssignedConsumer: ...
+
+    def new_restore_consumer(self) -> AssignedConsumer:
+        """A restore consumer that belongs to the calling thread, whichever that is, and is closed by it."""
+        ...
+
+
+class Clients(ReadClients, Protocol):
+    """Client ownership: the Kafka clients of one thread."""
+
+    consumer: AssignedConsumer
+    producer: OutputProducer
+    member: GroupMember
+
+    def renew_producer(self, within_ms: int | None = None, *, one_record_per_batch: bool = False) -> None:
+        """Replace the producer by an initialised one of the same transactional id, which fences the old one.
+        `one_record_per_batch`: as in `ClientFactory.producer`.
+
+        `KafkaUnreachableError` when that takes longer than `within_ms` (`task_timeout_ms` by default): the new producer
+        is in place then, and its first transaction fails. Also when no producer can be made: a transactional old one
+        stays in place then, closed, and fails at its next call; without transactions the old one is used on."""
+        ...
+
+    def close(self, *, leave_group: bool) -> None:
+        """Close all clients, also when one of them fails to close."""
+        ...

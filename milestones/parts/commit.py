@@ -1,0 +1,159 @@
+"""Collection of outputs, the steps of a commit, and recovery from one that failed.
+
+*Guarantees*: one commit at a time, all of its tasks or none.
+*Assumes*: driven by the thread that owns the tasks and the producer. `Commit` is driven by its `run_once`, which takes
+the steps that `OutputCollection` and `Confirmation` give.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from milestones.common.errors import MilestonesError
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+    from milestones.common.steps import Steps
+    from milestones.common.task.commit_set import CommitSet
+    from milestones.common.task.task import Task
+
+
+class OutputCollection(Protocol):
+    """Collection: takes finished boundaries' outputs from tasks and hands them to the producer."""
+
+    @property
+    def dropped(self) -> Mapping[TaskId, int]:
+        """The number of refused outputs that a handler has dropped, by task."""
+        ...
+
+    @property
+    def held(self) -> bool:
+        """Whether outputs wait for room in the client, so that no task should make others."""
+        ...
+
+    @property
+    def unsent(self) -> Collection[Task]:
+        """The tasks of the last `collect` whose outputs had no room in the client."""
+        ...
+
+    def collect(self, tasks: Iterable[Task]) -> bool:
+        """Send the tasks' finished outputs as far as the client has room; True when there were any.
+        `TimeoutExceededError` when the client has had no room for `task_timeout_ms`."""
+        ...
+
+    def send(self, commit_set: CommitSet, within_ms: int) -> Steps[bool]:
+        """Send the outputs of frozen boundaries. False when the client had no room for any output within `within_ms`:
+        the rest goes back to the tasks."""
+        ...
+
+    def flush(self) -> Steps[None]:
+        """Wait, in steps, until Kafka has acknowledged every output. `ProductionError` when a handler chose to fail;
+        without a transaction `CommitRetriableError` when the acknowledgements take too long."""
+        ...
+
+    def let_go(self, tasks: Collection[TaskId]) -> None:
+        """Forget all tasks but these."""
+        ...
+
+    def take_changelog_offsets(self, task: Task) -> dict[str, int]:
+        """The offset after the last changelog record that was acknowledged since the previous call, by store. Each
+        offset is told once."""
+        ...
+
+
+class Confirmation(Protocol):
+    """Confirmation: makes Kafka commit, by the processing guarantee's way.
+
+    1. `hand_over` hands the offsets over. 2. `end` asks for the end: from then on, until the answer, Kafka may have
+    committed or not.
+    """
+
+    generation_counts: bool
+    """Whether `end` needs the member's generation, so that the member mustn't join beside it."""
+
+    @property
+    def room_ms(self) -> int:
+        """The longest time that a commit's outputs may wait for room in the client while none of them leaves."""
+        ...
+
+    def unsent(self, commit_set: CommitSet) -> MilestonesError:
+        """The error that ends a commit whose outputs have waited for `room_ms`."""
+        ...
+
+    def hand_over(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
+        """Put the offsets, in steps, where `end` commits them."""
+        ...
+
+    def end(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Steps[None]:
+        """Make Kafka commit, in steps; returns once Kafka has."""
+        ...
+
+    def failed(self, commit_set: CommitSet) -> None:
+        """Keep or drop what the tasks staged for a commit that failed."""
+        ...
+
+
+class CommitStep(enum.Enum):
+    """How far a commit is."""
+
+    SENDING = "the rest of its outputs is handed to the client"
+    FLUSHING = "Kafka hasn't acknowledged all of its outputs yet"
+    OFFSETS = "its offsets are handed over"
+    ENDING = "Kafka was asked to commit, and hasn't answered"
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Whether the producer is at most in a flush, and Kafka can't have committed yet."""
+        return self in (CommitStep.SENDING, CommitStep.FLUSHING)
+
+
+class Commit(Protocol):
+    """Commit: one committer per transaction, one commit at a time."""
+
+    @property
+    def step(self) -> CommitStep | None:
+        """The step of the commit under way; None when there is none."""
+        ...
+
+    @property
+    def joins_beside(self) -> bool:
+        """Whether the member may join a new generation now: no commit is under way, or the one that is doesn't need the
+        generation any more."""
+        ...
+
+    def begin(self, commit_set: CommitSet) -> None:
+        """Begin the commit of these boundaries, all or none, which `run_once` drives. The producer belongs to the
+        commit until the commit is over."""
+        ...
+
+    def run_once(self, wait_ms: int) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
+        """The offsets that were committed, with the tasks' writes applied to the engines; None while the commit is
+        under way. Waits for Kafka about `wait_ms`, unless the part takes all steps at once.
+
+        An error ends the commit: `TaskCorruptedError` (all processing tasks are rolled back, not only those it names),
+        `TaskMigratedError` (the thread lost its tasks), `CommitRetriableError` (all is kept), those of the producer.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """End the commit under way as if it had failed, without waiting for Kafka's answer. A roll-back or the end of
+        its tasks is to follow. Does nothing when no commit is under way."""
+        ...
+
+
+class Recovery(Protocol):
+    """Transaction recovery: answers a failure of the producer or of a commit.
+
+    For metrics: how often the producer was `fenced`, how often a dead producer was replaced without a loss of tasks
+    (`recovered`), how often the tasks were `lost`.
+    """
+
+    fenced: int
+    recovered: int
+    lost: int
+
+    def recover(self, error: Exception) -> bool:
+        """True: all processing tasks are to be rolled back, in place. False: the tasks are lost, drop them and rejoin.
+        An error that isn't about transactions is raised again."""
+        ...

@@ -1,0 +1,92 @@
+"""Restoration of active tasks and standbys.
+
+*Guarantees*: a task that was added comes back once: restored, removed or failed.
+*Assumes*: driven by the thread that owns the tasks, by `run_once(now_ms)`, where `now_ms` is monotonic time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from milestones.common.records import TaskId, TopicPartition
+    from milestones.common.task.standby import StandbyTask
+    from milestones.common.task.task import Task
+
+
+@dataclass(frozen=True)
+class FailedTask:
+    """A task whose restoration ended with an error. `again`: the task may be opened and restored anew; otherwise the
+    thread ends with the error."""
+
+    task: Task | StandbyTask
+    error: BaseException
+    again: bool
+
+
+class Restoration(Protocol):
+    """Restoration: brings an active task's stores up to the end of their changelogs, and keeps standbys there.
+
+    A removed task is *leaving* until `take_removed` gives it back, at once or any time later. Only `close` waits for
+    leaving tasks.
+    """
+
+    @property
+    def blocked_ns(self) -> int:
+        """How long this part has made the stream thread wait for Kafka so far."""
+        ...
+
+    @property
+    def poll_interval_ms(self) -> int:
+        """The longest time that the stream thread may wait for input while a task isn't running yet."""
+        ...
+
+    def add(self, task: Task, committed: Mapping[TopicPartition, int]) -> None:
+        """Take the task over. `committed`: its inputs' committed offsets, read stable before."""
+        ...
+
+    def add_standby(self, task: StandbyTask) -> None:
+        """Take the standby over; a standby never completes."""
+        ...
+
+    def remove(self, task: TaskId, *, recycled: bool = False) -> None:
+        """Give the task back by `take_removed`, as far restored as it is. `recycled`: the task changes its role."""
+        ...
+
+    def pause(self, subtopologies: frozenset[int]) -> None:
+        """Restore no task of these sub-topologies, and all others."""
+        ...
+
+    def limit(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Let standbys read source topics that serve as changelogs up to these offsets, which the group has
+        committed."""
+        ...
+
+    def run_once(self, now_ms: int) -> bool: ...
+
+    def take_restored(self) -> list[Task]: ...
+
+    def take_removed(self) -> list[Task | StandbyTask]: ...
+
+    def take_failed(self) -> list[FailedTask]:
+        """The tasks that can't be restored, without removed ones."""
+        ...
+
+    def close(self, timeout_ms: int) -> None:
+        """Close the restore consumer, once every task was removed, and wait at most `timeout_ms` for leaving tasks. A
+        task that comes back later is closed by its holder."""
+        ...
+
+    def remaining(self) -> Mapping[TaskId, int]:
+        """The number of changelog records still to restore, by active task in restoration."""
+        ...
+
+    def lags(self) -> Mapping[TaskId, int]:
+        """The number of changelog records that a standby is behind, by task, once the changelogs' ends are known."""
+        ...
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """The sums of changelog offsets, by task in restoration, and by leaving task."""
+        ...
