@@ -26,7 +26,7 @@ from milestones.parts import CommitStep
 
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Confirmation, OutputCollection, Processing, Sending
+    from milestones.parts import Clients, CommitGate, Confirmation, OutputCollection, Sending
 
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Committer:
     """
 
     def __init__(
-        self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: Processing
+        self, clients: Sending, collection: OutputCollection, confirmation: Confirmation, processing: CommitGate
     ) -> None:
         self._clients, self._collection, self._confirmation = clients, collection, confirmation
         self._processing = processing

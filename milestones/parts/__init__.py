@@ -3,14 +3,14 @@
 from milestones.parts.clients import ClientFactory, Clients, CommitMember, ReadClients, Sending
 from milestones.parts.commit import Commit, CommitStep, Confirmation, OutputCollection, Recovery
 from milestones.parts.instance import InstanceParts, InstanceThread, Observer, Parts, Workforce
-from milestones.parts.processing import PREPARE_MS, CloseMode, Processing, RemovedTask
+from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
 from milestones.parts.thread import ThreadParts
 
 __all__ = [
-    "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitMember", "CommitStep",
-    "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores", "OutputCollection",
+    "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate", "CommitMember",
+    "CommitStep", "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores", "OutputCollection",
     "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration", "Sending", "StateOwnership",
     "StoreAnswer", "StoreOpening", "ThreadParts", "Workforce",
 ]  # fmt: skip

@@ -37,7 +37,23 @@ PREPARE_MS = 1_000
 """The longest wait of a commit for caches to be flushed."""
 
 
-class Processing(Protocol):
+class CommitGate(Protocol):
+    """The side of processing that a commit needs."""
+
+    def prepare_commit(self, now_ms: int) -> bool:
+        """Have the tasks' caches flushed, so that they can be committed. False: ask again soon."""
+        ...
+
+    def unlock(self) -> None:
+        """Process all tasks again: those of the prepared commit are frozen, or there is no commit."""
+        ...
+
+    def apply(self, task: Task) -> None:
+        """Have the task's confirmed commit written to its engines. Raises `StateError`, or `run_once` does later."""
+        ...
+
+
+class Processing(CommitGate, Protocol):
     """Processing: calls the user code of the tasks, in an order of its own.
 
     A removed task is *leaving* until `take_removed` gives it back, at once or any time later. What user code does in a
@@ -93,14 +109,6 @@ class Processing(Protocol):
         """Have the tasks' caches flushed, so that they can be committed. False: ask again soon, for `patience_ms` at
         most. A task that isn't flushed in time isn't `committable`, and the commit leaves it out. `final`: this is the
         last commit of some tasks."""
-        ...
-
-    def unlock(self) -> None:
-        """Process all tasks again: those of the prepared commit are frozen, or there is no commit."""
-        ...
-
-    def apply(self, task: Task) -> None:
-        """Have the task's confirmed commit written to its engines. Raises `StateError`, or `run_once` does later."""
         ...
 
     def close(self, timeout_ms: int) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
     from milestones.parts.clients import ClientFactory, Clients
     from milestones.parts.commit import Commit, Confirmation, OutputCollection, Recovery
-    from milestones.parts.processing import Processing
+    from milestones.parts.processing import CommitGate, Processing
     from milestones.parts.restoration import Restoration
     from milestones.parts.state import StateOwnership, StoreOpening
 
@@ -34,4 +34,4 @@ class ThreadParts:
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
     confirmation: Callable[[ThreadContext, Clients], Confirmation]
-    commit: Callable[[Clients, OutputCollection, Confirmation, Processing], Commit]
+    commit: Callable[[Clients, OutputCollection, Confirmation, CommitGate], Commit]

@@ -30,7 +30,7 @@ from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Commit, Processing
+    from milestones.parts import Clients, Commit, CommitGate
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class CommitSchedule:
     """
 
     def __init__(
-        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: CommittedTasks, processing: Processing
+        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: CommittedTasks, processing: CommitGate
     ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
         self._processing = processing

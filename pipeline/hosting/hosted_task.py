@@ -21,7 +21,7 @@ from milestones.baseline.store_requests import open_stores
 from milestones.common.errors import StateCorruptError, TimeoutExceededError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
 from milestones.common.task.task import Task
-from milestones.parts import Clients, Processing
+from milestones.parts import Clients
 from milestones.pipeline.hosting.ranges import Rhythm, TaskRange
 from milestones.pipeline.hosting.surroundings import HostedClients
 from milestones.stream_thread.commit_schedule import CommitSchedule
@@ -71,8 +71,8 @@ class HostedTasks:
             task.flush()
         return True
 
-    def committed(self) -> None:
-        """Do nothing: the task is processed in any case."""
+    def unlock(self) -> None:
+        """Do nothing: the task is never locked."""
 
     def apply(self, task: Task) -> None:
         task.apply()
@@ -91,9 +91,8 @@ class HostedTask:
         self._parts = parts = BASELINE.thread
         self._collection = parts.collection(context, every)
         self._tasks = HostedTasks({}, RollBacks(context.clock))
-        gate = cast("Processing", self._tasks)
-        commit = parts.commit(every, self._collection, parts.confirmation(context, every), gate)
-        self._commits = CommitSchedule(context, every, commit, self._tasks, gate)
+        commit = parts.commit(every, self._collection, parts.confirmation(context, every), self._tasks)
+        self._commits = CommitSchedule(context, every, commit, self._tasks, self._tasks)
         self.records = 0
         self._moved_ms = self._clock.monotonic_ms()
 

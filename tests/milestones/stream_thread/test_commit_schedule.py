@@ -55,6 +55,7 @@ class Scheduled:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.prepared, self.released = True, 0
         self.step: CommitStep | None = None
+        self.withheld = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
         self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
@@ -66,6 +67,8 @@ class Scheduled:
         self.step, self.begun = CommitStep.SENDING, list(commit_set)
 
     def run_once(self, wait_ms: int) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        if self.withheld:
+            return None
         self.step = None
         if self.error is not None:
             raise self.error
