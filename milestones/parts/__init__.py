@@ -10,7 +10,7 @@ from milestones.parts.thread import ThreadParts
 
 __all__ = [
     "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate", "CommitMember",
-    "CommitStep", "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores", "OutputCollection",
-    "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration", "Sending", "StateOwnership",
-    "StoreAnswer", "StoreOpening", "ThreadParts", "Workforce",
+    "CommitStep", "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores",
+    "OutputCollection", "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration", "Sending",
+    "StateOwnership", "StoreAnswer", "StoreOpening", "ThreadParts", "Workforce",
 ]  # fmt: skip
