@@ -149,7 +149,7 @@ class CommitSchedule:
     def _due(self, now_ms: int) -> bool:
         if now_ms < self._again_ms:
             return False
-        if self.due_in_ms(now_ms) == 0 or self._uncommitted.requested:
+        if self.failing or self.due_in_ms(now_ms) == 0 or self._uncommitted.requested:
             return True
         if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
             return True

@@ -211,8 +211,10 @@ def test_a_commit_that_somebody_asks_for_now_is_not_held_back() -> None:
     assert len(s.commits) == 1
 
 
-def test_a_commit_without_an_answer_is_repeated_at_the_next_interval() -> None:
-    s = Scheduled()
+@pytest.mark.parametrize("interval_ms", [100, 30_000])
+def test_a_commit_without_an_answer_is_repeated_soon_however_long_the_interval_is(interval_ms: int) -> None:
+    s = Scheduled(commit_interval_ms=interval_ms, processing_guarantee="at_least_once")
+    s.schedule.hasten()
     s.error = CommitRetriableError("no answer")
     assert s.after(100) == 0
     s.error = None
