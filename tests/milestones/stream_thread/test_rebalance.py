@@ -17,7 +17,7 @@ from milestones.common.kafka.membership import (
     Lost,
     StaleGenerationError,
 )
-from milestones.common.records import StoreId, TaskId
+from milestones.common.records import TaskId
 from milestones.common.task.task import State
 from milestones.instance.states import ThreadState
 from tests.milestones.fake_kafka import FENCED, ILLEGAL_GENERATION
@@ -98,7 +98,7 @@ def test_tasks_are_released_to_their_new_owners_although_a_standby_does_not_clos
     r.rebalance(1, standby=frozenset({A}), steps=10)
 
     def offset() -> int | None:
-        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
+        raise StateCorruptError("a block is damaged, and nobody knows of which store")
 
     r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
     r.rebalance(steps=5)
