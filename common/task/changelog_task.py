@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from milestones.common.errors import StateError
 from milestones.common.records import TaskId
 from milestones.common.task.counters import TaskCounters
 from milestones.common.task.lifecycle import Lifecycle, State
@@ -46,8 +47,11 @@ class ChangelogTask:
         return self._stores.changelog_offsets()
 
     def position(self) -> int:
-        """The sum of the stores' changelog offsets, which the group is told. `StateError`."""
-        return sum(offset or 0 for offset in self.changelog_offsets().values())
+        """The sum of the stores' changelog offsets, which the group is told; 0 when a store can't be read."""
+        try:
+            return sum(offset or 0 for offset in self.changelog_offsets().values())
+        except StateError:
+            return 0
 
     def changelog_ids(self) -> Mapping[str, str]:
         """The id of the topic to which each store's offset belongs, where the id is known."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from milestones.common.errors import OwnershipError, TopologyError
+from milestones.common.errors import OwnershipError, StateCorruptError, TopologyError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.state.changelog import ChangelogRecord, Log, changelog, log_stored, not_logged, restored
 from milestones.common.state.emit_buffer import EmitBuffer
@@ -216,13 +216,23 @@ class TaskStores:
         return sum(store.layers.uncommitted_bytes() for store in self._stores.values())
 
     def release(self) -> TaskStorage:
-        """Return the storage, open; unapplied writes are dropped."""
+        """Return the storage, open; unapplied writes are dropped. Stores that prove damaged are emptied."""
         self.keep_out()
-        for name, offset in self.changelog_offsets().items():
-            if offset is None and any(True for _ in self._stores[name].namespace.scan(None, None)):
-                self.discard(name)
+        for name in self._sub.changelogs:
+            try:
+                if self._is_unfinished(self._stores[name].namespace):
+                    self.discard(name)
+            except StateCorruptError as error:
+                if (self._task, name) not in error.damaged:
+                    raise
+                self.clear(name, error)
         storage, self._storage, self._stores = self.storage, None, {}
         return storage
+
+    @staticmethod
+    def _is_unfinished(namespace: Namespace) -> bool:
+        """Whether the store holds an unfinished `ingest`."""
+        return namespace.offset() is None and any(True for _ in namespace.scan(None, None))
 
     def close(self) -> None:
         """Close the storage; unapplied writes are dropped. Harmless when repeated."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, StateError
+from milestones.common.errors import MilestonesError
 from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.records import TaskId, TopicPartition
 from milestones.common.task.lifecycle import State
@@ -113,7 +113,7 @@ class UpdaterRestoration:
         self._send(AddStandby(self._put_in_transit(task, standby=True), task))
 
     def _put_in_transit(self, task: Task | StandbyTask, *, standby: bool) -> int:
-        pending = PendingRestoration(next(self._numbers), _position(task), standby=standby)
+        pending = PendingRestoration(next(self._numbers), task.position(), standby=standby)
         self._pending[task.id] = pending
         task.lifecycle.move(State.IN_TRANSIT)
         return pending.number
@@ -232,7 +232,7 @@ class UpdaterRestoration:
         self.run_once(self._context.clock.monotonic_ms())
         back = [*self._removed, *(failed.task for failed in self._failed)]
         told = {id: progress.position for id, progress in away.items() if id in self._pending}
-        return told | {task.id: _position(task) for task in back}
+        return told | {task.id: task.position() for task in back}
 
     def _progress_of(self, pending: PendingRestoration) -> RestoreProgress:
         known = None if self._handover is None else self._handover.progress.get(pending.number)
@@ -251,11 +251,3 @@ class UpdaterRestoration:
             self.run_once(self._context.clock.monotonic_ms())
         except MailboxClosedError:
             return  # nothing came any more
-
-
-def _position(task: Task | StandbyTask) -> int:
-    """How far the task is; 0 when a store of it can't be read."""
-    try:
-        return task.position()
-    except StateError:
-        return 0

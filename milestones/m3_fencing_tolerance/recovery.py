@@ -129,11 +129,15 @@ class InPlaceRecovery:
 
     def _drop_uncommitted(self, budget: Budget) -> None:
         """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
-        the tasks. A producer that isn't ready in time is made again when the next output is sent."""
+        the tasks. A producer that isn't ready in time is made again when the next output is sent; the old one without
+        transactions mustn't go on: when no new one can be made, the error ends the thread."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
+        if not producer.transactional:
+            self._clients.renew_producer()
+            return
         if (failed := self._try_abort(budget)) is not None:
             self._takeovers.note(failed, age_ms)
-        if failed is not None or not (producer.transactional and can_start_another_transaction(producer)):
+        if failed is not None or not can_start_another_transaction(producer):
             within_ms = budget.left_ms(self._context.config.heartbeat_interval_ms)
             caught(lambda: self._clients.renew_producer(within_ms), KafkaUnreachableError)
 

@@ -213,12 +213,14 @@ class Rebalance:
         revoked = self._tasks.owned - assignment.active
         if self._tasks.changed(active):
             self._answering.part()
-        self._tasks.assign(active, standbys)
-        self._warm_ups.assigned(assignment.warmup)
-        self._promised = assignment.promised
-        if revoked:
-            reach("rebalance.revoked")
-            self._member.request_rejoin("tasks were released to their new owners")
+        try:
+            self._tasks.assign(active, standbys)
+        finally:  # all tasks have been released, also when one didn't close cleanly
+            self._warm_ups.assigned(assignment.warmup)
+            self._promised = assignment.promised
+            if revoked:
+                reach("rebalance.revoked")
+                self._member.request_rejoin("tasks were released to their new owners")
         log.info(
             "%s: generation %d, tasks %s, standbys %s, warm-ups %s, revoked %s",
             self._context.name, self.generation,

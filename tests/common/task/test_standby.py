@@ -55,7 +55,7 @@ def test_a_standby_whose_directory_is_locked_can_be_asked_to_open_again(harness:
 
 def test_a_standby_whose_stores_cannot_be_given_away_closes_them(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     standby = standby_of(harness)
-    monkeypatch.setattr(standby._stores, "changelog_offsets", Mock(side_effect=StateError("damaged")))
+    monkeypatch.setattr(standby._stores, "_is_unfinished", Mock(side_effect=StateError("damaged")))
     with pytest.raises(StateError, match="damaged"):
         standby.recycle()
     assert (standby.state, harness.state.closed) == (State.CLOSED, 1)

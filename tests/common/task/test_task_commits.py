@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -280,8 +281,8 @@ def test_a_processor_that_fails_to_close_doesnt_keep_stores_open() -> None:
 
 def test_a_store_that_cant_be_given_away_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     h = keeping()
-    monkeypatch.setattr(h.state.stores["store"].namespace, "scan", damaged)
-    with pytest.raises(StateCorruptError):
+    monkeypatch.setattr(h.state.stores["store"].namespace, "scan", Mock(side_effect=StateError("disk full")))
+    with pytest.raises(StateError, match="disk full"):
         h.task.recycle()
     assert (h.task.state, h.state.closed) == (State.CLOSED, 1)
 

@@ -12,6 +12,7 @@ from milestones.baseline.restoration import InlineRestoration
 from milestones.common import serdes
 from milestones.common.errors import KafkaUnreachableError, StateCorruptError, TimeoutExceededError
 from milestones.common.kafka.consumers import Fetched
+from milestones.common.kafka.membership import JoinNeeded
 from milestones.common.kafka.retry import SOONEST_MS
 from milestones.common.records import StoreId, TopicPartition
 from milestones.common.state.spec import StoreSpec
@@ -409,3 +410,17 @@ def test_a_task_whose_damage_shows_when_its_restoration_begins_processes_soon_an
     assert r.tasks.processing.keys() == {A, B}
     assert r.world.state.tasks[B].epoch == epoch
     assert r.world.state.text() == {"old": "2"}
+
+
+def test_a_member_joins_although_a_store_that_is_to_be_restored_is_damaged() -> None:
+    r = Running()
+    r.world.requests.holds = True
+    r.rebalance(0, steps=3)
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
+
+    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    joins = len(r.world.member.joins)
+    r.hear(JoinNeeded("a test"))
+    assert [joined.positions for joined in r.world.member.joins[joins:]] == [{A: 0}]

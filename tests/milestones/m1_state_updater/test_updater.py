@@ -223,6 +223,23 @@ def test_a_damaged_store_is_rebuilt_and_nothing_else_happens(u: Updating) -> Non
     assert u.restoration.take_failed() == []
 
 
+def test_a_store_whose_offset_cannot_be_read_is_rebuilt_though_the_ends_take_time(u: Updating) -> None:
+    """The updater publishes positions meanwhile."""
+    u.world.requests.holds = True
+    task = u.add(0, "1")
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
+
+    u.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    u.step(3)
+    u.world.requests.holds = False
+    u.world.requests.answer()
+    u.step(6)
+    assert u.restoration.take_restored() == [task]
+    assert u.world.state.text() == {"k": "1"}
+
+
 def test_an_error_of_one_task_is_its_own_and_the_others_are_restored(u: Updating) -> None:
     error = StateError("disk full")
     bad, good = doomed(u, error), u.add(1, "1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from milestones.common.errors import TaskCorruptedError, TaskMigratedError, TransactionalIdError
+from milestones.common.errors import KafkaUnreachableError, TaskCorruptedError, TaskMigratedError, TransactionalIdError
 from milestones.common.kafka.membership import StaleGenerationError
 from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
@@ -93,6 +93,16 @@ def test_without_transactions_what_lost_tasks_have_queued_is_thrown_away(error: 
     world.member.metadata_error = StaleGenerationError("this member has no generation")
     assert not recovery.recover(error)
     assert old.closed
+
+
+@pytest.mark.parametrize("error", [TaskMigratedError("lost"), TaskCorruptedError("lost", [A])], ids=type)
+def test_without_transactions_a_producer_with_records_of_lost_tasks_ends_with_the_thread(error: Exception) -> None:
+    """When no new producer can be made: the old one would send them behind those of the tasks' next owners."""
+    world = TolerantWorld(settings={"processing_guarantee": "at_least_once"})
+    world.member.metadata_error = StaleGenerationError("this member has no generation")
+    world.clients.renewal_error = KafkaUnreachableError("no new producer can be made")
+    with pytest.raises(KafkaUnreachableError):
+        world.recovery().recover(error)
 
 
 def test_a_commit_that_is_known_to_be_rolled_back_has_its_new_producer_already() -> None:

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from milestones.common.assignment.model import Assignment, Subscription
-from milestones.common.errors import ApplicationShutdownError, MembershipError, SourceTopicError
+from milestones.common.errors import ApplicationShutdownError, MembershipError, SourceTopicError, StateCorruptError
 from milestones.common.kafka.membership import (
     Assigned,
     CommitRetriableError,
@@ -91,6 +91,19 @@ def test_when_the_commit_of_revoked_tasks_fails_in_place_they_are_closed_uncommi
     r.step(5)
     assert r.tasks.processing.keys() == {B}
     assert r.world.state.tasks[B].epoch == 1
+
+
+def test_tasks_are_released_to_their_new_owners_although_a_standby_does_not_close_cleanly() -> None:
+    r = Running()
+    r.rebalance(1, standby=frozenset({A}), steps=10)
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged, and nobody knows of which store")
+
+    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    r.rebalance(steps=5)
+    assert r.places == {}
+    assert r.world.member.rejoins == ["tasks were released to their new owners"]
 
 
 def test_when_the_commit_of_revoked_tasks_costs_the_producer_the_assignment_is_taken_up_anew() -> None:

@@ -7,8 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from milestones.common.errors import StateError
+from milestones.common.errors import StateCorruptError, StateError
 from milestones.common.kafka.consumers import Fetched
+from milestones.common.records import StoreId, TaskId
 from milestones.common.task.task import State
 from milestones.common.task.task_stores import TaskStores
 from milestones.stream_thread.tasks import LOCK_PAUSE_MS
@@ -42,6 +43,23 @@ def test_a_standby_that_has_all_becomes_active_without_reading_a_record() -> Non
     r.rebalance(0, steps=3)
     assert r.places == {A: "processing"}
     assert world.restorer.moves[moves:] == []
+
+
+@pytest.mark.parametrize("partitions", [(0, 1), (1,)], ids=["becomes active", "is closed"])
+def test_a_standby_whose_damage_shows_when_it_leaves_is_rebuilt_and_costs_no_other_task(
+    partitions: tuple[int, ...],
+) -> None:
+    r = standby(World().logged(*"123", key="a"), active=(1,))
+
+    def offset() -> int | None:
+        raise StateCorruptError("a block is damaged", {StoreId(A, "counts")})
+
+    r.world.state.stores[A]["counts"].namespace.offset = offset  # type: ignore[method-assign]
+    r.rebalance(*partitions, steps=5)
+    assert r.tasks.processing.keys() == {TaskId(0, partition) for partition in partitions}
+    assert "abort" not in r.world.producer.calls
+    r.rebalance(1, standby=frozenset({A}), steps=5)
+    assert r.world.state.text() == {"a": "3"}
 
 
 def test_an_active_task_becomes_a_standby_after_a_commit_with_its_stores_open() -> None:
