@@ -239,7 +239,8 @@ class ThreadTasks:
         self._take_back()
         self._take_failed()
         self._open()
-        for entry, committed in self._positioning.run_once(self._registry.of(Phase.POSITIONING), now_ms):
+        positioning, opening = self._registry.of(Phase.POSITIONING), self._registry.any(Phase.OPENING)
+        for entry, committed in self._positioning.run_once(positioning, now_ms, opening=opening):
             self._positioned(entry, entry.active_task, committed)
         limits = self._limits.run_once(self._registry, now_ms)
         if limits is not None:
