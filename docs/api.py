@@ -150,7 +150,7 @@ OF_THE_RUNTIME: Mapping[type, set[str]] = {
         "admin_settings", "consumer_settings", "member_settings", "of_options", "overridden", "passed",
         "producer_settings", "restore_consumer_settings", "security_settings", "topic_settings", "with_options",
     },
-    m.Topology: {"add_node", "add_internal_topic", "resolve"},
+    m.Topology: {"add_node", "add_internal_topic", "copartition_sources", "resolve"},
     m.KeyValueStore: {"open", "close", "flush", "set_flush_listener"},
     m.TimestampedKeyValueStore: {"open", "get_raw", "put_raw"},
     testing.TopologyTestDriver: {"unread"},

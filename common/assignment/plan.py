@@ -2,8 +2,8 @@
 
 *Guarantees*: the same input gives the same plan, whatever the order of mappings. Rules are Kafka Streams': a task
 per partition of the largest source topic; a repartition topic without a count takes the largest of its upstream
-source topics', through chains of repartition topics. What is wrong is collected, never raised: the leader tells every
-member.
+source topics', through chains of repartition topics; co-partitioned repartition topics are coerced to one count.
+What is wrong is collected, never raised: the leader tells every member.
 *Assumes*: `partitions` has at least the topics that the sub-topologies name, and all that their patterns may match.
 """
 
@@ -40,6 +40,8 @@ class SubTopologyLike(Protocol):
     def repartition_topics(self) -> Mapping[str, RepartitionTopicLike]: ...
     @property
     def changelogs(self) -> Mapping[str, str]: ...
+    @property
+    def copartition_groups(self) -> tuple[frozenset[str], ...]: ...
     @property
     def shared_stores(self) -> Mapping[str, frozenset[str]]: ...
 
@@ -88,6 +90,11 @@ def plan_tasks(subtopologies: Iterable[SubTopologyLike], partitions: Mapping[str
     missing = {topic for topics in sources.values() for topic in topics if topic not in external | owned}
 
     repartition_counts, problems = _repartition_counts(subs, sources, owned, external)
+    if not missing:
+        for sub in subs:
+            for group in sub.copartition_groups:
+                problems += _copartition(group, owned, external, repartition_counts)
+
     counts = external | repartition_counts
     if not (missing or problems):
         problems += [reason for sub in subs for reason in _apart(sub, counts)]
@@ -118,7 +125,7 @@ def fingerprint(subtopologies: Iterable[SubTopologyLike]) -> str:
         [
             sub.id, sorted(sub.source_topics), sorted(sub.source_patterns), sorted(sub.changelogs.items()),
             sorted((topic, spec.partitions or 0) for topic, spec in sub.repartition_topics.items()),
-            [],  # digested by earlier versions, whose members must find the same
+            sorted(sorted(group) for group in sub.copartition_groups),
         ]
         for sub in sorted(subtopologies, key=lambda sub: sub.id)
     ]  # fmt: skip
@@ -190,3 +197,21 @@ def _apart(sub: SubTopologyLike, counts: Mapping[str, int]) -> list[str]:
                 "repartition(partitions=...)"
             ))  # fmt: skip
     return list(reasons.values())
+
+
+def _copartition(
+    group: frozenset[str], owned: Mapping[str, int | None], external: Mapping[str, int], counts: dict[str, int]
+) -> list[str]:
+    """Give the repartition topics of a group one count; the reasons why that can't be."""
+    ours = sorted(topic for topic in group if topic in counts)
+    others = {topic: external[topic] for topic in sorted(group) if topic in external}
+    fixed = {topic: count for topic in ours if (count := owned[topic]) is not None}
+    wanted = others or fixed
+    target = next(iter(wanted.values())) if wanted else max((counts[topic] for topic in ours), default=0)
+    clash = {topic: count for topic, count in {**others, **fixed}.items() if count != target}
+    if clash:
+        listing = ", ".join(f"{topic} ({count})" for topic, count in sorted({**others, **fixed}.items()))
+        reason = "topics that are joined or share a processor need equal partition counts"
+        return [f"{reason}: {listing}; repartition one side to the other's count"]
+    counts.update((topic, target) for topic in ours)
+    return []

@@ -107,6 +107,8 @@ class SubTopology:
     stores: tuple[StoreSpec, ...]
     changelogs: Mapping[str, str]
     """The changelog topics of logged stores, by store (a source topic where the spec says so)."""
+    copartition_groups: tuple[frozenset[str], ...]
+    """The groups of source topics that must have equal partition counts."""
     shared_stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The source topics whose records reach a store, by store, where there are several."""
 

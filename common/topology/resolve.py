@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -56,6 +56,7 @@ def resolve(
     nodes: Mapping[str, Node],
     stores: Mapping[str, StoreSpec],
     internal: Mapping[str, int | None],
+    copartitioned: Sequence[frozenset[str]],
     defaults: _Defaults,
 ) -> tuple[SubTopology, ...]:
     """The sub-topologies of `application_id`."""
@@ -64,8 +65,9 @@ def resolve(
     def real(topic: str) -> str:
         return f"{application_id}-{topic}" if topic in internal else topic
 
+    groups = _copartition_groups(nodes, copartitioned, internal, real)
     return tuple(
-        _sub_topology(number, group, application_id, stores, internal, real, defaults)
+        _sub_topology(number, group, application_id, stores, internal, groups, real, defaults)
         for number, group in enumerate(group_nodes(nodes))
     )
 
@@ -88,6 +90,7 @@ def _sub_topology(
     application_id: str,
     stores: Mapping[str, StoreSpec],
     internal: Mapping[str, int | None],
+    copartition_groups: Iterable[frozenset[str]],
     real: _Real,
     defaults: _Defaults,
 ) -> SubTopology:
@@ -96,10 +99,11 @@ def _sub_topology(
     sinks = {node.topic for node in group if isinstance(node, SinkNode) and isinstance(node.topic, str)}
     names = dict.fromkeys(store for node in group if isinstance(node, ProcessorNode) for store in node.stores)
     specs = tuple(_settle_store(stores[name], defaults) for name in names)
+    real_topics = {real(topic) for topic in topics}
     return SubTopology(
         id=number,
         nodes=tuple(_settle_node(node, real, defaults) for node in group),
-        source_topics=tuple(sorted({real(topic) for topic in topics})),
+        source_topics=tuple(sorted(real_topics)),
         source_patterns=tuple(node.pattern for node in sources if node.pattern is not None),
         sink_topics=tuple(sorted(map(real, sinks))),
         repartition_topics={
@@ -111,6 +115,7 @@ def _sub_topology(
             for spec in specs
             if spec.logged or spec.source_topic
         },
+        copartition_groups=tuple(each for each in copartition_groups if each <= real_topics),
         shared_stores=_shared_stores(group, real),
     )
 
@@ -143,3 +148,31 @@ def _settle_node(node: Node, real: _Real, defaults: _Defaults) -> Node:
         return replace(node, topics=tuple(map(real, node.topics)), key=key, value=value)
     topic = real(node.topic) if isinstance(node.topic, str) else node.topic
     return replace(node, topic=topic, key=key, value=value)
+
+
+def _copartition_groups(
+    nodes: Mapping[str, Node],
+    copartitioned: Sequence[frozenset[str]],
+    internal: Mapping[str, int | None],
+    real: _Real,
+) -> list[frozenset[str]]:
+    groups: list[set[str]] = []
+    for names in copartitioned:
+        topics = {topic for name in names if isinstance(node := nodes[name], SourceNode) for topic in node.topics}
+        _check_counts(topics, internal)
+        merged = {real(topic) for topic in topics}
+        apart = []
+        for group in groups:
+            if group & merged:
+                merged |= group
+            else:
+                apart.append(group)
+        groups = [*apart, merged]
+    return [frozenset(group) for group in groups if len(group) > 1]
+
+
+def _check_counts(topics: Iterable[str], internal: Mapping[str, int | None]) -> None:
+    counts = {topic: internal.get(topic) for topic in sorted(topics)}
+    known = {count for count in counts.values() if count is not None}
+    if None not in counts.values() and len(known) > 1:
+        raise TopologyError(f"these topics are joined and need equal partition counts: {counts}")

@@ -11,7 +11,7 @@ and changes nothing, so that threads may share a topology that is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,7 @@ class Topology:
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, StoreSpec] = {}
         self._internal: dict[str, int | None] = {}
+        self._copartitioned: list[frozenset[str]] = []
 
     # ---- what users of the Processor API call
 
@@ -154,6 +155,10 @@ class Topology:
         """Declare `name` (without the application's) a repartition topic of this application."""
         self._internal[name] = partitions
 
+    def copartition_sources(self, sources: Iterable[str]) -> None:
+        """Require equal partition counts of the topics of these source nodes."""
+        self._copartitioned.append(frozenset(sources))
+
     def _check_source(self, node: SourceNode) -> None:
         if node.offset_reset not in _RESETS:
             raise TopologyError(
@@ -202,6 +207,7 @@ class Topology:
             nodes=self._nodes,
             stores=self._stores,
             internal=self._internal,
+            copartitioned=self._copartitioned,
             defaults=(default_key_serde, default_value_serde),
         )
 

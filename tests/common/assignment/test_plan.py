@@ -20,6 +20,7 @@ class Sub:
     repartition_topics: dict[str, Repartition] = field(default_factory=dict)
     stores: tuple[object, ...] = ()
     changelogs: dict[str, str] = field(default_factory=dict)
+    copartition_groups: tuple[frozenset[str], ...] = ()
     shared_stores: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -97,6 +98,38 @@ def test_a_changelog_has_a_partition_per_task_unless_it_is_a_source_topic():
     plan = plan_tasks([Sub(0, ("in",), stores=("counts", "table"), changelogs=changelogs)], {"in": 3})
     assert plan.changelog_counts == {"app-counts-changelog": 3}
     assert plan.stateful == plan.tasks.keys()
+
+
+def test_joined_topics_with_different_counts_are_an_error_that_names_them():
+    plan = plan_tasks([Sub(0, ("a", "b"), copartition_groups=(frozenset({"a", "b"}),))], {"a": 2, "b": 3})
+    assert "a (2), b (3)" in (plan.error or "")
+
+
+def test_a_repartition_topic_joined_with_a_source_topic_takes_its_count():
+    subs = [
+        Sub(0, ("in",), sink_topics=("r1",)),
+        Sub(1, ("r1", "b"), repartition_topics={"r1": Repartition()}, copartition_groups=(frozenset({"r1", "b"}),)),
+    ]
+    plan = plan_tasks(subs, {"in": 8, "b": 3})
+    assert plan.repartition_counts == {"r1": 3}
+    assert plan.error is None
+    fixed = replace(subs[1], repartition_topics={"r1": Repartition(4)})
+    assert "b (3), r1 (4)" in (plan_tasks([subs[0], fixed], {"in": 8, "b": 3}).error or "")
+
+
+def test_joined_repartition_topics_take_the_fixed_count_else_the_largest():
+    def joined(first: int | None, second: int | None) -> list[Sub]:
+        topics = {"r1": Repartition(first), "r2": Repartition(second)}
+        return [
+            Sub(0, ("a",), sink_topics=("r1",)),
+            Sub(1, ("b",), sink_topics=("r2",)),
+            Sub(2, ("r1", "r2"), repartition_topics=topics, copartition_groups=(frozenset({"r1", "r2"}),)),
+        ]
+
+    counts = {"a": 2, "b": 6}
+    assert plan_tasks(joined(None, None), counts).repartition_counts == {"r1": 6, "r2": 6}
+    assert plan_tasks(joined(3, None), counts).repartition_counts == {"r1": 3, "r2": 3}
+    assert "r1 (3), r2 (4)" in (plan_tasks(joined(3, 4), counts).error or "")
 
 
 def test_the_fingerprint_changes_with_what_makes_tasks_and_only_with_that():

@@ -64,6 +64,14 @@ def test_patterns_and_offset_resets_are_known_per_sub_topology() -> None:
     assert [sub.nodes[0].offset_reset for sub in (first, second)] == ["latest", "earliest"]  # type: ignore[union-attr]
 
 
+def test_copartitioned_sources_share_a_group_of_real_topics() -> None:
+    topology = Topology().add_source("a", "in-a", "in-b").add_source("c", "in-c").add_source("d", "in-d")
+    topology.add_processor("work", Processor, "a", "c", "d")
+    topology.copartition_sources(["a", "c"])
+    topology.copartition_sources(["c", "d"])
+    assert topology.resolve("app")[0].copartition_groups == (frozenset({"in-a", "in-b", "in-c", "in-d"}),)
+
+
 def test_a_topology_that_was_built_can_be_added_to() -> None:
     builder = StreamsBuilder()
     builder.stream("in", name="lines")
@@ -139,6 +147,16 @@ def test_a_program_that_can_t_be_a_topology_is_refused(use: Any, message: str) -
 
     with pytest.raises(TopologyError, match=message):
         build()
+
+
+def test_joined_repartition_topics_of_different_sizes_are_refused() -> None:
+    topology = Topology()
+    for name, count in (("a", 2), ("b", 3)):
+        topology.add_internal_topic(name, count)
+        topology.add_source(name, name)
+    topology.copartition_sources(["a", "b"])
+    with pytest.raises(TopologyError, match="equal partition counts"):
+        topology.resolve("app")
 
 
 def test_a_store_knows_the_topics_whose_records_reach_it_where_they_are_several() -> None:
