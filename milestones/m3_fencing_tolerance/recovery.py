@@ -129,8 +129,8 @@ class InPlaceRecovery:
 
     def _drop_uncommitted(self, budget: Budget) -> None:
         """Abort, or throw away, what lost tasks have sent. A new producer has little time: the loop is about to close
-        the tasks. A producer that isn't ready in time is made again when the next output is sent; the old one without
-        transactions mustn't go on: when no new one can be made, the error ends the thread."""
+        the tasks. A producer that isn't ready in time is made again when the next output is sent. Without transactions
+        the old producer mustn't send any of it: when no new producer can be made, the error ends the thread."""
         producer, age_ms = self._clients.producer, self._clients.producer.age_ms()
         if not producer.transactional:
             self._clients.renew_producer()
