@@ -59,7 +59,7 @@ class CommitSchedule:
         self._processing = processing
         self._most_age_ms = context.config.transaction_timeout_ms // 2
         now_ms = context.clock.monotonic_ms()
-        self._due_ms = now_ms + context.config.commit_interval_ms
+        self._due_ms, self._hastened = now_ms + context.config.commit_interval_ms, False
         self._last_purge = now_ms
         self._held_since: int | None = None
         self._failing_since: int | None = None
@@ -118,7 +118,7 @@ class CommitSchedule:
 
     def due_in_ms(self, now_ms: int) -> int:
         """Milliseconds until the next commit by the clock."""
-        return max(0, self._due_ms - now_ms)
+        return 0 if self._hastened else max(0, self._due_ms - now_ms)
 
     def too_old_in_ms(self) -> int | None:
         """Milliseconds until the transaction is too old; None when none is open, or it is that already."""
@@ -127,7 +127,7 @@ class CommitSchedule:
 
     def hasten(self) -> None:
         """Have the next commit due now, however long ago the last one was."""
-        self._due_ms = self._context.clock.monotonic_ms()
+        self._hastened = True
 
     @property
     def failing(self) -> bool:
@@ -202,6 +202,7 @@ class CommitSchedule:
     def _begin(self, now_ms: int) -> bool:
         """Whether there was anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
+        self._hastened = False
         needed = self._uncommitted.needed()
         tasks = [task for task in needed if task.committable]
         if not needed:
@@ -221,9 +222,9 @@ class CommitSchedule:
     def _is_over(self) -> None:
         self._over += self._committing
         self._committing = ()
-        now_ms, interval_ms = self._context.clock.monotonic_ms(), self._context.config.commit_interval_ms
-        if self._due_ms == self._began_ms + interval_ms:  # nothing has hastened it
-            self._due_ms = max(self._due_ms, now_ms + min(now_ms - self._began_ms, interval_ms))
+        now_ms = self._context.clock.monotonic_ms()
+        rest_ms = min(now_ms - self._began_ms, self._context.config.commit_interval_ms)
+        self._due_ms = max(self._due_ms, now_ms + rest_ms)
 
     def _go_on_while_answered(self) -> bool:
         """As many steps as Kafka answers soon; whether the commit is made now."""
