@@ -137,7 +137,7 @@ class InTransaction:
 
     generation_counts = False
 
-    def __init__(self, context: ThreadContext, clients: Sending) -> None:
+    def __init__(self, context: ThreadContext, clients: Clients) -> None:
         self._context, self._clients = context, clients
 
     @property
@@ -155,11 +155,6 @@ class InTransaction:
 class Transaction(InTransaction):
     """`exactly_once_v2` (KIP-447): outputs, changelogs and offsets of all tasks in one transaction. After its end the
     producer is made ready for the next one."""
-
-    _clients: Clients
-
-    def __init__(self, context: ThreadContext, clients: Clients) -> None:
-        super().__init__(context, clients)
 
     def hand_over(self, offsets: Offsets) -> Steps[None]:
         producer, metadata = self._clients.producer, self._clients.member.metadata()

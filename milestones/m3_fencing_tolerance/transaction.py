@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 class ResolvedTransaction(InTransaction):
     """The confirmation of a commit under `exactly_once_v2`."""
 
-    _clients: Clients
-
     def __init__(self, context: ThreadContext, clients: Clients) -> None:
         super().__init__(context, clients)
         self._group = GroupQuestions(context, clients)
