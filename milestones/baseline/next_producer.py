@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 POLL_SHARE = 4
-"""The share of `max_poll_interval_ms` for which a stream thread waits for a new producer."""
+"""The divisor of `max_poll_interval_ms`: a stream thread waits for a new producer for one part at most."""
 
 
 def patience_ms(context: ThreadContext) -> int:

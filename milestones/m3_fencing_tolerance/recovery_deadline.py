@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from milestones.baseline.next_producer import POLL_SHARE
+
 if TYPE_CHECKING:
     from milestones.instance.context import ThreadContext
 
-POLL_SHARE = 4
-"""The divisor of `max_poll_interval_ms`: three parts are for three budgets in a row, the fourth is left."""
-
 
 class Budget:
-    """The time that is left for one of the three, from now on."""
+    """The time that is left for one of the three, from now on. Each has one of the `POLL_SHARE` parts of
+    `max_poll_interval_ms`; the last part is left."""
 
     def __init__(self, context: ThreadContext) -> None:
         config = context.config
