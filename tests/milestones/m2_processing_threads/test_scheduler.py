@@ -27,7 +27,7 @@ A = TaskId(0, 0)
 
 
 class Shop:
-    """A scheduler with a worker. `slept`: how long whoever waited would have slept; `state`: of each task, once it is
+    """A scheduler with a worker. `slept`: how long each wait would have been; `state`: of each task, once it is
     initialised."""
 
     def __init__(self, *tasks: dict[str, Any], threads: int = 1, **state: Any) -> None:

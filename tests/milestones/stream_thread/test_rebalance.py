@@ -183,7 +183,7 @@ def test_a_stale_generation_at_a_commit_rolls_back_in_place_and_the_loss_that_fo
         (Assigned(2, "member", Assignment(error="topic in is missing")), SourceTopicError("topic in is missing")),
         (Assigned(2, "member", Assignment(error="thread 7 died", shutdown=True)), ApplicationShutdownError("thread 7")),
     ],
-    ids=["a member that failed for good", "why nothing can run", "somebody's wish to shut the application down"],
+    ids=["a member that failed for good", "why nothing can run", "a member's wish to shut the application down"],
 )
 def test_ends_the_thread_with_its_reason(event: Any, error: Exception) -> None:
     r = busy(0)

@@ -27,7 +27,7 @@ from tests.milestones.stepped_workers import RunningProcessing
 
 
 def locked_out(*partitions: int) -> Running:
-    """Somebody else has the directory of 0_0."""
+    """Another thread has the directory of 0_0."""
     r = Running()
     r.world.state.locked.add(A)
     r.rebalance(*partitions)
