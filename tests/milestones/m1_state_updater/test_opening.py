@@ -364,3 +364,15 @@ def test_the_end_of_a_thread_does_not_wait_for_ever_for_stores_that_are_being_op
     r.world.openers.hang = False
     r.world.openers.step()
     assert r.world.state.held == set()
+
+
+def test_tasks_whose_stores_come_one_after_the_other_are_fetched_for_from_the_same_turn_on() -> None:
+    """A partition that comes during a fetch of others waits for that one's answer."""
+    r = RunningUpdater(UpdaterWorld(counting()))
+    r.rebalance(*range(3 * OPENERS), steps=1)
+    fetched = []
+    while not r.tasks.all_running:
+        r.step()
+        fetched.append(len(r.world.consumer.assigned))
+    assert set(fetched) == {0, 3 * OPENERS}
+    assert fetched.count(0) >= 3, "the stores were opened in several turns"
