@@ -80,8 +80,11 @@ class CallThread:
         self.close()
 
     def close(self) -> None:
-        """End the thread, once its call is over. Harmless when repeated."""
+        """End the thread, and wait for it unless it is in a call: then it ends once that is over. Harmless when
+        repeated."""
         self._calls.close()
+        if self._thread is not None and not self.busy:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._calls.closed:

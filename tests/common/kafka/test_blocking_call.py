@@ -18,6 +18,14 @@ def test_a_call_that_returns_in_time_is_just_made() -> None:
     assert made == [1, 2]
 
 
+def test_a_thread_that_is_in_no_call_has_ended_with_all_it_holds_once_it_is_closed() -> None:
+    for _ in range(100):
+        caller = CallThread("calls-of-one-owner", when_late=lambda: None)
+        caller.call(lambda: None, 10_000)
+        caller.close()
+        assert "calls-of-one-owner" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_the_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
     caller = CallThread("calls", when_late=lambda: None)
 
