@@ -42,7 +42,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("m3", "fencing_tolerance", (), "a fenced or timed-out producer is replaced in place",
           f"{_DESIGN}, KIP-588, KAFKA-9803", built=True),
     Stage("m4", "polling_thread", ("processing_threads",),
-          "one consumer, one producer, one group member per instance", _DESIGN, built=False),
+          "one consumer, one producer, one group member per instance", _DESIGN, built=True),
     Stage("m5", "committed_collector", ("polling_thread", "fencing_tolerance"),
           "one shared collector; processing goes on during commits", f"{_DESIGN}, KIP-691", built=False),
     Stage("m6", "state_manager", ("committed_collector",),

@@ -31,6 +31,8 @@ from milestones.m2_processing_threads.collection import BufferedCollection
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
+from milestones.m4_polling_thread.counted_threads import counted_processing
+from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
 from milestones.stream_thread.workforce import StreamThreads
 
@@ -94,6 +96,10 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     ),
     "fencing_tolerance": Replacement(
         thread={"confirmation": _by_guarantee(ResolvedTransaction), "recovery": InPlaceRecovery}
+    ),
+    "polling_thread": Replacement(
+        instance={"workforce": PollingWorkforce},
+        thread={"processing": counted_processing},
     ),
 }
 """The replacements by flag, in the order of the stages."""

@@ -54,7 +54,7 @@ class ThreadClientFactory:
     def member(self, tell: Callable[[int, int], None]) -> GroupMember:
         context, config = self._context, self._context.config
         leader = TopologyLeader(config, context.application.subtopologies, f"{context.name}-leader")
-        settings = config.member_settings(context.name, context.index)
+        settings = config.member_settings(context.name, context.number)
         return GroupMember(settings, leader, context.clock, tell=tell)
 
 

@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from milestones.common.errors import CloseTimeoutError
@@ -25,7 +24,6 @@ from milestones.instance.states import StreamsState, ThreadState
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.metrics import Metrics
-    from milestones.instance.thread_registry import ThreadRegistry
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +138,8 @@ class Joinable(Protocol):
 class Closing:
     """How long the end of a client may take. `hanging`: the threads that didn't end in time, with their places."""
 
-    def __init__(self, clock: Clock, timeout_ms: int, thread_registry: ThreadRegistry) -> None:
-        self._clock, self._thread_registry = clock, thread_registry
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        self._clock = clock
         self._timeout_ms, self._end_ms = timeout_ms, clock.monotonic_ms() + timeout_ms
         self.hanging: dict[str, str] = {}
 
@@ -150,9 +148,8 @@ class Closing:
         """Whether time is up."""
         return self._clock.monotonic_ms() >= self._end_ms
 
-    def join(self, thread: Joinable) -> bool:
-        """Wait until the thread has ended; False when the time is up first."""
-        helpers = partial(self._thread_registry.helpers, thread_number(thread.name))
+    def join(self, thread: Joinable, helpers: Callable[[], Collection[int]] = frozenset) -> bool:
+        """Wait until the thread has ended; False when the time is up first. `helpers`: as of `join`."""
         if not join(thread, helpers, lambda: (self._end_ms - self._clock.monotonic_ms()) / 1000):
             self.hangs(thread, helpers())
         return thread.name not in self.hanging
@@ -168,12 +165,6 @@ class Closing:
             f"not closed within close_timeout_ms ({self._timeout_ms}): {places}. What they didn't commit is processed "
             "again after the next start; let the function return sooner, or raise close_timeout_ms"
         )
-
-
-def thread_number(name: str) -> int:
-    """The number of the stream thread of this name, from 1; 0 for other threads."""
-    number = name.rpartition("-StreamThread-")[2]
-    return int(number) if number.isdecimal() else 0
 
 
 def join(

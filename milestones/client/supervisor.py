@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from milestones.client.client_events import (
@@ -32,6 +33,7 @@ from milestones.client.client_events import (
     join,
     merged,
 )
+from milestones.client.crew import Crew
 from milestones.client.health import ClientHealth
 from milestones.client.metrics import ClientPublisher
 from milestones.common.errors import MilestonesError, TimeoutExceededError
@@ -39,36 +41,29 @@ from milestones.common.mailbox import Mailbox, MailboxClosedError
 from milestones.common.metrics import PUBLISH_INTERVAL_MS, Metrics, MetricsEndpoint
 from milestones.flags import stage_name
 from milestones.instance.admin_thread import Housekeeper, NewSources
-from milestones.instance.context import Exceptions, ThreadFailed, ThreadMoved, ThreadReport
+from milestones.instance.context import (
+    Exceptions,
+    ProcessingThreadMoved,
+    ThreadContext,
+    ThreadFailed,
+    ThreadMoved,
+    ThreadReport,
+)
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
-from milestones.instance.states import ALIVE_THREADS, StreamsState, ThreadState, moved
+from milestones.instance.states import StreamsState, ThreadState, moved
 from milestones.instance.thread_registry import ThreadRegistry
 
 if TYPE_CHECKING:
     from milestones.common.clock import Clock
     from milestones.common.config import StreamsConfig
     from milestones.instance.application import Application
-    from milestones.parts import InstanceThread, Observer, Parts, Workforce
+    from milestones.parts import Observer, Parts, Workforce
 
 log = logging.getLogger(__name__)
 
-
-@dataclass
-class _Member:
-    """One thread of the workforce as the supervisor knows it."""
-
-    number: int
-    thread: InstanceThread
-    state: ThreadState = ThreadState.CREATED
-    report: ThreadReport | None = None
-    removal: RemoveThread | None = None
-
-    def over(self) -> None:
-        """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
-        self.state = ThreadState.DEAD
-        if self.report is not None:
-            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={})
+Idents = Callable[[], Collection[int]]
+"""Gives the idents of the threads that call user code for a thread."""
 
 
 class Supervisor:
@@ -109,18 +104,18 @@ class Supervisor:
         self._closing: Closing | None = None
         self._mailbox: Mailbox[Event] = Mailbox(capacity=100_000)
         self.thread_registry = ThreadRegistry(0)
-        self._workforce: Workforce | None = None
+        self._crew: Crew | None = None
         self.listeners = Listeners()
-        self._members: dict[str, _Member] = {}
-        self._records_before = 0
         self._thread: threading.Thread | None = None
         self._observers: list[Observer] = []
         self._listening: int | None = None
 
     def begin(self) -> None:
         """Take the state directory, check Kafka and its topics, start the threads."""
-        instance = self._make_instance(
-            self._config, self._application, self.stage, self._clock, self._parts.instance.state_manager
+        parts = self._parts.instance
+        instance = self._make_instance(self._config, self._application, self.stage, self._clock, parts.state_manager)
+        workforce = parts.workforce(
+            self._config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
         )
         try:
             instance.prepare()
@@ -142,9 +137,8 @@ class Supervisor:
             lambda change: self._tell(change if isinstance(change, NewSources) else ClientFailed(change)),
             lambda: self.state is StreamsState.RUNNING, instance.sources,
         )  # fmt: skip
-        parts = self._parts.instance
-        self._workforce = parts.workforce(
-            self._config, instance.client_id, self.thread_registry, self._parts.thread, parts.client_factory
+        self._crew = Crew(
+            workforce, lambda number: workforce.make(self._context(workforce, instance, housekeeper, number))
         )
         self._move(StreamsState.REBALANCING)
         housekeeper.start()
@@ -157,7 +151,7 @@ class Supervisor:
 
     def _publish(self, *, at_once: bool) -> None:
         if self._publisher is not None:
-            alive = sum(member.state in ALIVE_THREADS for member in self._members.values())
+            alive = 0 if self._crew is None else self._crew.alive_threads
             self._publisher.publish(self.state.value, alive, self._threads_failed, at_once=at_once)
 
     def ask_to_close(self, leave_group: bool) -> None:
@@ -183,18 +177,18 @@ class Supervisor:
 
     def add_thread(self) -> str:
         """Ask for one more thread, with the lowest free number, and return its name."""
-        workforce = self._running("added")
+        workforce = self._running("added").workforce
         number = workforce.add()
         self._tell(AddThread(number))
         return workforce.name(number)
 
     def remove_thread(self, name: str | None, timeout_s: float) -> str:
         """End a thread, wait for it, and return its name. `name` None: any thread but the caller, if there is one."""
-        workforce = self._running("removed")
+        workforce = self._running("removed").workforce
         names = {workforce.name(number): number for number in workforce.numbers()}
         if name is not None and name not in names:
             there_are = ", ".join(names) or "none"
-            raise MilestonesError(f"no stream thread is called {name!r}, or it is being removed; there are {there_are}")
+            raise MilestonesError(f"no thread is called {name!r}, or it is being removed; there are {there_are}")
         own = names.get(threading.current_thread().name) or self.thread_registry.helped()
         number = workforce.remove(names[name] if name is not None else None, own=own)
         removal = RemoveThread(number)
@@ -206,28 +200,29 @@ class Supervisor:
             )
         return removed
 
-    def _running(self, what: str) -> Workforce:
-        if self._workforce is None or self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
+    def _running(self, what: str) -> Crew:
+        if self._crew is None or self.state not in (StreamsState.REBALANCING, StreamsState.RUNNING):
             raise MilestonesError(
-                f"a stream thread can be {what} while the client runs (REBALANCING or RUNNING); it is "
-                f"{self.state.value}. Before start() set num_stream_threads"
+                f"a thread can be {what} while the client runs (REBALANCING or RUNNING); it is {self.state.value}. "
+                "Before start() set num_stream_threads"
             )
-        return self._workforce
+        return self._crew
 
     def is_inside(self) -> bool:
         """Whether the calling thread is the client's own or in its listener, so that it can't wait for the end."""
         current = threading.current_thread()
-        ours = [self._thread, *(member.thread for member in list(self._members.values()))]
+        members = [] if self._crew is None else list(self._crew.members.values())
+        ours = [self._thread, *(member.thread for member in members)]
         return current in ours or self._listening == threading.get_ident() or self.thread_registry.helped() is not None
 
     def status(self) -> Status:
-        members = list(self._members.values())
-        reports = [member.report for member in members if member.report is not None]
+        crew = self._crew
+        reports = [] if crew is None else crew.reports
         return Status(
             state=self.state,
             stage=self.stage,
-            threads={member.thread.name: member.state for member in members},
-            records=self._records_before + sum(report.records for report in reports),
+            threads={} if crew is None else crew.states,
+            records=0 if crew is None else crew.records,
             generation=max((report.generation for report in reports), default=-1),
             error=self.error,
             failing=failing_tasks(self.metrics),
@@ -246,21 +241,20 @@ class Supervisor:
 
     def _run(self, instance: Instance, housekeeper: Housekeeper) -> None:
         try:
-            ending = self._supervise(lambda index: self._add_thread(instance, housekeeper, index))
+            ending = self._supervise()
         except Exception as error:
             log.exception("the supervisor failed; the client shuts down")
             self.told = True
             ending = self._failed(error)
         self._end(ending, instance, housekeeper)
 
-    def _supervise(self, add: Callable[[int], None]) -> Ending:
-        assert self._workforce is not None
-        for number in self._workforce.first():  # what was changed since waits in the mailbox
-            add(number)
+    def _supervise(self) -> Ending:
+        crew = self._threads
+        crew.start(crew.workforce.first())  # what was changed since waits in the mailbox
         while True:
             event = self._mailbox.get(timeout_ms=PUBLISH_INTERVAL_MS)
             self._publish(at_once=False)
-            ending = self._take(event, add) if event is not None else None
+            ending = self._take(event) if event is not None else None
             if ending is not None:
                 return ending
 
@@ -268,7 +262,12 @@ class Supervisor:
         """The end by an error, in which a static member stays in the group, as it is expected back."""
         return Ending(self._config.group_instance_id is None, error)
 
-    def _take(self, event: Event, add: Callable[[int], None]) -> Ending | None:
+    @property
+    def _threads(self) -> Crew:
+        assert self._crew is not None
+        return self._crew
+
+    def _take(self, event: Event) -> Ending | None:
         """Handle one event, and return how the client ends if the event ends it."""
         match event:
             case CloseClient(leave_group):
@@ -276,75 +275,57 @@ class Supervisor:
             case ClientFailed(error):
                 return self._failed(error)
             case ThreadFailed():
-                return self._thread_failed(event, add)
+                return self._thread_failed(event)
             case ThreadMoved(name, state):
                 self._thread_moved(name, ThreadState(state))
             case ThreadReport(name):
-                self._members[name].report = event
+                self._threads.members[name].report = event
+            case ProcessingThreadMoved():
+                self._threads.processing_moved(event)
             case AddThread(number):
-                add(number)
+                self._threads.add(number)
             case RemoveThread():
-                self._remove(event)
+                self._threads.remove(event)
+                self._follow()
             case ThreadGone(name):
-                self._thread_ended(name)
+                self._threads.ended(name)
             case NewSources(topics):
                 self.thread_registry.sources |= topics
-                alive = [member.thread for member in self._members.values() if member.state in ALIVE_THREADS]
-                for thread in alive[:1]:
-                    thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
+                for member in self._threads.alive[:1]:
+                    member.thread.rejoin(f"new source topics: {', '.join(sorted(topics))}")
         return None
 
-    def _thread_failed(self, failed: ThreadFailed, add: Callable[[int], None]) -> Ending | None:
+    def _thread_failed(self, failed: ThreadFailed) -> Ending | None:
         """Do what the user's handler decides; a thread that is being removed has no successor."""
         self._threads_failed += 1
         if failed.decision is not Exceptions.REPLACE_THREAD:
             self.told = True
             return self._failed(failed.error)
-        if self._members[failed.thread].removal is None:
-            self._replace(failed.thread, add)
+        if not self._threads.members[failed.thread].leaves:
+            self._threads.replace(failed.thread)
         return None
 
-    def _add_thread(self, instance: Instance, housekeeper: Housekeeper, number: int) -> None:
-        assert self._workforce is not None
-        context = instance.thread_context(
-            number, self.metrics, housekeeper.requests, self._tell, self._decide, self.thread_registry, self.listeners
-        )
-        thread = self._workforce.make(context)
-        self._members[context.name] = _Member(number, thread)
-        try:
-            thread.start()
-        except BaseException:
-            del self._members[context.name]
-            raise
+    def _context(
+        self, workforce: Workforce, instance: Instance, housekeeper: Housekeeper, number: int
+    ) -> ThreadContext:
+        return instance.thread_context(
+            workforce.identity(number), self.metrics, housekeeper.requests, self._tell, self._decide,
+            self.thread_registry, self.listeners,
+        )  # fmt: skip
 
     def _thread_moved(self, name: str, state: ThreadState) -> None:
-        member = self._members[name]
+        member = self._threads.members[name]
         member.state = state
-        if member.removal is not None and state is ThreadState.DEAD:
+        if member.leaves and state is ThreadState.DEAD:
             join(member.thread)
             self._tell(ThreadGone(name))
         self._follow()
 
     def _follow(self) -> None:
         """Derive the client's state from its threads' states."""
-        wanted = client_state(member.state for member in self._members.values() if member.removal is None)
+        wanted = client_state(self._threads.staying)
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
-
-    def _remove(self, removal: RemoveThread) -> None:
-        """Ask the thread to commit, close and leave the group, also as a static member: it isn't expected back."""
-        member = next(member for member in self._members.values() if member.number == removal.number)
-        log.info("%s is removed; %d are left", member.thread.name, self.thread_registry.threads)
-        member.removal = removal
-        member.thread.stop(leave_group=True)
-        self._follow()
-
-    def _thread_ended(self, name: str) -> None:
-        member = self._forget(name)
-        assert self._workforce is not None
-        assert member.removal is not None  # only a removed thread sends `ThreadGone`
-        self._workforce.gone(member.number)
-        member.removal.done.set()
 
     def _decide(self, error: BaseException) -> Exceptions:
         """The decision of the user's handler; called in the stream thread that dies."""
@@ -354,28 +335,16 @@ class Supervisor:
             log.exception("the uncaught exception handler raised; the client shuts down")
             return Exceptions.SHUTDOWN_CLIENT
 
-    def _replace(self, name: str, add: Callable[[int], None]) -> None:
-        """Start a dead thread's successor, with the same number."""
-        dead = self._forget(name)
-        dead.thread.join()
-        add(dead.number)
-
-    def _forget(self, name: str) -> _Member:
-        """Take a thread that has ended out of the members; its processed records still count."""
-        member = self._members.pop(name)
-        self._records_before += member.report.records if member.report is not None else 0
-        return member
-
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join every thread that was started; then publish the final state."""
         closing = self._begin_closing()
         self.error = ending.error or self.error
         self._move(StreamsState.PENDING_SHUTDOWN if ending.error is None else StreamsState.PENDING_ERROR)
-        for member in self._members.values():
-            member.thread.stop(leave_group=ending.leave_group)
-        self._await(closing, [member.thread for member in self._members.values()])
-        for member in self._members.values():
-            member.over()
+        self._threads.stop(leave_group=ending.leave_group)
+        members = self._threads.members.values()
+        helped = {member.thread.name: partial(self.thread_registry.helpers, member.number) for member in members}
+        self._await(closing, [member.thread for member in members], helped)
+        self._threads.over()
         self._mailbox.close()
         self._give_up_removals()
         for observer in self._observers:
@@ -394,10 +363,12 @@ class Supervisor:
         self._move(StreamsState.NOT_RUNNING if ending.error is None else StreamsState.ERROR)
         self._stopped.set()
 
-    def _await(self, closing: Closing, threads: Iterable[Joinable]) -> None:
+    def _await(
+        self, closing: Closing, threads: Iterable[Joinable], helped: Mapping[str, Idents] = MappingProxyType({})
+    ) -> None:
         """Wait for these threads. When `close_timeout_ms` is over the client counts as stopped, with an error; the rest
-        is closed when the threads end."""
-        late = [thread for thread in threads if not closing.join(thread)]
+        is closed when the threads end. `helped`: by the name of a thread that threads work for."""
+        late = [thread for thread in threads if not closing.join(thread, helped.get(thread.name, frozenset))]
         if late and not self.hanging:
             self._give_up(closing)
         for thread in late:
@@ -406,7 +377,7 @@ class Supervisor:
     def _begin_closing(self) -> Closing:
         """The time limit of the client's end, counted from the first request."""
         if self._closing is None:
-            self._closing = Closing(self._clock, self._config.close_timeout_ms, self.thread_registry)
+            self._closing = Closing(self._clock, self._config.close_timeout_ms)
         return self._closing
 
     def _look_at_listener(self) -> None:
@@ -431,9 +402,6 @@ class Supervisor:
             told = [event for event in self._mailbox.drain() if isinstance(event, RemoveThread)]
             for removal in told:
                 removal.done.set()
-        for member in self._members.values():
-            if member.removal is not None:
-                member.removal.done.set()
 
     def _move(self, state: StreamsState) -> None:
         old, self.state = self.state, moved(self.state, state)

@@ -27,16 +27,15 @@ if TYPE_CHECKING:
     from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
+    from milestones.instance.identity import ThreadIdentity
 
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """The surroundings of one stream thread. `index` counts from 1, as in Kafka Streams' thread names. `retry_policy`:
-    how long the thread retries calls to Kafka; a request to stop shortens that. `memory`: the thread's share of the
-    instance's memory."""
+    """The surroundings of one thread that polls. `retry_policy`: how long the thread retries calls to Kafka; a request
+    to stop shortens that. `memory`: the thread's share of the instance's memory."""
 
-    name: str
-    index: int
+    identity: ThreadIdentity
     stage: str
     config: StreamsConfig
     clock: Clock
@@ -56,6 +55,16 @@ class ThreadContext:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retry_policy", RetryPolicy(self.config.task_timeout_ms, self.clock))
+
+    @property
+    def name(self) -> str:
+        """The thread's name in logs and metrics."""
+        return self.identity.name
+
+    @property
+    def number(self) -> int:
+        """The thread's number, from 1."""
+        return self.identity.number
 
 
 class Exceptions(enum.Enum):
@@ -84,6 +93,16 @@ class ThreadFailed:
 
 
 @dataclass(frozen=True)
+class ProcessingThreadMoved:
+    """A processing thread that the user counts changed its state: `RUNNING`, or `DEAD` also where it never ran.
+    `thread`: the one that polls for it."""
+
+    thread: str
+    name: str
+    state: str
+
+
+@dataclass(frozen=True)
 class ThreadReport:
     """A stream thread's tasks, lags and records, sent twice a second: the client merges the threads' reports for
     `Streams.status()`."""
@@ -98,4 +117,4 @@ class ThreadReport:
     places: Mapping[TaskId, str] = field(default_factory=dict)
 
 
-ThreadEvent = ThreadMoved | ThreadFailed | ThreadReport
+ThreadEvent = ThreadMoved | ProcessingThreadMoved | ThreadFailed | ThreadReport

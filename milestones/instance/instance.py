@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.config import thread_name
 from milestones.common.config.handlers import unused_dead_letters
 from milestones.common.errors import KafkaUnreachableError, SourceTopicError
 from milestones.common.kafka.login import Login, log_in
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from milestones.common.state.storage import StateManager
     from milestones.instance.admin_thread import Requests
     from milestones.instance.application import Application
+    from milestones.instance.identity import ThreadIdentity
     from milestones.instance.listeners import Listeners
     from milestones.instance.thread_registry import ThreadRegistry
 
@@ -124,7 +124,7 @@ class Instance:
 
     def thread_context(
         self,
-        index: int,
+        identity: ThreadIdentity,
         metrics: Metrics,
         housekeeper: Requests,
         notify: Callable[[ThreadEvent], None],
@@ -132,22 +132,21 @@ class Instance:
         thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:
-        """The context of the stream thread of this number (from 1). Writes the thread's transactional id down first,
-        and gives the thread a share of the memory."""
+        """The context of a thread that polls. Writes the thread's transactional id down first, and gives the thread a
+        share of the memory."""
+        transactional_id = self._transactional_id(identity.number)
         if self._config.exactly_once:
-            self._directory.record_transactional_ids({self._transactional_id(index)})
-        name = thread_name(self.client_id, index)
+            self._directory.record_transactional_ids({transactional_id})
         memory = self.memory.join()
-        memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(name))
+        memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(identity.name))
         return ThreadContext(
-            name=name,
-            index=index,
+            identity=identity,
             stage=self.stage,
             config=self._config,
             clock=self._clock,
             application=self._application,
             process_id=self.process_id,
-            transactional_id=self._transactional_id(index),
+            transactional_id=transactional_id,
             state=self.state,
             metrics=metrics,
             housekeeper=housekeeper,

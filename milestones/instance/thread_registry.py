@@ -18,19 +18,21 @@ from milestones.common.errors import MilestonesError
 class ThreadRegistry:
     """The numbers of the threads, the paused sub-topologies, the known topics of sources.
 
-    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`
-    and `sources` are immutable values, swapped whole: any thread reads them at any time; the supervisor sets `sources`.
+    *Concurrency*: the lock guards the numbers and the changes, never while user code or I/O runs. `paused`, `threads`,
+    `leaving` and `sources` are immutable values, swapped whole: any thread reads them at any time; the supervisor sets
+    `sources`.
     """
 
     def __init__(self, threads: int = 1) -> None:
         self._lock = threading.Lock()
         self._alive = set(range(1, threads + 1))
-        self._leaving = set[int]()
         self._helpers: dict[int, int] = {}
         self.paused: frozenset[int] = frozenset()
         self.sources: frozenset[str] = frozenset()
         self.threads = threads
         """The number of threads, without those that leave."""
+        self.leaving: frozenset[int] = frozenset()
+        """The numbers of the threads that are to leave, and aren't `gone`."""
 
     def begin(self, numbers: Iterable[int]) -> None:
         """Set the numbers of the first threads."""
@@ -46,7 +48,7 @@ class ThreadRegistry:
     def add(self) -> int:
         """Take the lowest free number, and return it."""
         with self._lock:
-            number = next(n for n in count(1) if n not in self._alive | self._leaving)
+            number = next(n for n in count(1) if n not in self._alive | self.leaving)
             self._alive.add(number)
             self.threads = len(self._alive)
             return number
@@ -60,20 +62,20 @@ class ThreadRegistry:
         """
         with self._lock:
             if not self._alive:
-                raise MilestonesError("there is no stream thread to remove: all have been removed")
+                raise MilestonesError("there is no thread to remove: all have been removed")
             if number is None:
                 number = max(self._alive - {own} or self._alive)
             elif number not in self._alive:
-                raise MilestonesError(f"stream thread {number} is being removed already, or was never there")
+                raise MilestonesError(f"thread {number} is being removed already, or was never there")
             self._alive.remove(number)
-            self._leaving.add(number)
+            self.leaving |= {number}
             self.threads = len(self._alive)
             return number
 
     def gone(self, number: int) -> None:
         """Free the number of a thread that has ended."""
         with self._lock:
-            self._leaving.discard(number)
+            self.leaving -= {number}
 
     @contextmanager
     def helping(self, number: int) -> Iterator[None]:

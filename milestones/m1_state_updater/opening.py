@@ -179,7 +179,7 @@ class ThreadedOpening:
         self._requests.put(request, timeout_ms=1_000, first=first)
         self._unanswered += 1
         if len(self._openers) < min(OPENERS, self._unanswered):
-            name = self._context.name.replace("StreamThread", "StoreOpener")
+            name = self._context.identity.helper("StoreOpener")
             opener = StoreOpener(self._context, self._requests, self._answers)
             try:
                 self._openers.append(self._launch(f"{name}-{len(self._openers) + 1}", opener))

@@ -121,7 +121,7 @@ class UpdaterRestoration:
     def _send(self, request: Add | AddStandby) -> None:
         if self._handover is not None and self._handover.put(request):
             return
-        name = self._context.name.replace("StreamThread", "StateUpdater")
+        name = self._context.identity.helper("StateUpdater")
         handover = self._handover = TaskHandover(name, self._answers)
         for first in (Pause(self._paused), Limit(self._limit), request):
             handover.put(first)

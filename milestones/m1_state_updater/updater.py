@@ -136,7 +136,7 @@ class UpdaterThread(threading.Thread):
         self._surroundings, self._clients, self._handover = context, clients, handover
 
     def run(self) -> None:
-        with self._surroundings.thread_registry.helping(self._surroundings.index):  # it calls the user's listeners
+        with self._surroundings.thread_registry.helping(self._surroundings.number):  # it calls the user's listeners
             self._run()
 
     def _run(self) -> None:

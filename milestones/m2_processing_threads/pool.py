@@ -7,7 +7,7 @@ task back, however much there is to do; after the end of the stream thread it en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,16 +38,32 @@ class WorkerPool:
         return len(self._at_work)
 
     def resize(self, wanted: int) -> None:
-        """Start threads that are missing; have those with the highest numbers leave that are too many."""
-        self._leaving = {number: left for number, left in self._leaving.items() if not left[0].ended}
-        while len(self._at_work) > wanted:
-            number = max(self._at_work)
+        """Start threads that are missing, with the lowest free numbers; have those with the highest numbers leave that
+        are too many."""
+        self._forget_ended()
+        at_work = sorted(self._at_work)
+        missing = range(wanted - len(at_work))
+        free = (number for number in count(1) if number not in self._at_work and number not in self._leaving)
+        self.have({*at_work[:wanted], *(next(free) for _ in missing)})
+
+    def have(self, numbers: Collection[int]) -> None:
+        """Start the threads of these numbers that are missing; have the others leave. A thread whose number isn't free
+        yet is started by a later call."""
+        self._forget_ended()
+        for number in self._at_work.keys() - set(numbers):
             self._leaving[number] = self._at_work.pop(number)
             self._leaving[number][0].leaving = True
-        while len(self._at_work) < wanted:
-            number = next(n for n in count(1) if n not in self._at_work and n not in self._leaving)
+        for number in sorted(set(numbers) - self._at_work.keys() - self._leaving.keys()):
             worker = self._make(number)
             self._at_work[number] = worker, self._launch(worker)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Of all threads that haven't ended, as far as `resize` and `have` have seen."""
+        return frozenset(self._at_work.keys() | self._leaving.keys())
+
+    def _forget_ended(self) -> None:
+        self._leaving = {number: left for number, left in self._leaving.items() if not left[0].ended}
 
     def join(self, clock: Clock, deadline_ms: int) -> None:
         """Wait for all threads, until then."""

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
 from milestones.common.memory import Account
-from milestones.instance.capacity import processing_threads
 from milestones.m2_processing_threads.arrivals import Arrivals
 from milestones.m2_processing_threads.metrics import SchedulerMeasures
 from milestones.m2_processing_threads.pool import WorkerHandle, WorkerPool
 from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import Scheduler, wait
+from milestones.m2_processing_threads.staffing import ShareOfThreads, Staffing
 from milestones.m2_processing_threads.worker import ProcessingThread, Worker
 from milestones.parts import PREPARE_MS, CloseMode, RemovedTask
 
@@ -47,7 +47,7 @@ LONGEST_REST_MS = 50
 
 
 def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
-    thread = ProcessingThread(worker, context.thread_registry.helping(context.index))
+    thread = ProcessingThread(worker, context.thread_registry.helping(context.number))
     thread.start()
     return thread
 
@@ -55,23 +55,25 @@ def start(worker: Worker, context: ThreadContext) -> WorkerHandle:
 class ThreadedProcessing:
     """*Owns*: the scheduler, the processing threads. *Sends* and *receives* what the scheduler passes on.
 
-    There are as many threads as are this stream thread's share of the instance's: another number when stream threads
-    come or go."""
+    `Staffing` says which threads there are."""
 
     def __init__(
         self,
         context: ThreadContext,
         launch: Callable[[Worker, ThreadContext], WorkerHandle] = start,
         wait: Callable[[threading.Condition, int], object] = wait,
+        staffing: Staffing | None = None,
     ) -> None:
-        """`launch` starts a thread for a worker; others than the defaults are for tests."""
+        """`launch` starts a thread for a worker; others than the defaults are for tests. `staffing`: by default this
+        thread's share of the instance's."""
         self._context, self._clock = context, context.clock
+        self._staffing = staffing or ShareOfThreads(context)
         self.high_watermark = ENOUGH * context.config.buffered_records_per_partition
         self._few = FEW * context.config.buffered_records_per_partition
         priorities = context.config.task_priorities
         self._scheduler = Scheduler(
             context.clock,
-            self._wanted(),
+            self._staffing.wanted,
             context.config.task_timeout_ms,
             lambda id: priorities.get(id.subtopology, 1),
             self._most_output_bytes,
@@ -106,17 +108,13 @@ class ThreadedProcessing:
         self._scheduler.add(task)
         self._start()
 
-    def _wanted(self) -> int:
-        """The number of processing threads that this stream thread should have now."""
-        return processing_threads(self._context.config, self._context.thread_registry, self._context.index)
-
     def _start(self) -> None:
         """Start threads that are missing, and have those leave that are too many."""
-        self._scheduler.threads = self._wanted()
-        self._threads.resize(self._scheduler.threads)
+        self._scheduler.threads = self._staffing.wanted
+        self._staffing.staff(self._threads)
 
     def _worker(self, number: int) -> Worker:
-        name = f"{self._context.name.replace('StreamThread', 'ProcessingThread')}-{number}"
+        name = self._context.identity.processing_thread(number)
         return Worker(name, self._scheduler, self._clock, self._context.metrics, self._most_output_bytes)
 
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
@@ -156,6 +154,8 @@ class ThreadedProcessing:
     def run_once(self, now_ms: int) -> bool:
         """Wake threads that have something to do, and end turns that are over; raise a final failure."""
         self._scheduler.wake(self._arrivals.look())
+        if self._staffing.due:
+            self._start()
         if self._measures.due(now_ms):
             if len(self._threads):
                 self._start()

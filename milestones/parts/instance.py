@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from milestones.common.state.engine import Engines
     from milestones.common.state.storage import StateManager
     from milestones.instance.context import ThreadContext
+    from milestones.instance.identity import ThreadIdentity
     from milestones.instance.thread_registry import ThreadRegistry
     from milestones.parts.clients import ClientFactory
 
@@ -52,13 +53,24 @@ class InstanceThread(Protocol):
 
 
 class Workforce(Protocol):
-    """The threads of an instance, by number from 1, and their names.
+    """The threads that a user counts, by number from 1, and the threads that poll for them: the same ones, or others.
 
-    `name`, `numbers`, `add`, `remove` are called by any thread; the others by the supervisor.
+    `name`, `numbers`, `add`, `remove` are called by any thread; the others by the supervisor. The supervisor starts,
+    stops and replaces threads that poll. One that polls for several threads sees itself which of them come and go, and
+    tells by `ProcessingThreadMoved`.
     """
 
     def first(self) -> Sequence[int]:
-        """The threads that the supervisor starts with the client."""
+        """The threads that poll, which the supervisor starts with the client."""
+        ...
+
+    def polls_for(self, number: int) -> int:
+        """The number of the thread that polls for this one: its own, or another's. It runs as long as it polls for
+        one."""
+        ...
+
+    def identity(self, number: int) -> ThreadIdentity:
+        """Of the thread that polls of this number."""
         ...
 
     def name(self, number: int) -> str:
@@ -70,7 +82,7 @@ class Workforce(Protocol):
         ...
 
     def add(self) -> int:
-        """The number of a further thread, which the supervisor starts next."""
+        """The number of a further thread."""
         ...
 
     def remove(self, number: int | None, *, own: int | None) -> int:
@@ -79,7 +91,7 @@ class Workforce(Protocol):
         ...
 
     def make(self, context: ThreadContext) -> InstanceThread:
-        """A thread, not started: one of the first, an added one, or the successor of one that died."""
+        """A thread that polls, not started."""
         ...
 
     def gone(self, number: int) -> None:

@@ -18,7 +18,6 @@ from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import ApplicationShutdownError, MilestonesError, SourceTopicError
 from milestones.common.kafka.membership import Assigned, Failed, JoinNeeded, Lost, MemberEvent
 from milestones.common.testing.faults import reach
-from milestones.instance.capacity import capacity
 from milestones.instance.states import ThreadState
 from milestones.stream_thread.warmups import WarmUps
 
@@ -189,7 +188,7 @@ class Rebalance:
         return Subscription(
             process_id=context.process_id,
             stage=context.stage,
-            capacity=capacity(context.config, context.thread_registry, context.index),
+            capacity=context.identity.capacity(),
             # Those that patterns match, too: the coordinator keeps the offsets of topics that are named here.
             topics=tuple(sorted(context.thread_registry.sources.union(application.source_topics))),
             fingerprint=application.fingerprint,

@@ -24,8 +24,8 @@ def told(
     context: ThreadContext, tasks: TaskRegistry, state: StateOwnership, restoration: Restoration
 ) -> dict[TaskId, int]:
     """By task, the sum of its changelogs' offsets: of standbys, of active tasks that don't have all of theirs yet, and
-    of those that leave. The thread with the lowest number adds what lies closed on the instance's disk."""
-    speaks = context.thread_registry.numbers()[:1] == [context.index]
+    of those that leave. The thread that speaks for the instance adds what lies closed on the instance's disk."""
+    speaks = context.identity.speaks()
     waiting = tasks.of(Phase.WAITING, Phase.OPENING)
     # Their stores may be open already: it isn't known before the answer is taken.
     opening = {entry.id for entry in tasks.of(Phase.OPENING) if not entry.locked_out}

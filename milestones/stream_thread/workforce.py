@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from milestones.common.config import thread_name
+from milestones.instance.identity import StreamThreadIdentity
 from milestones.stream_thread.thread import StreamThread
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class StreamThreads:
         parts: ThreadParts,
         client_factory: Callable[[ThreadContext], ClientFactory],
     ) -> None:
-        self._client_id, self._registry = client_id, thread_registry
+        self._config, self._client_id, self._registry = config, client_id, thread_registry
         self._parts, self._client_factory = parts, client_factory
         self._first = range(1, config.num_stream_threads + 1)
         thread_registry.begin(self._first)
@@ -50,6 +51,12 @@ class StreamThreads:
 
     def remove(self, number: int | None, *, own: int | None) -> int:
         return self._registry.remove(number, own=own)
+
+    def polls_for(self, number: int) -> int:
+        return number
+
+    def identity(self, number: int) -> StreamThreadIdentity:
+        return StreamThreadIdentity(self._config, self._client_id, self._registry, number)
 
     def make(self, context: ThreadContext) -> StreamThread:
         return StreamThread(context, self._parts, self._client_factory)

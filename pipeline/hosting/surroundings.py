@@ -43,6 +43,7 @@ from milestones.common.topology.topology import SubTopology
 from milestones.instance.admin_thread import AskBounds, Request, bounds_of
 from milestones.instance.application import Application
 from milestones.instance.context import Exceptions, ThreadContext
+from milestones.instance.identity import AttemptIdentity
 from milestones.instance.instance import rocks_settings
 from milestones.instance.listeners import Listeners, StateRestoreListener
 from milestones.instance.snapshot_fetcher import snapshot_source
@@ -104,8 +105,7 @@ class HostedClients:
             snapshots.start()
             closing.callback(snapshots.close)
             self.context = ThreadContext(
-                name=name,
-                index=1,
+                identity=AttemptIdentity(name),
                 stage=SPARK,
                 config=config,
                 clock=clock,

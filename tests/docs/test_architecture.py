@@ -6,7 +6,6 @@ import ast
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -18,7 +17,7 @@ from milestones import Streams, StreamsBuilder, serdes
 from milestones.common.clock import SystemClock
 from milestones.common.memory import Account
 from milestones.common.task.lifecycle import State
-from milestones.parts import CommitStep, ThreadParts
+from milestones.parts import CommitStep
 from milestones.stream_thread.loop import StreamLoop
 from milestones.stream_thread.task_registry import MOVES, Phase
 from milestones.testing import KafkaProbe
@@ -78,15 +77,17 @@ def threads() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.ClassDef) and not path.startswith(NO_RUNTIME):
                 bases = {ast.unparse(base) for base in node.bases}
                 calls = {ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
-                if "ABC" not in bases and (bases | calls) & {"threading.Thread", "Observer"}:
+                if "ABC" not in bases and ((bases | calls) & {"threading.Thread", "Observer"} or "StreamThread" in bases):
                     yield node.name, path
 
 
-def patterns() -> Mapping[str, re.Pattern[str]]:
-    """The names that threads may have, by the word for the thread."""
-    table = {row[0]: quoted(row[1])[0] for row in rows(section("## Threads"))}
+def patterns(polling: bool) -> Mapping[str, re.Pattern[str]]:
+    """The names that threads may have, by the word for the thread. `polling`: from m4 on, before it otherwise."""
     found = {}
-    for word, name in table.items():
+    for word, before, from_m4, *_ in rows(section("## Threads")):
+        name = next(iter(quoted(before if not polling or from_m4 == "same" else from_m4)), None)
+        if name is None:
+            continue
         pattern = re.escape(name)
         for placeholder, stands_for in PLACEHOLDERS.items():
             pattern = pattern.replace(re.escape(placeholder), stands_for)
@@ -110,12 +111,13 @@ def test_every_file_that_the_page_names_or_links_to_exists() -> None:
 
 
 def test_the_threads_of_an_instance_are_those_of_the_code() -> None:
-    documented = {tuple(quoted(row[3])) for row in rows(section("## Threads"))}
+    documented = {tuple(quoted(row[4])) for row in rows(section("## Threads"))}
     assert documented == set(threads())
 
 
 @pytest.mark.kafka
-def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["m2", "m4"])
+def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str, tmp_path: Path, stage: str) -> None:
     name = f"threads-{uuid4().hex[:8]}"
     KafkaProbe(kafka).create({name: 1, f"{name}-out": 1})
     builder = StreamsBuilder()
@@ -123,10 +125,10 @@ def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str
     stream.count(store="counts").to_stream().to(f"{name}-out", key=serdes.STRING, value=serdes.LONG)
     streams = Streams(
         builder, application_id=name, bootstrap_servers=kafka, state_dir=tmp_path / "state", metrics_port=0,
-        processing_guarantee="exactly_once_v2", milestones="m2", snapshot_url=(tmp_path / "snapshots").as_uri(),
+        processing_guarantee="exactly_once_v2", milestones=stage, snapshot_url=(tmp_path / "snapshots").as_uri(),
     )  # fmt: skip
     before = {thread.ident for thread in threading.enumerate()}
-    expected = patterns()
+    expected = patterns(stage == "m4")
     seen = set[str]()
     with streams:
         producer = Producer({"bootstrap.servers": kafka})
@@ -145,9 +147,8 @@ def test_the_threads_of_a_running_instance_have_the_names_on_the_page(kafka: str
 
 def test_a_flag_replaces_the_parts_that_the_page_names() -> None:
     tables = section("## Threads").split("| flag |")
-    documented = {quoted(row[0])[0]: set(quoted(row[1])) for row in rows("| flag |" + tables[1])}
-    assert documented == {flag: set(put.thread) | set(put.instance) for flag, put in REPLACEMENTS.items()}
-    assert set().union(*documented.values()) <= {field.name for field in fields(ThreadParts)}
+    documented = {quoted(row[0])[0]: (quoted(row[1]), quoted(row[2])) for row in rows("| flag |" + tables[1])}
+    assert documented == {flag: (list(put.thread), list(put.instance)) for flag, put in REPLACEMENTS.items()}
 
 
 def test_the_steps_of_a_turn_are_those_of_the_loop() -> None:

@@ -30,6 +30,7 @@ from milestones.common.testing import StepClock
 from milestones.common.topology import Processor, Topology
 from milestones.instance.application import Application
 from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.states import ThreadState
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.stream_thread.loop import StreamLoop
@@ -244,11 +245,13 @@ class World:
         self.budget = MemoryBudget(self.config)
         shares = [self.budget.join() for _ in range(self.config.num_stream_threads)]
         self.state = FakeState(self)
+        registry = ThreadRegistry(self.config.num_stream_threads)
         self.context = ThreadContext(
-            name="app-StreamThread-1", index=1, stage="baseline", config=self.config, clock=self.clock,
+            identity=StreamThreadIdentity(self.config, "app", registry, 1), stage="baseline", config=self.config,
+            clock=self.clock,
             application=Application.of(self.topology, self.config), process_id="process", transactional_id="app-tx",
             state=self.state, metrics=Metrics(self.clock), housekeeper=self.requests, notify=self.events.append,  # type: ignore[arg-type]
-            decide=lambda _: Exceptions.SHUTDOWN_CLIENT, thread_registry=ThreadRegistry(self.config.num_stream_threads),
+            decide=lambda _: Exceptions.SHUTDOWN_CLIENT, thread_registry=registry,
             memory=shares[0],
         )  # fmt: skip
         self.parts = replace(

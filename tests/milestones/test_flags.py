@@ -78,8 +78,8 @@ def test_every_legal_set_is_accepted_and_every_other_refused() -> None:
         ("state_updates", "did you mean state_updater"),
         ("processing_threads", "processing_threads needs state_updater, which is missing"),
         ("m1,fencing_tolerance", "name one stage, or flags"),
-        ("m4", r"doesn't have .*m4 \(polling_thread\); it has baseline, m1, m2, m3"),
-        ("m5", "m4 .*, m5 "),
+        ("m5", r"doesn't have m5 \(committed_collector\); it has baseline, m1, m2, m3, m4"),
+        ("m6", "m5 .*, m6 "),
     ],
 )
 def test_what_cannot_be_had_is_named(value: str, why: str) -> None:

@@ -30,7 +30,6 @@ from tests.milestones.fakes import World, counting
 NEEDS = {stage.flag: frozenset(stage.needs) for stage in STAGES if stage.flag is not None}
 
 TO_COME: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "polling_thread": {"instance": ("workforce", "client_factory"), "thread": ("clients", "restoration")},
     "committed_collector": {"thread": ("collection", "commit", "recovery")},
     "state_manager": {"instance": ("state_manager",), "thread": ("opening",), "observers": ("state manager",)},
 }

@@ -85,10 +85,11 @@ class FakeInstance:
         return None
 
     def thread_context(
-        self, index: int, metrics: Any, requests: Any, notify: Any, decide: Any, thread_registry: Any, listeners: Any
+        self, identity: Any, metrics: Any, requests: Any, notify: Any, decide: Any, thread_registry: Any, listeners: Any
     ) -> Any:
-        name = f"{self.client_id}-StreamThread-{index}"
-        return SimpleNamespace(name=name, index=index, notify=notify, decide=decide, thread_registry=thread_registry)
+        return SimpleNamespace(
+            name=identity.name, number=identity.number, notify=notify, decide=decide, thread_registry=thread_registry
+        )
 
     def close(self) -> None:
         FakeInstance.closed += 1
@@ -158,11 +159,11 @@ class Client:
         self.heard.append((old.value, new.value))
         self.also(new)
 
-    def take(self, event: Any, add: Any) -> Any:
+    def take(self, event: Any) -> Any:
         """A test's own event only says that all before it has been taken."""
         if isinstance(event, threading.Event):
             return event.set()
-        return self._take(event, add)
+        return self._take(event)
 
     def begin(self) -> Client:
         self.supervisor.begin()

@@ -319,7 +319,7 @@ def test_an_error_after_that_of_a_thread_that_was_replaced_is_still_to_be_told()
 
 
 def test_a_thread_that_hangs_does_not_hide_the_error_that_ended_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milestones.client.client_events.Closing.join", lambda closing, thread: False)
+    monkeypatch.setattr("milestones.client.client_events.Closing.join", lambda *_: False)
     c = Client().begin()
     error = StateError("disk")
     FakeHousekeeper.last.on_error(error)
@@ -381,7 +381,7 @@ def test_a_stream_thread_and_the_supervisor_itself_do_not_wait_for_the_end_they_
     c = Client().begin()
     supervisor = c.supervisor
     assert not supervisor.is_inside()
-    (member,) = supervisor._members.values()
+    (member,) = supervisor._threads.members.values()
     fake, member.thread = member.thread, threading.current_thread()  # type: ignore[assignment]
     assert supervisor.is_inside()
     member.thread = fake

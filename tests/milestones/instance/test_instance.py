@@ -20,6 +20,7 @@ from milestones.common.topology.builder import StreamsBuilder
 from milestones.common.topology.topology import Topology
 from milestones.instance.application import Application
 from milestones.instance.context import ThreadContext
+from milestones.instance.identity import StreamThreadIdentity
 from milestones.instance.instance import Instance
 from milestones.instance.listeners import Listeners
 from milestones.instance.thread_registry import ThreadRegistry
@@ -43,7 +44,8 @@ def made(topology: Topology, folder: Path, **settings: Any) -> Iterator[Instance
 
 def thread_context(instance: Instance, number: int, registry: ThreadRegistry) -> ThreadContext:
     nothing: Any = None
-    return instance.thread_context(number, nothing, nothing, nothing, nothing, registry, Listeners())
+    identity = StreamThreadIdentity(instance._config, instance.client_id, registry, number)
+    return instance.thread_context(identity, nothing, nothing, nothing, nothing, registry, Listeners())
 
 
 Prepare = Callable[..., Instance]

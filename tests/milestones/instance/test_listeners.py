@@ -118,5 +118,5 @@ def test_listeners_that_the_updaters_thread_calls_are_callbacks_of_its_stream_th
     thread = updating.UpdaterThread(world.context, world.clients, handover)
     thread.start()
     thread.join(10)
-    assert helped == [world.context.index]
-    assert world.context.thread_registry.helpers(world.context.index) == frozenset()
+    assert helped == [world.context.number]
+    assert world.context.thread_registry.helpers(world.context.number) == frozenset()

@@ -42,7 +42,7 @@ def test_the_highest_number_leaves_first_but_not_the_caller_unless_it_is_the_las
 def test_a_thread_that_leaves_already_cannot_be_removed_again() -> None:
     thread_registry = ThreadRegistry(2)
     thread_registry.remove(2)
-    with pytest.raises(MilestonesError, match="stream thread 2 is being removed already"):
+    with pytest.raises(MilestonesError, match="thread 2 is being removed already"):
         thread_registry.remove(2)
 
 

@@ -1,0 +1,167 @@
+"""`Crew`: the threads of a client as its supervisor knows them: those that poll, and the threads that these poll for.
+
+*Guarantees*: a thread that polls runs as long as it polls for a thread that isn't removed; the successor of one that
+died, or was removed, is started once that one has ended with everything closed. Each removal is answered once.
+*Assumes*: the supervisor's thread calls it; other threads read `status` values, which are replaced whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from milestones.client.client_events import RemoveThread
+from milestones.instance.context import ProcessingThreadMoved, ThreadReport
+from milestones.instance.states import ALIVE_THREADS, ThreadState
+
+if TYPE_CHECKING:
+    from milestones.parts import InstanceThread, Workforce
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class PollingMember:
+    """One thread that polls. `processing`: the states of the threads that it polls for, where these are others, by
+    name; `leaves`: it is to end, as it polls for no thread any more; `removals` are answered at its end."""
+
+    number: int
+    thread: InstanceThread
+    state: ThreadState = ThreadState.CREATED
+    report: ThreadReport | None = None
+    processing: dict[str, ThreadState] = field(default_factory=dict)
+    leaves: bool = False
+    removals: list[RemoveThread] = field(default_factory=list)
+
+    def over(self) -> None:
+        """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
+        self.state, self.processing = ThreadState.DEAD, {}
+        if self.report is not None:
+            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={})
+
+
+class Crew:
+    """*Owns*: the members. `make` makes the thread that polls of this number."""
+
+    def __init__(self, workforce: Workforce, make: Callable[[int], InstanceThread]) -> None:
+        self.workforce, self._make = workforce, make
+        self.members: dict[str, PollingMember] = {}
+        self._records_before = 0
+
+    # -- the threads
+
+    @property
+    def records(self) -> int:
+        """Records processed by all threads so far, also by those that have ended."""
+        return self._records_before + sum(report.records for report in self.reports)
+
+    @property
+    def reports(self) -> list[ThreadReport]:
+        return [member.report for member in list(self.members.values()) if member.report is not None]
+
+    @property
+    def states(self) -> dict[str, ThreadState]:
+        """By name of all threads."""
+        found: dict[str, ThreadState] = {}
+        for member in list(self.members.values()):
+            found |= {member.thread.name: member.state, **member.processing}
+        return found
+
+    @property
+    def staying(self) -> list[ThreadState]:
+        """The states of the threads that poll, without those that are to end."""
+        return [member.state for member in self.members.values() if not member.leaves]
+
+    @property
+    def alive(self) -> list[PollingMember]:
+        return [member for member in self.members.values() if member.state in ALIVE_THREADS]
+
+    @property
+    def alive_threads(self) -> int:
+        """The number of living threads that a user counts."""
+        return sum(len(member.processing) or 1 for member in self.alive)
+
+    # -- what comes and goes
+
+    def start(self, numbers: Iterable[int]) -> None:
+        """Start the threads that poll of these numbers, without those that run."""
+        running = {member.number for member in self.members.values()}
+        for number in dict.fromkeys(numbers):
+            if number not in running:
+                self._start(number)
+
+    def _start(self, number: int) -> None:
+        thread = self._make(number)
+        self.members[thread.name] = PollingMember(number, thread)
+        try:
+            thread.start()
+        except BaseException:
+            del self.members[thread.name]
+            raise
+
+    def add(self, number: int) -> None:
+        """A thread of this number is to run: where one polls for it that is to end, after that."""
+        self.start([self.workforce.polls_for(number)])
+
+    def remove(self, removal: RemoveThread) -> None:
+        """Have the thread end: itself, or by the one that polls for it. One that polls for no other thread any more
+        commits, closes and leaves the group, also as a static member: it isn't expected back."""
+        polls = self.workforce.polls_for(removal.number)
+        member = next(member for member in self.members.values() if member.number == polls)
+        member.removals.append(removal)
+        left = self.workforce.numbers()
+        log.info("%s is removed; %d are left", self.workforce.name(removal.number), len(left))
+        if not (member.leaves or any(self.workforce.polls_for(number) == polls for number in left)):
+            member.leaves = True
+            member.thread.stop(leave_group=True)
+
+    def processing_moved(self, moved: ProcessingThreadMoved) -> None:
+        """A thread came, or has ended, for which another one polls."""
+        member, state = self.members[moved.thread], ThreadState(moved.state)
+        if state is not ThreadState.DEAD:
+            member.processing = member.processing | {moved.name: state}
+            return
+        member.processing = {name: state for name, state in member.processing.items() if name != moved.name}
+        for removal in [one for one in member.removals if self.workforce.name(one.number) == moved.name]:
+            member.removals.remove(removal)
+            self._answer(removal)
+
+    def _answer(self, removal: RemoveThread) -> None:
+        self.workforce.gone(removal.number)
+        removal.done.set()
+
+    def ended(self, name: str) -> None:
+        """A thread that was to end has ended, and all its messages have been taken."""
+        member = self._forget(name)
+        for removal in member.removals:
+            self._answer(removal)
+        # Those that were added since the thread was asked to end.
+        self.start(n for n in map(self.workforce.polls_for, self.workforce.numbers()) if n == member.number)
+
+    def replace(self, name: str) -> None:
+        """Start a dead thread's successor, with the same number."""
+        dead = self._forget(name)
+        dead.thread.join()
+        self._start(dead.number)
+        for successor in self.members.values():
+            if successor.number == dead.number:
+                successor.removals = dead.removals
+
+    def _forget(self, name: str) -> PollingMember:
+        member = self.members.pop(name)
+        self._records_before += member.report.records if member.report is not None else 0
+        return member
+
+    def stop(self, *, leave_group: bool) -> None:
+        """Ask all threads to end."""
+        for member in self.members.values():
+            member.thread.stop(leave_group=leave_group)
+
+    def over(self) -> None:
+        """Note that all threads have ended, and answer the removals that they were asked for."""
+        for member in self.members.values():
+            member.over()
+            for removal in member.removals:
+                removal.done.set()

@@ -1,0 +1,95 @@
+"""`PollingWorkforce`: one polling thread, and the processing threads that the user counts.
+
+*Guarantees*: the group sees one member, whose name, static id and transactional id are those of number 1: an instance
+of an earlier stage had them, too, so that a rolling restart in either direction meets known ids.
+*Assumes*: `ThreadRegistry` as documented there; it has the numbers of the processing threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from milestones.m4_polling_thread.thread import PollingThread
+
+if TYPE_CHECKING:
+    from milestones.common.config import StreamsConfig
+    from milestones.instance.context import ThreadContext
+    from milestones.instance.thread_registry import ThreadRegistry
+    from milestones.parts import ClientFactory, ThreadParts
+
+POLLING = 1
+"""The number of the polling thread."""
+
+
+@dataclass(frozen=True)
+class PollingIdentity:
+    """The polling thread, which polls for all processing threads of its instance."""
+
+    config: StreamsConfig
+    client_id: str
+    registry: ThreadRegistry
+    number: int = POLLING
+
+    @property
+    def name(self) -> str:
+        return f"{self.client_id}-PollingThread"
+
+    def helper(self, kind: str) -> str:
+        return f"{self.client_id}-{kind}"
+
+    def capacity(self) -> int:
+        """As on every stage at the start (`instance/capacity.py`); a thread that came or went since counts too."""
+        first = max(self.config.num_stream_threads, self.config.num_processing_threads)
+        return max(1, first + self.registry.threads - self.config.num_processing_threads)
+
+    def processing_thread(self, number: int) -> str:
+        return f"{self.helper('ProcessingThread')}-{number}"
+
+    def speaks(self) -> bool:
+        return True
+
+
+class PollingWorkforce:
+    """`num_processing_threads` processing threads, for which one thread polls. A processing thread comes and goes
+    without a rebalance; the polling thread leaves the group with the last one, and another joins with the next one."""
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        client_id: str,
+        thread_registry: ThreadRegistry,
+        parts: ThreadParts,
+        client_factory: Callable[[ThreadContext], ClientFactory],
+    ) -> None:
+        self._identity, self._registry = PollingIdentity(config, client_id, thread_registry), thread_registry
+        self._parts, self._client_factory = parts, client_factory
+        thread_registry.begin(range(1, config.num_processing_threads + 1))
+
+    def first(self) -> Sequence[int]:
+        return (POLLING,)
+
+    def polls_for(self, number: int) -> int:
+        return POLLING
+
+    def identity(self, number: int) -> PollingIdentity:
+        return self._identity
+
+    def name(self, number: int) -> str:
+        return self._identity.processing_thread(number)
+
+    def numbers(self) -> Sequence[int]:
+        return self._registry.numbers()
+
+    def add(self) -> int:
+        return self._registry.add()
+
+    def remove(self, number: int | None, *, own: int | None) -> int:
+        return self._registry.remove(number, own=own)
+
+    def make(self, context: ThreadContext) -> PollingThread:
+        return PollingThread(context, self._parts, self._client_factory)
+
+    def gone(self, number: int) -> None:
+        self._registry.gone(number)

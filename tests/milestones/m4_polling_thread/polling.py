@@ -1,0 +1,54 @@
+"""The polling thread's loop over stepped workers, and a client whose polling thread does what a test says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from milestones.instance.context import ProcessingThreadMoved
+from milestones.instance.thread_registry import ThreadRegistry
+from milestones.m2_processing_threads.processing import ThreadedProcessing
+from milestones.m4_polling_thread.counted_threads import CountedThreads
+from milestones.m4_polling_thread.workforce import PollingIdentity
+from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
+
+
+class PollingWorld(ProcessingWorld):
+    """A world of stage m4."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        registry = ThreadRegistry(self.config.num_processing_threads)
+        identity = PollingIdentity(self.config, "app", registry)
+        self.context = replace(self.context, identity=identity, thread_registry=registry)
+        workers = self.workers
+        self.parts = replace(
+            self.parts,
+            processing=lambda context: ThreadedProcessing(
+                context, workers.launch, workers.wait, CountedThreads(context)
+            ),
+        )
+
+
+class RunningPolling(RunningProcessing):
+    """A loop with a world of stage m4."""
+
+    world: PollingWorld
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(PollingWorld(**settings))
+
+    @property
+    def registry(self) -> ThreadRegistry:
+        return self.world.context.thread_registry
+
+    @property
+    def at_work(self) -> list[str]:
+        """The names of the threads that haven't ended."""
+        return [one.worker.name for one in self.world.workers.all if not one.worker.ended]
+
+    def told(self) -> list[tuple[str, str]]:
+        """What the polling thread has told of processing threads since the last call."""
+        moves = [event for event in self.world.events if isinstance(event, ProcessingThreadMoved)]
+        self.world.events.clear()
+        return [(move.name.rpartition("-")[2], move.state) for move in moves]
