@@ -77,7 +77,8 @@ def threads() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.ClassDef) and not path.startswith(NO_RUNTIME):
                 bases = {ast.unparse(base) for base in node.bases}
                 calls = {ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}
-                if "ABC" not in bases and ((bases | calls) & {"threading.Thread", "Observer"} or "StreamThread" in bases):
+                starts = (bases | calls) & {"threading.Thread", "Observer"}
+                if "ABC" not in bases and (starts or "StreamThread" in bases):
                     yield node.name, path
 
 
