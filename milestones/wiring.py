@@ -19,6 +19,7 @@ from milestones.baseline.processing import InlineProcessing
 from milestones.baseline.recovery import RejoinRecovery
 from milestones.baseline.restoration import InlineRestoration
 from milestones.baseline.state import TaskOwnedState
+from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.clock import Clock
 from milestones.common.metrics import Metrics
 from milestones.common.state.state_manager import LocalStateManager
@@ -32,6 +33,7 @@ from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m3_fencing_tolerance.recovery import InPlaceRecovery
 from milestones.m3_fencing_tolerance.transaction import ResolvedTransaction
 from milestones.m4_polling_thread.counted_threads import counted_processing
+from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingWorkforce
 from milestones.parts import Clients, Confirmation, InstanceParts, Observer, Parts, ThreadParts
 from milestones.stream_thread.workforce import StreamThreads
@@ -67,6 +69,7 @@ BASELINE = Parts(
         state=TaskOwnedState,
         opening=InlineOpening,
         confirmation=_by_guarantee(Transaction),
+        task_ends=ThreadEnds,
         commit=WaitingCommitter,
     ),
 )
@@ -99,7 +102,7 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     ),
     "polling_thread": Replacement(
         instance={"workforce": PollingWorkforce},
-        thread={"processing": counted_processing},
+        thread={"processing": counted_processing, "task_ends": SingleTaskEnds},
     ),
 }
 """The replacements by flag, in the order of the stages."""

@@ -34,12 +34,20 @@ GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITIO
 class Fetched:
     """The result of one `fetch`. `ends`: the positions after the last record, control records included, of partitions
     whose ends were reached. `out_of_range`: partitions whose positions are gone from the log (truncated, retention).
-    `gone`: partitions that don't exist any more."""
+    `gone`: partitions that don't exist any more. `refused`: partitions that this principal may not read, with the
+    error that says what to do."""
 
     records: dict[TopicPartition, list[Message]] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     out_of_range: list[TopicPartition] = field(default_factory=list)
     gone: list[TopicPartition] = field(default_factory=list)
+    refused: dict[TopicPartition, MilestonesError] = field(default_factory=dict)
+
+    def allowed(self) -> Fetched:
+        """This result; raises the error of a partition that may not be read."""
+        for error in self.refused.values():
+            raise error
+        return self
 
 
 class AssignedConsumer(Owned):
@@ -103,7 +111,8 @@ class AssignedConsumer(Owned):
             self._paused -= starting
 
     def fetch(self, limit: int, timeout_ms: int) -> Fetched:
-        """Up to `limit` records, waiting at most `timeout_ms` for the first. `MilestonesError` on a lasting error."""
+        """Up to `limit` records, waiting at most `timeout_ms` for the first. `MilestonesError` on a lasting error that
+        isn't about one partition."""
         self._check_owner()
         fetched = Fetched()
         records = fetched.records
@@ -141,10 +150,13 @@ class AssignedConsumer(Owned):
         elif ours and code in GONE:
             fetched.gone.append(partition)
         elif error.fatal() or code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
-            raise MilestonesError(
+            lasting = MilestonesError(
                 f"the consumer can't read {partition if ours else 'its partitions'}: {error}; grant this principal "
                 "READ on the topic, and check its credentials"
             )
+            if not ours or error.fatal():
+                raise lasting
+            fetched.refused[partition] = lasting
         else:
             log.debug("consumer: %s (%s); librdkafka recovers by itself", error.str(), partition)
 

@@ -289,11 +289,16 @@ class DirectCollection:
             refused, producer.refused = producer.refused, []
             if not (producer.one_record_per_batch or producer.transactional):
                 _must_be_of_one(refused)
-            for one in refused:
-                if one.dead_letter:
-                    self._send_letter_again(one)
-                else:
-                    self._ask(one)
+            for number, one in enumerate(refused):
+                try:
+                    if one.dead_letter:
+                        self._send_letter_again(one)
+                    else:
+                        self._ask(one)
+                except BaseException:
+                    # The other refusals aren't decided yet: this one may be the end of its task only.
+                    producer.refused = [*refused[number + 1 :], *producer.refused]
+                    raise
         return self._letters > before
 
     def _ask(self, refused: Refused) -> None:

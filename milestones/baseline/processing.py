@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,9 @@ class InlineProcessing:
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
         self._retiring.append((task, close_mode))
+
+    def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
+        return ()
 
     def take_changed(self) -> Collection[Task]:
         changed, self._changed = self._changed, {}

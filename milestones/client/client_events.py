@@ -81,7 +81,8 @@ class Status:
     `error`: why the client is in state ERROR, or couldn't be closed in time; `failing`: the error of the last try, by
     task in quarantine; `places`: the task's place on its way from its assignment to its close, by task: "waiting",
     "waiting for its lock", "opening", "positioning", "restoring", "starting", "processing", "locked for commit",
-    "quarantined", "returning" for a roll-back, "standby", "leaving"."""
+    "quarantined", "returning" for a roll-back, "standby", "leaving", "ended"; `ended`: the error of each task that has
+    failed for good, from m4 on."""
 
     state: StreamsState
     stage: str
@@ -94,13 +95,14 @@ class Status:
     error: BaseException | None = None
     failing: Mapping[TaskId, str] = field(default_factory=dict)
     places: Mapping[TaskId, str] = field(default_factory=dict)
+    ended: Mapping[TaskId, str] = field(default_factory=dict)
 
 
 def merged(reports: Iterable[ThreadReport]) -> dict[str, Any]:
     """The fields of `Status` that have an entry for each task or partition, of all threads."""
     return {
         name: {key: value for report in reports for key, value in getattr(report, name).items()}
-        for name in ("tasks", "lags", "restoring", "places")
+        for name in ("tasks", "lags", "restoring", "places", "ended")
     }
 
 

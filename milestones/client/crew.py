@@ -39,7 +39,7 @@ class PollingMember:
         """Note that the thread has ended: it has no tasks any more, and its number of processed records stays."""
         self.state, self.processing = ThreadState.DEAD, {}
         if self.report is not None:
-            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={})
+            self.report = replace(self.report, tasks={}, lags={}, restoring={}, standby_lags={}, places={}, ended={})
 
 
 class Crew:

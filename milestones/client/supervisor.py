@@ -98,7 +98,7 @@ class Supervisor:
         self.state = StreamsState.CREATED
         self.error: BaseException | None = None
         self.listener: Callable[[StreamsState, StreamsState], None] | None = None
-        self.handler: Callable[[BaseException], Exceptions] = lambda _: Exceptions.SHUTDOWN_CLIENT
+        self.handler: Callable[[BaseException], Exceptions] | None = None
         self._stopped = threading.Event()
         self.hanging = self.told = False
         self._closing: Closing | None = None
@@ -327,13 +327,17 @@ class Supervisor:
         if wanted is not None and wanted is not self.state:
             self._move(wanted)
 
-    def _decide(self, error: BaseException) -> Exceptions:
-        """The decision of the user's handler; called in the stream thread that dies."""
+    def _decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
+        """The decision of the user's handler; called in the thread that dies, or in one of its own."""
+        if self.handler is None:
+            return default
         try:
-            return Exceptions(self.handler(error))
+            decision = Exceptions(self.handler(error))
         except BaseException:
             log.exception("the uncaught exception handler raised; the client shuts down")
             return Exceptions.SHUTDOWN_CLIENT
+        ends_thread = decision is Exceptions.END_TASK and default is not Exceptions.END_TASK
+        return Exceptions.SHUTDOWN_CLIENT if ends_thread else decision
 
     def _end(self, ending: Ending, instance: Instance, housekeeper: Housekeeper) -> None:
         """Stop and join every thread that was started; then publish the final state."""

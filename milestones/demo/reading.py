@@ -44,7 +44,7 @@ class TopicTable:
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Take what has come, at most ten thousand records."""
-        fetched = self._consumer.fetch(_BATCH, timeout_ms)
+        fetched = self._consumer.fetch(_BATCH, timeout_ms).allowed()
         for messages in fetched.records.values():
             for message in messages:
                 self._take(message)
@@ -134,7 +134,7 @@ class DemoProgress:
         try:
             consumer.assign({partition: positions[partition] for partition in ends})
             while not _all_reached(reached, ends) and time.monotonic() < deadline:
-                fetched = consumer.fetch(1, 100)
+                fetched = consumer.fetch(1, 100).allowed()
                 if fetched.records:
                     return False
                 reached.update(fetched.ends)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from milestones.common.kafka.retry import RetryPolicy
 from milestones.common.records import TaskId, TopicPartition
@@ -46,7 +46,7 @@ class ThreadContext:
     metrics: Metrics
     housekeeper: Requests
     notify: Callable[[ThreadEvent], None]
-    decide: Callable[[BaseException], Exceptions]
+    decide: Decide
     memory: MemoryShare
     thread_registry: ThreadRegistry = field(default_factory=ThreadRegistry)
     listeners: Listeners = field(default_factory=Listeners)
@@ -68,11 +68,20 @@ class ThreadContext:
 
 
 class Exceptions(enum.Enum):
-    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671)."""
+    """The answer of an uncaught exception handler to the death of a stream thread (KIP-671), and from M4 on to the
+    end of a task. REPLACE_THREAD is then about the task: it is opened anew."""
 
     REPLACE_THREAD = "a new thread takes its place"
     SHUTDOWN_CLIENT = "this instance shuts down, in state ERROR"
     SHUTDOWN_APPLICATION = "all instances of the application shut down, in state ERROR"
+    END_TASK = "from M4 on the task that failed ends, the others go on; what isn't about a task is SHUTDOWN_CLIENT"
+
+
+class Decide(Protocol):
+    """Asks the user's uncaught exception handler; the answer is `default` where the user has set none. `END_TASK` is
+    given only where it is the default."""
+
+    def __call__(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions: ...
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,7 @@ class ThreadReport:
     generation: int
     standby_lags: Mapping[TaskId, int] = field(default_factory=dict)
     places: Mapping[TaskId, str] = field(default_factory=dict)
+    ended: Mapping[TaskId, str] = field(default_factory=dict)
 
 
 ThreadEvent = ThreadMoved | ProcessingThreadMoved | ThreadFailed | ThreadReport

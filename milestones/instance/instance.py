@@ -25,7 +25,7 @@ from milestones.common.memory import Account, MemoryBudget
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
-from milestones.instance.context import Exceptions, ThreadContext, ThreadEvent
+from milestones.instance.context import Decide, ThreadContext, ThreadEvent
 from milestones.instance.snapshot_fetcher import snapshot_source
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Instance:
         metrics: Metrics,
         housekeeper: Requests,
         notify: Callable[[ThreadEvent], None],
-        decide: Callable[[BaseException], Exceptions],
+        decide: Decide,
         thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from milestones.baseline.processing import retired
@@ -91,6 +91,7 @@ class ThreadedProcessing:
         self._held, self._paused = False, frozenset[int]()
         self._measures = SchedulerMeasures(context.metrics, context.name)
         self._rests = 0
+        self._told: set[TaskId] = set()
 
     def _most_output_bytes(self) -> int:
         """The share of one task in the output buffer: all of this thread's tasks have equal ones."""
@@ -120,6 +121,7 @@ class ThreadedProcessing:
     def remove(self, task: TaskId, close_mode: CloseMode) -> None:
         self._preparing_since_ms.clear()  # the commit was made, or its tasks are lost or rolled back
         self._arrivals.remove(self._tasks.pop(task))
+        self._told.discard(task)
         self._scheduler.remove(task, close_mode)
 
     def retire(self, task: Task, close_mode: CloseMode) -> None:
@@ -134,6 +136,12 @@ class ThreadedProcessing:
     def take_removed(self) -> list[RemovedTask]:
         late, self._late = self._late, []
         return late + self._scheduler.take_removed()
+
+    def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
+        failures = self._scheduler.failures()
+        final = [(id, failure.error) for id, failure in failures.items() if failure.final and id not in self._told]
+        self._told.update(id for id, _ in final)
+        return final
 
     def take_changed(self) -> Collection[Task]:
         return self._scheduler.take_changed()
@@ -160,10 +168,8 @@ class ThreadedProcessing:
             if len(self._threads):
                 self._start()
             self._measure(now_ms)
-        failure = self._scheduler.failure()
-        if failure is not None:
-            self._tell_others(failure.error)
-            raise failure.error
+        if self._scheduler.dead is not None:
+            raise self._scheduler.dead
         processed = self._scheduler.processed
         if processed != self._seen:
             self._seen, self._look_ms = processed, FIRST_LOOK_MS
@@ -173,11 +179,6 @@ class ThreadedProcessing:
         output_bytes = sum(task.output_bytes() for task in self._tasks.values())
         self._measures.failing(now_ms, self._scheduler.failures())
         self._measures.publish(now_ms, self._scheduler.statistics(), len(self._threads), output_bytes, self._rests)
-
-    def _tell_others(self, raised: BaseException) -> None:
-        for id, failure in self._scheduler.failures().items():
-            if failure.error is not raised:
-                log.error("task %s failed too: %s", id, failure.error)
 
     @property
     def processed(self) -> int:

@@ -50,7 +50,8 @@ def wait(condition: threading.Condition, timeout_ms: int) -> None:
 
 class Scheduler:
     """*Owns*: the place of each task. *Concurrency*: all of it is under one lock. Processing threads that have nothing
-    to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are taken away."""
+    to do wait for `_look`, the stream thread waits for `_news`. `_void`: leases of tasks that are
+    taken away; `dead`: the bug of which a processing thread has ended."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Scheduler:
         self._in_transit = 0
         self._removed: list[RemovedTask] = []
         self._idle = 0
-        self._dead: BaseException | None = None
+        self.dead: BaseException | None = None
         self.closing = False
         self.processed = 0
         self.held_back = 0
@@ -230,15 +231,8 @@ class Scheduler:
     def died(self, error: BaseException) -> None:
         """Note that a processing thread ends, of a bug."""
         with self._lock:
-            self._dead = error
+            self.dead = error
             self._news.notify_all()
-
-    def failure(self) -> TaskFailure | None:
-        """The final failure of a task, if there is one, or that of a processing thread."""
-        with self._lock:
-            if self._dead is not None:
-                return failed(self._dead, None, self._clock.monotonic_ms(), 0, lasting=True)
-            return next((failure for failure in self._failing.values() if failure.final), None)
 
     def failures(self) -> dict[TaskId, TaskFailure]:
         """The failure of each task in quarantine."""

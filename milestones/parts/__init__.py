@@ -6,11 +6,12 @@ from milestones.parts.instance import InstanceParts, InstanceThread, Observer, P
 from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
+from milestones.parts.task_ends import DecidedError, TaskDecision, TaskEnds
 from milestones.parts.thread import ThreadParts
 
 __all__ = [
     "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate", "CommitMember",
-    "CommitStep", "Confirmation", "FailedTask", "InstanceParts", "InstanceThread", "Observer", "OpenedStores",
-    "OutputCollection", "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration", "Sending",
-    "StateOwnership", "StoreAnswer", "StoreOpening", "ThreadParts", "Workforce",
+    "CommitStep", "Confirmation", "DecidedError", "FailedTask", "InstanceParts", "InstanceThread", "Observer",
+    "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration",
+    "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds", "ThreadParts", "Workforce",
 ]  # fmt: skip

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -78,6 +78,11 @@ class Processing(CommitGate, Protocol):
         """By task that doesn't simply process: what keeps it from that."""
         ...
 
+    def take_failed(self) -> Sequence[tuple[TaskId, BaseException]]:
+        """The tasks that have failed for good since the last call, which aren't tried again, each with its error. A
+        part that calls user code in the calling thread raises the error in `run_once` instead."""
+        ...
+
     def take_changed(self) -> Collection[Task]:
         """The tasks that were added, removed or processed since the last call, and those in work: only these have made
         outputs, staged writes or asked for a commit. A task that changes later is in a later call's answer."""
@@ -94,8 +99,8 @@ class Processing(CommitGate, Protocol):
         ...
 
     def run_once(self, now_ms: int) -> bool:
-        """Process for a while; True when anything was done. Raises an error of user code whose handler chose to
-        fail."""
+        """Process for a while; True when anything was done. May raise an error of user code whose handler chose to
+        fail: see `take_failed`."""
         ...
 
     high_watermark: int

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from milestones.parts.processing import CommitGate, Processing
     from milestones.parts.restoration import Restoration
     from milestones.parts.state import StateOwnership, StoreOpening
+    from milestones.parts.task_ends import TaskEnds
 
 
 @dataclass(frozen=True)
@@ -34,4 +35,5 @@ class ThreadParts:
     state: Callable[[ThreadContext, Callable[[str], int]], StateOwnership]
     opening: Callable[[ThreadContext], StoreOpening]
     confirmation: Callable[[ThreadContext, Clients], Confirmation]
+    task_ends: Callable[[ThreadContext], TaskEnds]
     commit: Callable[[Clients, OutputCollection, Confirmation, CommitGate], Commit]

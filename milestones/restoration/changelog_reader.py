@@ -226,6 +226,8 @@ class ChangelogReader:
             self._of(partition, self._begin_again)
         for partition in fetched.gone:
             self._of(partition, partial(self._topic_unknown, partition))
+        for partition, error in fetched.refused.items():
+            self._of(partition, partial(_raise, error))
 
     def _of(self, partition: TopicPartition, act: Callable[[Changelogs], None]) -> None:
         """Call `act` with the changelogs of the partition's task, unless the task has left meanwhile."""
@@ -353,3 +355,7 @@ class ChangelogReader:
             self._restored.append(self._release(self._active.pop(changelogs.task.id)).task)
             if changelogs.restored:
                 log.info("task %s has restored %d records", changelogs.task.id, changelogs.restored)
+
+
+def _raise(error: Exception, _: Changelogs) -> None:
+    raise error

@@ -107,6 +107,11 @@ class CommitSchedule:
         return self._commit.step is not None
 
     @property
+    def committing(self) -> Collection[Task]:
+        """The tasks of the one that is under way."""
+        return self._committing
+
+    @property
     def joins_beside(self) -> bool:
         """Whether the member may join a new generation now, as far as the one that is under way goes."""
         return self._commit.joins_beside

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from milestones.common.errors import SourceTopicError, TimeoutExceededError
+from milestones.common.errors import MilestonesError, SourceTopicError, TimeoutExceededError
+from milestones.common.kafka.failures import caught
 from milestones.common.kafka.retry import LATEST_MS, again_after_ms
 from milestones.common.mailbox import Mailbox
 from milestones.common.memory import Account
@@ -52,6 +54,7 @@ class Inputs:
         self._again: dict[TaskId, int] = {}
         self._away: dict[TopicPartition, int] = {}
         self._started: list[Task] = []
+        self._failed: list[tuple[TaskId, MilestonesError]] = []
         self._unfed: dict[TaskId, tuple[Task, Mapping[TopicPartition, int]]] = {}
         self._asked_ms = 0
         self._changed: dict[Task, None] = {}
@@ -79,6 +82,12 @@ class Inputs:
     def take_started(self) -> list[Task]:
         started, self._started = self._started, []
         return started
+
+    def take_failed(self) -> list[tuple[TaskId, MilestonesError]]:
+        """The tasks that can't be fed, each with its error: Kafka doesn't say where an input begins, the reset policy
+        doesn't allow to say it, or this principal may not read it. They are to be stopped."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def take_changed(self) -> dict[Task, None]:
         """The tasks that may have something to commit since the last call: an end that was reached, a place to begin
@@ -111,11 +120,9 @@ class Inputs:
                 self._still_unknown(answer.task, answer.error)
                 continue
             self._failing_since.pop(answer.task, None)
-            if answer.task in self._waiting and unknown <= answer.bounds.keys():
-                task, committed = self._waiting.pop(answer.task)
-                self._feed(task, committed, {p: self._reset(p, *answer.bounds[p]) for p in unknown})
-            for partition in self._lost.keys() & answer.bounds.keys():
-                self._skip(partition, *answer.bounds[partition])
+            error = caught(partial(self._take_bounds, answer.task, answer.bounds, unknown), SourceTopicError)
+            if isinstance(error, SourceTopicError):
+                self._failed.append((answer.task, error))
         now_ms = self._clock.monotonic_ms()
         for id in [id for id, due_ms in self._again.items() if now_ms >= due_ms]:
             del self._again[id]
@@ -123,6 +130,15 @@ class Inputs:
         for partition in [partition for partition, due_ms in self._away.items() if now_ms >= due_ms]:
             del self._away[partition]
             self._assign({partition: self._tasks[partition].input.next_fetch(partition)})
+
+    def _take_bounds(
+        self, id: TaskId, bounds: Mapping[TopicPartition, tuple[int, int]], unknown: frozenset[TopicPartition]
+    ) -> None:
+        if id in self._waiting and unknown <= bounds.keys():
+            task, committed = self._waiting.pop(id)
+            self._feed(task, committed, {p: self._reset(p, *bounds[p]) for p in unknown})
+        for partition in self._lost.keys() & bounds.keys():
+            self._skip(partition, *bounds[partition])
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Fetch from there; the client pauses none of them any more."""
@@ -141,9 +157,11 @@ class Inputs:
         failing_ms = now_ms - self._failing_since.setdefault(task, now_ms)
         self._again[task] = now_ms + again_after_ms(failing_ms)
         if failing_ms > self._config.task_timeout_ms:
-            raise TimeoutExceededError(
+            late = TimeoutExceededError(
                 f"task {task} can't learn where its inputs begin and end within task_timeout_ms: {error}"
-            ) from error
+            )
+            late.__cause__ = error
+            self._failed.append((task, late))
 
     def _unknown(self, id: TaskId) -> frozenset[TopicPartition]:
         lost = frozenset(p for p in self._lost if self._tasks[p].id == id)
@@ -241,6 +259,10 @@ class Inputs:
             log.warning("%s: a broker doesn't know this partition; it is looked for again", partition)
             self._consumer.unassign([partition])
             self._away[partition] = self._clock.monotonic_ms() + LATEST_MS
+
+        for partition, error in fetched.refused.items():
+            self._consumer.unassign([partition])
+            self._failed.append((self._tasks[partition].id, error))
 
     def throttle(self, high_watermark: int = 0, changed: Iterable[Task] | None = None) -> None:
         """Pause full partitions, resume those that have drained to a half: pausing throws prefetched records away, so

@@ -64,10 +64,14 @@ class StreamLoop:
         self._inputs = Inputs(context, clients)
         state = parts.state(context, parts.partition_counts(context, clients))
         opening = parts.opening(context)
-        self._tasks = ThreadTasks(context, clients, state, opening, self._inputs, self._restoration, self._processing)
+        self._ends = parts.task_ends(context)
+        self._tasks = ThreadTasks(
+            context, clients, state, opening, self._inputs, self._restoration, self._processing, self._ends
+        )
         confirmation = parts.confirmation(context, clients)
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
         self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
+        self._tasks.committing = lambda: self._commits.committing
         self._rebalance = Rebalance(context, clients, self._tasks, self)
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
         self._paused = frozenset[int]()
@@ -168,6 +172,12 @@ class StreamLoop:
     def _recover_from(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
+        if (failed := self._ends.task_of(error)) is not None:
+            self._tasks.failures.note(failed, error, void=True)
+            self._tasks.failures.tell()
+            if not self._clients.producer.transactional:
+                return  # what the other tasks have sent stays
+            error = TaskCorruptedError(f"its transaction has outputs of a task that has failed: {error}", [failed])
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
         recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
@@ -283,17 +293,19 @@ class StreamLoop:
         if now_ms < self._next_report_ms:
             return
         self._next_report_ms = now_ms + REPORT_INTERVAL_MS
-        running = self._tasks.processing.keys()
+        running, ended = self._tasks.processing.keys(), self._tasks.ended
         report = ThreadReport(
             thread=self._context.name,
             tasks=dict.fromkeys(self._tasks.standbys, "standby")
-            | {id: "running" if id in running else "restoring" for id in self._tasks.owned},
+            | {id: "running" if id in running else "restoring" for id in self._tasks.owned}
+            | dict.fromkeys(ended, "ended"),
             lags=self._inputs.lags(),
             restoring=self._restoration.remaining(),
             records=self._processing.processed,
             generation=self._rebalance.generation,
             standby_lags=self._tasks.lags(),
             places=self._tasks.told_places(),
+            ended=ended,
         )
         # Metrics first: what the status says of a task has its metrics by then.
         self._measures.follow()

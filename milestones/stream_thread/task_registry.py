@@ -23,9 +23,9 @@
             |    +-----------------| LEAVING |<---------------------------------+
             |                      +---------+
             v  nothing of it is open    |
-          +------+                      |
-          | GONE |<---------------------+
-          +------+
+          +------+                      |  has failed   +-------+
+          | GONE |<---------------------+-------------->| ENDED |---> WAITING, GONE
+          +------+                                      +-------+
 
 *Guarantees*: a task of a thread is in exactly one phase; a move that isn't in the table is refused, as a bug.
 *Assumes*: one owner, the stream thread.
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import Task, TaskStorage
+    from milestones.stream_thread.task_failures import TaskFailed
 
 
 class Phase(Enum):
@@ -68,6 +69,8 @@ class Phase(Enum):
     """`Restoration` keeps it up."""
     LEAVING = "leaving"
     """It was taken away, and the part that has it hasn't given it back, or its stores aren't closed yet."""
+    ENDED = "ended"
+    """It has failed for good, and nothing of it is open; the thread still has it."""
     GONE = "gone"
 
     __hash__ = object.__hash__  # the members are singletons; Enum's own hash is a Python call
@@ -78,7 +81,7 @@ _P = Phase
 MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
     phase: frozenset(targets)
     for phase, targets in {
-        _P.WAITING: {_P.OPENING, _P.POSITIONING, _P.STANDBY, _P.LEAVING, _P.GONE},
+        _P.WAITING: {_P.OPENING, _P.POSITIONING, _P.STANDBY, _P.LEAVING, _P.ENDED, _P.GONE},
         _P.OPENING: {_P.WAITING, _P.LEAVING},
         _P.POSITIONING: {_P.RESTORING, _P.STARTING, _P.LEAVING},
         _P.RESTORING: {_P.STARTING, _P.LEAVING},
@@ -86,7 +89,8 @@ MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
         _P.PROCESSING: {_P.RETURNING, _P.LEAVING},
         _P.RETURNING: {_P.POSITIONING, _P.LEAVING},
         _P.STANDBY: {_P.LEAVING},
-        _P.LEAVING: {_P.WAITING, _P.GONE},
+        _P.LEAVING: {_P.WAITING, _P.ENDED, _P.GONE},
+        _P.ENDED: {_P.WAITING, _P.GONE},
         _P.GONE: set[Phase](),
     }.items()
 }
@@ -130,6 +134,8 @@ class AssignedTask:
     """When a task that was locked out is opened again."""
     damage: dict[str, object] = field(default_factory=dict)
     """By store that isn't to be trusted: why."""
+    failure: TaskFailed | None = None
+    """Why it is given up, if it has failed for good."""
     position: int | None = None
     """The sum of its changelogs' offsets, while its stores are being closed."""
 

@@ -27,6 +27,7 @@ from milestones.parts import CloseMode, OpenedStores
 from milestones.stream_thread.positioning import Positioning
 from milestones.stream_thread.rollback_metrics import RollBacks
 from milestones.stream_thread.standby_read_limits import CommittedLimits
+from milestones.stream_thread.task_failures import TaskFailures
 from milestones.stream_thread.task_positions import position_of, told
 from milestones.stream_thread.task_registry import OPENED, PREPARED, STANDBY, AssignedTask, Phase, Role, TaskRegistry
 
@@ -34,7 +35,15 @@ if TYPE_CHECKING:
     from milestones.common.task.standby import StandbyTask
     from milestones.common.task.task import TaskStorage
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Processing, RemovedTask, Restoration, StateOwnership, StoreOpening
+    from milestones.parts import (
+        Clients,
+        Processing,
+        RemovedTask,
+        Restoration,
+        StateOwnership,
+        StoreOpening,
+        TaskEnds,
+    )  # fmt: skip
     from milestones.stream_thread.inputs import Inputs
 
 log = logging.getLogger(__name__)
@@ -66,14 +75,18 @@ class ThreadTasks:
         inputs: Inputs,
         restoration: Restoration,
         processing: Processing,
+        ends: TaskEnds,
     ) -> None:
         self._context, self._state, self._opening, self._inputs = context, state, opening, inputs
         self._restoration, self._processing = restoration, processing
         self._registry = TaskRegistry()
+        self.failures = TaskFailures(self._registry, ends, context.clock)
         self._positioning = Positioning(context, clients)
         self._limits = CommittedLimits(context, clients)
         self.processing = self._registry.processing
         """The tasks that process: a view, which follows."""
+        self.committing: Callable[[], Collection[Task]] = lambda: ()
+        """Gives the tasks of the commit that is under way."""
         self.roll_backs = RollBacks(context.clock)
         self.created = self.closed = 0
         self._part_from: Mapping[Phase, Callable[[AssignedTask], None]] = {
@@ -86,6 +99,7 @@ class ThreadTasks:
             Phase.RETURNING: self._leave,
             Phase.STANDBY: self._part_from_restoration,
             Phase.LEAVING: lambda _: None,
+            Phase.ENDED: self._part_from_waiting,
         }
 
     # -- which tasks there are
@@ -103,6 +117,11 @@ class ThreadTasks:
     def owned(self) -> frozenset[TaskId]:
         """All tasks that are to be active, in whichever phase."""
         return frozenset(entry.id for entry in self._registry if entry.active)
+
+    @property
+    def ended(self) -> dict[TaskId, str]:
+        """Why a task has ended, or is about to, by task that has failed for good."""
+        return {entry.id: str(entry.failure.error) for entry in self._registry if entry.failure is not None}
 
     @property
     def open(self) -> dict[TaskId, Task]:
@@ -234,10 +253,12 @@ class ThreadTasks:
     # -- on and on
 
     def run_once(self, now_ms: int) -> None:
-        """1. take back what left; 2. close its stores, open those of what waits; 3. read committed offsets; 4. start
-        what is restored; 5. process what is started. Raises what a task's restoration failed of."""
+        """1. take back what left; 2. give up what has failed; 3. close and open stores; 4. read committed offsets; 5.
+        start what is restored; 6. process what is started. Raises what a task has failed of, where that ends the
+        thread."""
         self._take_back()
         self._take_failed()
+        self._give_up()
         self._open()
         positioning, opening = self._registry.of(Phase.POSITIONING), self._registry.any(Phase.OPENING)
         for entry, committed in self._positioning.run_once(positioning, now_ms, opening=opening):
@@ -255,17 +276,46 @@ class ThreadTasks:
             self._registry.move(self._registry[task.id], Phase.PROCESSING)
             self._processing.add(task)
             self.roll_backs.is_back(task.id)
+        self.failures.tell()
 
     def _take_failed(self) -> None:
-        lasting: Errors = []
         for failed in self._restoration.take_failed():
             entry = self._registry[failed.task.id]
             self._leave(entry)
             if not failed.again:
-                entry.role = None
-                lasting.append(failed.error)
-            self._take_unrestored(failed.task, lasting)
-        _raise(lasting)
+                self.failures.note(entry.id, failed.error)
+            self._take_unrestored(failed.task)
+        for id, error in (*self._processing.take_failed(), *self._inputs.take_failed()):
+            self.failures.note(id, error)
+        self.failures.tell()
+
+    def _give_up(self) -> None:
+        """Take tasks that have failed from where they are, once what they have done is committed, or can't be; open
+        those anew that are to be."""
+        self.failures.decide()
+        for entry in self.failures.to_give_up():
+            if entry.phase is not Phase.RETURNING and self._may_give_up(entry):
+                self.failures.given_up(entry)
+                self.roll_backs.is_back(entry.id)
+                self._positioning.forget(entry)
+                self._part_from[entry.phase](entry)
+        now_ms = self._context.clock.monotonic_ms()
+        for entry in self._registry.of(Phase.ENDED):
+            again_ms = None if entry.failure is None else entry.failure.again_ms
+            if again_ms is not None and now_ms >= again_ms:
+                entry.failure = None
+                self._registry.move(entry, Phase.WAITING)
+
+    def _may_give_up(self, entry: AssignedTask) -> bool:
+        if entry.phase is not Phase.PROCESSING or entry.failure is None:
+            return True
+        task = entry.active_task
+        if task in self.committing():
+            return False
+        if entry.failure.void or not (task.committable and task.commit_needed()):
+            return True
+        task.request_commit()
+        return False
 
     def _open(self) -> None:
         """Have stores opened and closed, and make tasks of those that are open."""
@@ -274,18 +324,19 @@ class ThreadTasks:
             if entry.stores is None and now_ms >= entry.next_try_ms:
                 self._registry.move(entry, Phase.OPENING)
                 self._opening.open(entry.id)
-        errors: Errors = []
-        self._take_stores(errors)
+        self._take_stores()
         until_ms = self._context.clock.monotonic_ms() + MAKE_MS
         for entry in self._registry.of(Phase.WAITING):
             if self._context.clock.monotonic_ms() >= until_ms:
                 break
-            if entry.stores is not None:
-                self._make(entry, entry.stores)
-        _raise(errors)
+            if entry.stores is not None and entry.failure is None:
+                error = caught(partial(self._make, entry, entry.stores), Exception)
+                if error is not None:
+                    self.failures.note(entry.id, error)
+        self.failures.tell()
 
     def _make(self, entry: AssignedTask, stores: TaskStorage) -> None:
-        """On an error the task waits, without the stores: the thread ends of it, or opens them again."""
+        """On an error the task waits, without the stores."""
         entry.stores = None
         if entry.role is not None and entry.role.partitions is not None:
             entry.task = self._state.create(entry.id, entry.role.partitions, stores)
@@ -317,6 +368,9 @@ class ThreadTasks:
     def _part_with(self, entry: AssignedTask, role: Role | None) -> None:
         """Take the task from where it is; in this role, if there is one, it is made anew once it has left."""
         entry.role = role
+        if entry.failure is not None:
+            entry.failure = None
+            self.failures.forget(entry.id)
         self.roll_backs.is_back(entry.id)
         self._positioning.forget(entry)
         self._part_from[entry.phase](entry)
@@ -325,24 +379,26 @@ class ThreadTasks:
         self._registry.move(entry, Phase.LEAVING)
 
     def _part_from_waiting(self, entry: AssignedTask) -> None:
-        if entry.role is not None:
+        if entry.role is not None and entry.failure is None:
             entry.locked_out = False  # it waits on, for its other role
+            if entry.phase is Phase.ENDED:
+                self._registry.move(entry, Phase.WAITING)
             return
         stores, entry.stores = entry.stores, None
         if stores is None:
-            self._registry.move(entry, Phase.GONE)
+            self._closed(entry)
         else:
             self._leave(entry)
             self._close_stores(entry, stores)
 
     def _part_from_opening(self, entry: AssignedTask) -> None:
-        if entry.role is None:
+        if entry.role is None or entry.failure is not None:
             self._leave(entry)
             self._opening.cancel(entry.id)
 
     def _part_from_restoration(self, entry: AssignedTask) -> None:
         self._leave(entry)
-        self._restoration.remove(entry.id, recycled=entry.role is not None)
+        self._restoration.remove(entry.id, recycled=entry.role is not None and entry.failure is None)
 
     def _part_from_inputs(self, entry: AssignedTask) -> None:
         self._inputs.stop(entry.active_task)
@@ -362,19 +418,21 @@ class ThreadTasks:
 
     def _take_back(self, *, at_once: bool = False) -> None:
         """Take what restoration and processing give back, for a bounded time; `at_once`: all of it, and what store
-        opening gives back. Every one is taken, the first error is raised then."""
-        errors, clock = Errors(), self._context.clock
+        opening gives back. Every one is taken, and the failures of their closes are told then."""
+        clock = self._context.clock
         for task in self._restoration.take_removed():
-            self._take_unrestored(task, errors)
+            self._take_unrestored(task)
         until_ms = clock.monotonic_ms() + MAKE_MS
         while (at_once or clock.monotonic_ms() < until_ms) and (removed := self._processing.take_removed()):
             for one in removed:
-                errors += filter(None, [caught(partial(self._take_removed, one, errors), Exception)])
+                error = caught(partial(self._take_removed, one), Exception)
+                if error is not None:
+                    self.failures.note(one.task.id, error)
         if at_once:
-            self._take_stores(errors, at_once=True)
-        _raise(errors)
+            self._take_stores(at_once=True)
+        self.failures.tell()
 
-    def _take_unrestored(self, task: Task | StandbyTask, errors: Errors) -> None:
+    def _take_unrestored(self, task: Task | StandbyTask) -> None:
         """Restoration gave the task back."""
         if isinstance(task, Task):
             self._processing.retire(task, CloseMode.CLOSE)
@@ -384,15 +442,15 @@ class ThreadTasks:
             stores = task.recycle()
         except BaseException as error:
             log.error("standby %s didn't close cleanly", task.id, exc_info=error)
-            errors.append(error)
+            self.failures.note(task.id, error)
         self._take_task(self._registry[task.id], task, stores)
 
-    def _take_removed(self, removed: RemovedTask, errors: Errors) -> None:
+    def _take_removed(self, removed: RemovedTask) -> None:
         """Processing gave an active task back."""
         task = removed.task
         entry = self._registry[task.id]
         if removed.error is not None:
-            errors.append(removed.error)
+            self.failures.note(task.id, removed.error)
             task.reusable = False
         if entry.phase is Phase.RETURNING:
             self.roll_backs.rolled_back(task.roll_back())
@@ -408,7 +466,7 @@ class ThreadTasks:
     def _take_task(self, entry: AssignedTask, task: Task | StandbyTask, stores: TaskStorage | None) -> None:
         """The task is closed but for its stores."""
         self.closed += 1
-        if stores is not None and entry.role is not None and task.reusable:
+        if stores is not None and entry.role is not None and entry.failure is None and task.reusable:
             if entry.active:
                 reach("recycle.to-active")
             else:
@@ -423,17 +481,18 @@ class ThreadTasks:
         entry.position = position_of(self._context, entry.id, stores)
         self._opening.close_stores(entry.id, stores)
 
-    def _take_stores(self, errors: Errors, *, at_once: bool = False) -> None:
+    def _take_stores(self, *, at_once: bool = False) -> None:
         for answer in self._opening.run_once(at_once=at_once):
             entry = self._registry[answer.task]
             if isinstance(answer, OpenedStores):
-                self._take_opened(entry, answer, errors)
+                self._take_opened(entry, answer)
             else:
-                errors += [] if answer.error is None else [answer.error]
+                if answer.error is not None:
+                    self.failures.note(entry.id, answer.error)
                 self._closed(entry)
 
-    def _take_opened(self, entry: AssignedTask, answer: OpenedStores, errors: Errors) -> None:
-        if answer.stores is not None and entry.role is not None:
+    def _take_opened(self, entry: AssignedTask, answer: OpenedStores) -> None:
+        if answer.stores is not None and entry.role is not None and entry.failure is None:
             self._wait_with(entry, answer.stores)
         elif answer.stores is not None:
             self._close_stores(entry, answer.stores)
@@ -445,7 +504,7 @@ class ThreadTasks:
             self._registry.move(entry, Phase.WAITING)
             entry.locked_out, entry.next_try_ms = True, self._context.clock.monotonic_ms() + LOCK_PAUSE_MS
         else:
-            errors.append(answer.error)
+            self.failures.note(entry.id, answer.error)
             self._registry.move(entry, Phase.WAITING)  # it has its role until the group, or the thread's end, takes it
 
     def _wait_with(self, entry: AssignedTask, stores: TaskStorage) -> None:
@@ -455,7 +514,11 @@ class ThreadTasks:
 
     def _closed(self, entry: AssignedTask) -> None:
         """Nothing of the task is open."""
-        self._registry.move(entry, Phase.GONE if entry.role is None else Phase.WAITING)
+        if entry.role is None:
+            self.failures.forget(entry.id)
+            self._registry.move(entry, Phase.GONE)
+        else:
+            self._registry.move(entry, Phase.WAITING if entry.failure is None else Phase.ENDED)
 
 
 def _raise(errors: Errors) -> None:

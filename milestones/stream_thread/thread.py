@@ -15,7 +15,7 @@ from milestones.common.errors import ApplicationShutdownError
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions, ThreadContext, ThreadFailed, ThreadMoved
 from milestones.instance.states import ThreadState, thread_moved
-from milestones.parts import ClientFactory, Clients, ThreadParts
+from milestones.parts import ClientFactory, Clients, DecidedError, ThreadParts
 from milestones.stream_thread.loop import StreamLoop
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,12 @@ class StreamThread(threading.Thread):
 
     def _fail(self, loop: StreamLoop | None, error: BaseException) -> ThreadFailed:
         log.error("%s dies: %s", self.name, error, exc_info=error)
+        decided = error if isinstance(error, DecidedError) else None
         told = isinstance(error, ApplicationShutdownError)
-        decision = Exceptions.SHUTDOWN_CLIENT if told else self._surroundings.decide(error)
+        if decided is not None:
+            error, decision = decided.error, decided.decision
+        else:
+            decision = Exceptions.SHUTDOWN_CLIENT if told else self._surroundings.decide(error)
         if self._state is not ThreadState.PENDING_SHUTDOWN:
             self._move(ThreadState.PENDING_SHUTDOWN)
         try:

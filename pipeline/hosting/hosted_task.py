@@ -144,7 +144,7 @@ class HostedTask:
         self._inputs.start(task, committed)
         while not self._inputs.take_started():
             self._clients.member.check()
-            self._inputs.run_once()
+            self._begin_inputs()
         task.initialise()
         self._tasks.processing[task.id] = task
         if self._work.rhythm is not None:
@@ -154,13 +154,19 @@ class HostedTask:
             task.commit_start()
             self._commits.commit_now(self._clock.monotonic_ms())
 
+    def _begin_inputs(self) -> None:
+        """Raises what keeps the task from being fed."""
+        self._inputs.run_once()
+        for _, error in self._inputs.take_failed():
+            raise error
+
     def _work_off(self, task: Task) -> None:
         """While the generation lasts: 1. fetch; 2. process and punctuate; 3. send; 4. commit when it is due; until
         all is done, then commit."""
         busy = False
         while not self._finished(task):
             self._clients.member.check()
-            self._inputs.run_once()
+            self._begin_inputs()
             fetched = self._inputs.fetch(0 if busy else FETCH_MS)
             self._inputs.throttle()
             processed = not (self._collection.held or self._commits.behind) and self._process(task)

@@ -100,12 +100,16 @@ def test_what_librdkafka_mends_by_itself_is_no_error() -> None:
     assert fetch(told(KafkaError._TRANSPORT), record(3)).records.keys() == {IN}
 
 
-@pytest.mark.parametrize(
-    "message", [told(KafkaError.TOPIC_AUTHORIZATION_FAILED), told(KafkaError._FATAL, fatal=True)]
-)
-def test_a_lasting_error_is_raised_as_one_that_no_new_producer_can_mend(message: Message) -> None:
+def test_a_lasting_error_is_raised_as_one_that_no_new_producer_can_mend() -> None:
     with pytest.raises(MilestonesError, match=r"can't read in-0.*READ"):
-        fetch(message)
+        fetch(told(KafkaError._FATAL, fatal=True))
+
+
+def test_a_partition_that_may_not_be_read_is_told_with_what_to_do_and_keeps_no_record_of_another_back() -> None:
+    fetched = fetch(told(KafkaError.TOPIC_AUTHORIZATION_FAILED), record(3))
+    assert fetched.records.keys() == fetched.refused.keys() == {IN}
+    with pytest.raises(MilestonesError, match=r"can't read in-0.*READ"):
+        fetched.allowed()
 
 
 def test_a_fetch_waits_for_the_first_record_only() -> None:

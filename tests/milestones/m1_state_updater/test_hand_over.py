@@ -160,7 +160,8 @@ def test_a_task_that_cannot_be_restored_is_closed_and_ends_the_thread_with_its_e
     failing(r.world.state.tasks[A], StateError("disk full"))
     with pytest.raises(StateError, match="disk full"):
         unhang(r)
-    r.step(2)
+    r.loop.fail(shut_application_down=None)
+    r.loop.close()
     assert (r.tasks.owned, r.world.state.held) == (frozenset(), set())
 
 

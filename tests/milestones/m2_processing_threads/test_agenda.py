@@ -20,6 +20,7 @@ from milestones.m2_processing_threads.scheduled_task import Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, Scheduler
 from milestones.m2_processing_threads.worker import Worker
 from milestones.parts import CloseMode
+from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.m2_processing_threads.test_chaos import Chaos, play
 from tests.milestones.work import Work
 
@@ -80,7 +81,7 @@ class Hall:
         assert task.waiting == 0
         assert not self.worker.run_once()
         self.scheduler.wake([])
-        assert self.scheduler.failure() is None
+        assert final_failure(self.scheduler) is None
         self.scheduler.statistics()
 
 

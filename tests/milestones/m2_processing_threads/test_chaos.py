@@ -18,6 +18,7 @@ from milestones.common.testing.clock import StepClock
 from milestones.m2_processing_threads.scheduled_task import Job, Lease, Place
 from milestones.m2_processing_threads.scheduler import Scheduler
 from milestones.parts import CloseMode, RemovedTask
+from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.work import Work
 
 TASKS, THREADS, STEPS = 6, 3, 150
@@ -189,7 +190,7 @@ class Chaos:
         self.scheduler.wake()
 
     def fail(self) -> None:
-        failure = self.scheduler.failure()
+        failure = final_failure(self.scheduler)
         if failure is not None:
             self.roll_back()
 

@@ -19,6 +19,7 @@ from milestones.m2_processing_threads.scheduled_task import Job, Place
 from milestones.m2_processing_threads.scheduler import IDLE_MS, SLICE_MS, Scheduler
 from milestones.m2_processing_threads.worker import MOST_RECORDS, Worker
 from milestones.parts import CloseMode
+from tests.milestones.m2_processing_threads.failures import final_failure
 from tests.milestones.work import Work
 
 TIMEOUT_MS = 60_000
@@ -162,7 +163,7 @@ def test_a_task_that_fails_is_tried_again_later_each_time_and_the_others_go_on()
     assert pauses[0] >= FIRST_MS
     assert all(later > earlier for earlier, later in pairwise(pauses[:5]))
     assert shop.tasks[1].waiting < 10_000
-    assert shop.scheduler.failure() is None
+    assert final_failure(shop.scheduler) is None
 
 
 def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tried() -> None:
@@ -179,11 +180,11 @@ def test_a_task_in_quarantine_is_in_no_other_place_and_comes_out_of_it_to_be_tri
 
 def test_a_task_that_has_failed_for_task_timeout_is_the_stream_threads_matter() -> None:
     shop = Shop({"waiting": 10}, error=ValueError("user code"))
-    while shop.scheduler.failure() is None:
+    while final_failure(shop.scheduler) is None:
         shop.work()
         shop.clock.advance(LONGEST_MS // 10)
     assert TIMEOUT_MS <= shop.clock.monotonic_ms() <= TIMEOUT_MS + LONGEST_MS
-    failure = shop.scheduler.failure()
+    failure = final_failure(shop.scheduler)
     assert failure is not None
     assert failure.error is shop.task.error
 
@@ -194,7 +195,7 @@ def test_a_record_that_was_passed_begins_the_count_of_failures_anew() -> None:
         shop.task.error = ValueError("user code")
         shop.work()
         shop.clock.advance(TIMEOUT_MS - 1_000)
-        assert shop.scheduler.failure() is None
+        assert final_failure(shop.scheduler) is None
         shop.task.error = None
         shop.task.waiting = 1
         shop.work()
@@ -216,7 +217,7 @@ def test_errors_of_several_tasks_are_kept_apart() -> None:
 def test_what_is_no_matter_of_a_record_isnt_tried_again(error: Any) -> None:
     shop = Shop({"waiting": 10}, error=error() if isinstance(error, type) else error)
     shop.work()
-    failure = shop.scheduler.failure()
+    failure = final_failure(shop.scheduler)
     if isinstance(shop.task.error, MemoryError):
         assert failure is None  # a large record perhaps
     else:
@@ -231,7 +232,7 @@ def test_processors_that_cant_be_initialised_arent_tried_again() -> None:
     task.error = ValueError("user's init")
     shop.scheduler.add(task)
     shop.work()
-    failure = shop.scheduler.failure()
+    failure = final_failure(shop.scheduler)
     assert failure is not None
     assert str(failure.error) == "user's init"
 
@@ -399,7 +400,7 @@ def test_an_error_of_a_call_whose_task_was_taken_away_is_void() -> None:
     shop.scheduler.give_back(lease, ValueError("user code"))
     shop.work()
     (removed,) = shop.scheduler.take_removed()
-    assert (removed.error, shop.scheduler.failure()) == (None, None)
+    assert (removed.error, final_failure(shop.scheduler)) == (None, None)
 
 
 def test_a_task_that_doesnt_close_cleanly_comes_back_with_its_error() -> None:

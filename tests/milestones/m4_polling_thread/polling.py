@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from milestones.instance.context import ProcessingThreadMoved
+from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ThreadedProcessing
 from milestones.m4_polling_thread.counted_threads import CountedThreads
+from milestones.m4_polling_thread.task_ends import SingleTaskEnds
 from milestones.m4_polling_thread.workforce import PollingIdentity
 from tests.milestones.stepped_workers import ProcessingWorld, RunningProcessing
 
@@ -22,12 +23,21 @@ class PollingWorld(ProcessingWorld):
         identity = PollingIdentity(self.config, "app", registry)
         self.context = replace(self.context, identity=identity, thread_registry=registry)
         workers = self.workers
+        self.asked: list[BaseException] = []
+        self.decision: Exceptions | None = None
+        self.context = replace(self.context, decide=self.decide)
         self.parts = replace(
             self.parts,
             processing=lambda context: ThreadedProcessing(
                 context, workers.launch, workers.wait, CountedThreads(context)
             ),
+            task_ends=lambda context: SingleTaskEnds(context, lambda thread: thread.run()),
         )
+
+    def decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
+        """The handler: says `decision`, if it is set."""
+        self.asked.append(error)
+        return default if self.decision is None else self.decision
 
 
 class RunningPolling(RunningProcessing):

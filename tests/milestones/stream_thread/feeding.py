@@ -32,6 +32,13 @@ class Fed:
             task.initialise()
         return started
 
+    def failure(self) -> Exception:
+        """The error of the one task that can't be started, or go on."""
+        self.inputs.run_once()
+        ((id, error),) = self.inputs.take_failed()
+        assert id == self.task.id
+        return error
+
     def paused(self, after: int = 0) -> set[TopicPartition]:
         """The partitions that are paused once so many more records are processed."""
         if after:

@@ -115,10 +115,11 @@ def test_records_that_were_lost_are_not_counted_as_lost_again_after_a_crash() ->
     assert f.task.commit_requested()
 
 
-def test_the_reset_policy_none_ends_the_thread_with_what_to_do() -> None:
+def test_the_reset_policy_none_fails_the_task_with_what_to_do() -> None:
     f = Fed(auto_offset_reset="none")
+    assert f.start() == []
     with pytest.raises(SourceTopicError, match=r"in-0 has no offset to start from \(none is committed\).*'none'"):
-        f.start()
+        raise f.failure()
 
 
 def test_a_source_of_the_topology_may_have_its_own_reset_policy() -> None:
@@ -164,15 +165,16 @@ def test_bounds_that_cannot_be_learned_now_are_asked_for_again() -> None:
     assert f.inputs.take_started() == [f.task]
 
 
-def test_bounds_that_cannot_be_learned_within_task_timeout_end_the_thread() -> None:
+def test_bounds_that_cannot_be_learned_within_task_timeout_fail_the_task() -> None:
     f = Fed(task_timeout_ms=1_000)
     f.world.requests.error = KafkaUnreachableError("no broker")
     f.start()
     f.inputs.run_once()
     f.world.clock.advance(1_001)
     f.inputs.run_once()
+    assert f.inputs.take_failed() == []
     with pytest.raises(TimeoutExceededError, match=r"0_0.*task_timeout_ms: no broker"):
-        f.inputs.run_once()
+        raise f.failure()
 
 
 def test_an_error_about_a_task_that_was_stopped_since_is_nobodys_business() -> None:
@@ -217,11 +219,11 @@ def test_an_offset_that_retention_took_is_skipped_as_the_reset_policy_says(
     assert f.task.input.waiting() == 6 - position
 
 
-def test_the_reset_policy_none_ends_the_thread_when_an_offset_is_lost() -> None:
+def test_the_reset_policy_none_fails_the_task_when_an_offset_is_lost() -> None:
     f = losing(auto_offset_reset="none")
     f.inputs.fetch(0)
     with pytest.raises(SourceTopicError, match=r"offset 1 is no longer in the log"):
-        f.inputs.run_once()
+        raise f.failure()
 
 
 def test_an_offset_that_is_in_the_log_after_all_is_read_on_from_and_nothing_is_skipped(

@@ -24,6 +24,7 @@ WAYS = {
     Phase.RETURNING: (Phase.POSITIONING, Phase.STARTING, Phase.PROCESSING, Phase.RETURNING),
     Phase.STANDBY: (Phase.STANDBY,),
     Phase.LEAVING: (Phase.LEAVING,),
+    Phase.ENDED: (Phase.LEAVING, Phase.ENDED),
     Phase.GONE: (Phase.GONE,),
 }
 

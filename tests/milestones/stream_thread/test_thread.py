@@ -34,7 +34,7 @@ class Thread:
         self.polls = 0
         self.thread = StreamThread(self.context, self.world.parts, NO_CLIENTS)
 
-    def decide(self, error: BaseException) -> Exceptions:
+    def decide(self, error: BaseException, default: Exceptions = Exceptions.SHUTDOWN_CLIENT) -> Exceptions:
         self.decided.append(error)
         answer: Exceptions = self.decision
         return answer

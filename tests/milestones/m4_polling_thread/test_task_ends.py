@@ -1,0 +1,174 @@
+"""What is one task's failure ends that task: the others go on."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from milestones.common.errors import OwnershipError, StateError
+from milestones.common.kafka.producer import Refused
+from milestones.common.records import Output, TopicPartition
+from milestones.instance.context import Exceptions
+from milestones.parts import DecidedError
+from tests.milestones.fakes import A, B, put
+from tests.milestones.m4_polling_thread.polling import RunningPolling
+
+TIMEOUT_MS = 1_000
+
+
+def failing(*, decision: Exceptions | None = None, **settings: Any) -> RunningPolling:
+    """Two tasks; user code refuses "bad", which is third of four in the first one's input."""
+    r = RunningPolling(task_timeout_ms=TIMEOUT_MS, commit_interval_ms=100, num_processing_threads=2, **settings)
+    r.world.decision = decision
+    r.world.user_code.refused = {"bad"}
+    r.run(0, 1)
+    put(r.world, 0, "a", "b", "bad", "c")
+    r.step(4, ms=100)
+    return r
+
+
+def ended(r: RunningPolling) -> RunningPolling:
+    """Its failure is final, and the task is closed."""
+    for _ in range(200):
+        if r.places.get(A) == "ended":
+            return r
+        r.step(ms=100)
+    raise AssertionError(r.places)
+
+
+def committed(r: RunningPolling, partition: int) -> int:
+    return r.world.member.committed[TopicPartition("in", partition)].offset
+
+
+def test_a_task_that_fails_for_too_long_ends_at_its_record_with_all_before_it_committed() -> None:
+    r = ended(failing())
+    assert committed(r, 0) == 2
+    assert r.world.written(0) == [("k", 1), ("k", 2)]
+    assert r.tasks.owned == {A, B}
+    assert "user code refuses bad" in r.tasks.ended[A]
+    assert A not in r.world.state.held
+    put(r.world, 1, "x", "y")
+    r.step(6, ms=100)
+    assert committed(r, 1) == 2
+    assert r.tasks.roll_backs.count == 0
+
+
+def test_the_handler_is_asked_once_about_each_end_and_the_thread_is_running() -> None:
+    r = ended(failing())
+    r.step(30, ms=1_000)
+    assert [str(error)[:7] for error in r.world.asked] == ["task 0_"]
+    assert r.tasks.all_running
+    assert r.places == {A: "ended", B: "processing"}
+
+
+def test_with_replace_thread_the_task_is_opened_anew_and_goes_on_once_the_cause_is_mended() -> None:
+    r = ended(failing(decision=Exceptions.REPLACE_THREAD))
+    r.world.user_code.refused = set()
+    r.step(30, ms=100)
+    assert r.places[A] == "processing"
+    assert committed(r, 0) == 4
+    assert r.tasks.ended == {}
+
+
+def test_a_task_that_is_opened_anew_and_fails_again_ends_again() -> None:
+    r = ended(failing(decision=Exceptions.REPLACE_THREAD))
+    r.step(15, ms=100)
+    assert r.places[A] == "processing"
+    ended(r)
+    assert len(r.world.asked) == 2
+    assert committed(r, 0) == 2
+
+
+@pytest.mark.parametrize("decision", [Exceptions.SHUTDOWN_CLIENT, Exceptions.SHUTDOWN_APPLICATION])
+def test_a_handler_may_end_more_than_the_task(decision: Exceptions) -> None:
+    r = failing(decision=decision)
+    with pytest.raises(DecidedError, match="user code refuses bad") as raised:
+        r.step(200, ms=100)
+    assert raised.value.decision is decision
+    assert raised.value.error is r.world.asked[0]
+
+
+def test_an_ended_task_that_moves_away_is_forgotten_and_tried_anew_when_it_comes_back() -> None:
+    r = ended(failing())
+    r.rebalance(1, steps=3)
+    assert A not in r.tasks.places()
+    assert r.tasks.ended == {}
+    r.world.user_code.refused = set()
+    r.rebalance(0, 1, steps=20, ms=100)
+    assert committed(r, 0) == 4
+
+
+def test_a_rebalance_leaves_an_ended_task_alone() -> None:
+    r = ended(failing())
+    r.rebalance(0, 1, steps=10)
+    assert r.places == {A: "ended", B: "processing"}
+    assert len(r.world.asked) == 1
+
+
+def test_a_store_that_cant_be_opened_ends_its_task_only() -> None:
+    r = RunningPolling(commit_interval_ms=100)
+    r.world.state.errors[A] = StateError("disk full")
+    r.rebalance(0, 1)
+    put(r.world, 1, "x")
+    ended(r).step(5, ms=100)
+    assert committed(r, 1) == 1
+    assert r.tasks.ended == {A: "disk full"}
+
+
+def test_a_task_whose_init_fails_ends_at_once() -> None:
+    r = RunningPolling(commit_interval_ms=100)
+    r.rebalance(0, 1)
+    for _ in range(20):
+        if A in r.tasks.processing:
+            break
+        r.step()
+
+    def broken() -> None:
+        raise ValueError("no connection")
+
+    r.tasks.processing[A].initialise = broken
+    put(r.world, 1, "x")
+    ended(r).step(5, ms=100)
+    assert committed(r, 1) == 1
+
+
+def test_an_output_that_kafka_refuses_at_least_once_ends_its_task_without_a_roll_back_of_the_others() -> None:
+    r = RunningPolling(commit_interval_ms=100, processing_guarantee="at_least_once")
+    r.run(0, 1)
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    output = Output("out", -1, b"k", b"v", 0, [], None)
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    r.step(1)
+    r.world.clients.producer.refused.append(Refused(A, refused, output, sent=True))
+    ended(r).step(10, ms=100)
+    assert TopicPartition("in", 0) not in r.world.member.committed
+    assert committed(r, 1) == 1
+    assert r.tasks.roll_backs.count == 0
+
+
+def test_an_output_that_the_client_refuses_exactly_once_ends_its_task_and_rolls_the_others_back_once() -> None:
+    r = RunningPolling(commit_interval_ms=100)
+    r.run(0, 1)
+    put(r.world, 0, "a")
+    put(r.world, 1, "x")
+    r.step(2)
+    output = Output("out", -1, b"k", b"v", 0, [], None)
+    r.world.clients.producer.refused.append(Refused(A, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), output))
+    ended(r).step(20, ms=100)
+    assert TopicPartition("in", 0) not in r.world.member.committed
+    assert committed(r, 1) == 1
+    assert r.tasks.roll_backs.count == 1
+
+
+def test_a_bug_ends_the_thread_whichever_task_met_it() -> None:
+    r = RunningPolling(commit_interval_ms=100)
+    r.run(0)
+
+    def bug(_: object) -> None:
+        raise OwnershipError("this is a bug")
+
+    r.world.user_code.at = bug
+    put(r.world, 0, "a")
+    with pytest.raises(OwnershipError):
+        r.step(10, ms=100)
