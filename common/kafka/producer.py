@@ -122,7 +122,8 @@ class OutputProducer(BegunCalls):
     outside of transactions, those of the same batches. `send`, `poll` and `flush` fill both, in the owner's thread.
     `one_record_per_batch`: each output is sent alone, very slowly, since a broker that refuses a record refuses its
     whole batch; so `refused` has refused outputs only, of transactions, too. `letters`: a user's dead letters that wait
-    for room, by task; those of a transaction end with it.
+    for room, by task; those of a transaction end with it. `contributors`: the tasks with outputs in the transaction
+    that is open, or was last.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class OutputProducer(BegunCalls):
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Refused] = []
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
+        self.contributors: set[TaskId] = set()
         self._reports: dict[tuple[TaskId, bool], tuple[Report, Callable[..., None]]] = {}
 
     def _check_free(self) -> None:
@@ -174,6 +176,7 @@ class OutputProducer(BegunCalls):
         `wait_ms` in all, then returns the outputs without room. Raises as `commit` when the transaction has failed, and
         the errors of `check`, which is called after each wait."""
         self.begin()
+        self.contributors.add(task)
         produce = self._producer.produce
         acknowledge, refuse = self._reports_of(task, dead_letters)
         reports: list[Report | None] = [None if self.transactional else refuse] * len(outputs)
@@ -331,6 +334,7 @@ class OutputProducer(BegunCalls):
             self._producer.begin_transaction()
             self.in_transaction, self._began_ms = True, self._time_ms()
             self._spoilt = self._has_offsets = self._watch.assumed = False
+            self.contributors.clear()
 
     def age_ms(self) -> int | None:
         """The time for which the transaction has been open; None without one. Kafka begins to count later, and counts

@@ -312,6 +312,10 @@ class Task(ChangelogTask):
         held = self.state is State.QUARANTINED and self.unflushed  # a quarantine keeps waiting updates in the caches
         return not held and self.commit_needed()
 
+    def reached(self) -> dict[TopicPartition, int]:
+        """The offsets after the last record of finished boundaries, by input partition."""
+        return {partition: buffer.next_offset() for partition, buffer in self.input.buffers.items()}
+
     def request_commit(self) -> None:
         """Ask for a commit, as user code may. Any thread may call this."""
         self._task_context.commit_soon()

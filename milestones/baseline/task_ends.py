@@ -6,17 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from milestones.common.records import TaskId
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.instance.context import ThreadContext
-    from milestones.parts import TaskDecision
+    from milestones.parts import Blame, TaskDecision, Transacted
 
 
 class ThreadEnds:
     """Ends the thread with each task."""
+
+    isolating = False
 
     def __init__(self, context: ThreadContext) -> None:
         pass
@@ -24,8 +26,20 @@ class ThreadEnds:
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         raise error
 
-    def task_of(self, error: BaseException) -> TaskId | None:
+    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
         return None
+
+    def admits(self, task: TaskId) -> bool:
+        return True
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Nothing is isolated."""
+
+    def between_transactions(self, now_ms: int) -> None:
+        """Nothing is isolated."""
+
+    def stop_isolating(self) -> None:
+        """Nothing is isolated."""
 
     def forget(self, task: TaskId) -> None:
         """Nothing is remembered."""

@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.common.errors import (
     OwnershipError,
+    ProcessingError,
     ProductionError,
     StateCorruptError,
     TaskCorruptedError,
     TaskMigratedError,
 )
 from milestones.common.kafka.membership import StaleGenerationError
+from milestones.common.kafka.producer import RefusedInTransactionError
 from milestones.common.mailbox import Mailbox
 from milestones.instance.context import Exceptions
-from milestones.parts import DecidedError, TaskDecision
+from milestones.m4_polling_thread.suspects import Suspects
+from milestones.parts import Blame, DecidedError, TaskDecision
 
 if TYPE_CHECKING:
-    from milestones.common.records import TaskId
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.instance.context import ThreadContext
+    from milestones.parts import Transacted
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ class SingleTaskEnds:
         self._context, self._launch = context, launch
         self._answers: Mailbox[Answer] = Mailbox(10_000, f"{context.name} decisions about tasks")
         self._asked: dict[TaskId, BaseException] = {}
+        self._suspects = Suspects()
 
     def fail(self, task: TaskId, error: BaseException, *, owned: bool) -> None:
         if isinstance(error, OF_THE_THREAD) or not isinstance(error, Exception):
@@ -86,14 +91,45 @@ class SingleTaskEnds:
             return
         log.error("task %s has failed and is ended, the others go on: %s", task, error, exc_info=error)
         self._asked[task] = error
+        self._suspects.clear(task)
         name = self._context.identity.helper("UncaughtExceptionHandler")
         self._launch(HandlerThread(name, self._context, task, error, self._answers))
 
-    def task_of(self, error: BaseException) -> TaskId | None:
-        return error.task if isinstance(error, ProductionError) else None
+    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+        not_yet_known = isinstance(error, RefusedInTransactionError) and error.unknown_topic
+        if not isinstance(error, ProductionError | ProcessingError) or not_yet_known:
+            return None
+        reached = transaction.reached
+        if error.task is not None or (len(reached) == 1 and transaction.one_by_one):
+            return Blame(failed=error.task or next(iter(reached)))
+        if len(reached) > 1:
+            log.warning(
+                "%s: Kafka refuses a record of one of %d tasks; each commits alone until it is known of which: %s",
+                self._context.name, len(reached), error,
+            )  # fmt: skip
+            self._suspects.begin(reached, self._context.clock.monotonic_ms())
+            return Blame()
+        return Blame(one_by_one=True) if reached else None
+
+    @property
+    def isolating(self) -> bool:
+        return bool(self._suspects)
+
+    def admits(self, task: TaskId) -> bool:
+        return self._suspects.admits(task)
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._suspects.committed(offsets)
+
+    def between_transactions(self, now_ms: int) -> None:
+        self._suspects.run_once(now_ms)
+
+    def stop_isolating(self) -> None:
+        self._suspects.stop()
 
     def forget(self, task: TaskId) -> None:
         self._asked.pop(task, None)
+        self._suspects.clear(task)
 
     def take_decided(self) -> Sequence[TaskDecision]:
         decided = []

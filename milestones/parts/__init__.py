@@ -6,12 +6,13 @@ from milestones.parts.instance import InstanceParts, InstanceThread, Observer, P
 from milestones.parts.processing import PREPARE_MS, CloseMode, CommitGate, Processing, RemovedTask
 from milestones.parts.restoration import FailedTask, Restoration
 from milestones.parts.state import ClosedStores, OpenedStores, StateOwnership, StoreAnswer, StoreOpening
-from milestones.parts.task_ends import DecidedError, TaskDecision, TaskEnds
+from milestones.parts.task_ends import Blame, DecidedError, TaskDecision, TaskEnds, Transacted
 from milestones.parts.thread import ThreadParts
 
 __all__ = [
-    "PREPARE_MS", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate", "CommitMember",
-    "CommitStep", "Confirmation", "DecidedError", "FailedTask", "InstanceParts", "InstanceThread", "Observer",
-    "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask", "Restoration",
-    "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds", "ThreadParts", "Workforce",
+    "PREPARE_MS", "Blame", "ClientFactory", "Clients", "CloseMode", "ClosedStores", "Commit", "CommitGate",
+    "CommitMember", "CommitStep", "Confirmation", "DecidedError", "FailedTask", "InstanceParts", "InstanceThread",
+    "Observer", "OpenedStores", "OutputCollection", "Parts", "Processing", "ReadClients", "Recovery", "RemovedTask",
+    "Restoration", "Sending", "StateOwnership", "StoreAnswer", "StoreOpening", "TaskDecision", "TaskEnds",
+    "ThreadParts", "Transacted", "Workforce",
 ]  # fmt: skip

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from milestones.common.records import TaskId
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
     from milestones.instance.context import Exceptions
 
 
@@ -22,6 +22,24 @@ class TaskDecision:
 
     task: TaskId
     again: bool
+
+
+@dataclass(frozen=True)
+class Transacted:
+    """The transaction that is open, or was last. `reached`: how far each of its tasks has come in its inputs;
+    `one_by_one`: its producer sends one record per batch."""
+
+    reached: Mapping[TaskId, Mapping[TopicPartition, int]]
+    one_by_one: bool
+
+
+@dataclass(frozen=True)
+class Blame:
+    """`failed`: the task whose failure it is, if that is known by now. `one_by_one`: the next transaction needs a
+    producer that sends one record per batch. Only the tasks of the transaction are rolled back."""
+
+    failed: TaskId | None = None
+    one_by_one: bool = False
 
 
 class DecidedError(Exception):
@@ -41,9 +59,30 @@ class TaskEnds(Protocol):
         thread still has the task; one that has left fails at its close."""
         ...
 
-    def task_of(self, error: BaseException) -> TaskId | None:
-        """The task that alone has failed with this error of the transaction or the collection; None when recovery
-        answers the error."""
+    def blame(self, error: BaseException, transaction: Transacted) -> Blame | None:
+        """Whose failure this error of the collection or the transaction is; None when recovery alone answers it, for
+        all tasks."""
+        ...
+
+    @property
+    def isolating(self) -> bool:
+        """Whether transactions are kept apart, to find out whose record Kafka refuses: then a commit is always due."""
+        ...
+
+    def admits(self, task: TaskId) -> bool:
+        """Whether the task may be in the transaction that is open, or is next."""
+        ...
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note a commit that was made."""
+        ...
+
+    def between_transactions(self, now_ms: int) -> None:
+        """No transaction is open, and no commit under way: another task's may be next."""
+        ...
+
+    def stop_isolating(self) -> None:
+        """All tasks are to be in the next commit, as some are about to be given away."""
         ...
 
     def forget(self, task: TaskId) -> None:

@@ -30,7 +30,7 @@ from milestones.stream_thread.uncommitted import CommittedTasks, Uncommitted
 if TYPE_CHECKING:
     from milestones.common.task.task import Task
     from milestones.instance.context import ThreadContext
-    from milestones.parts import Clients, Commit, CommitGate
+    from milestones.parts import Clients, Commit, CommitGate, TaskEnds
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,16 @@ class CommitSchedule:
     """
 
     def __init__(
-        self, context: ThreadContext, clients: Clients, commit: Commit, tasks: CommittedTasks, processing: CommitGate
+        self,
+        context: ThreadContext,
+        clients: Clients,
+        commit: Commit,
+        tasks: CommittedTasks,
+        processing: CommitGate,
+        ends: TaskEnds,
     ) -> None:
         self._context, self._clients, self._commit, self._tasks = context, clients, commit, tasks
-        self._processing = processing
+        self._processing, self._ends = processing, ends
         self._most_age_ms = context.config.transaction_timeout_ms // 2
         now_ms = context.clock.monotonic_ms()
         self._due_ms, self._hastened = now_ms + context.config.commit_interval_ms, False
@@ -68,6 +74,8 @@ class CommitSchedule:
         self._purgeable: dict[TopicPartition, int] = {}
         self._uncommitted = Uncommitted(tasks)
         self._committing: Collection[Task] = ()
+        self.unconfirmed: Collection[Task] = ()
+        """The tasks of the last one, unless it was made."""
         self._over: list[Task] = []
         self._frozen_bytes = 0
         self._roll_backs = 0
@@ -154,7 +162,7 @@ class CommitSchedule:
     def _due(self, now_ms: int) -> bool:
         if now_ms < self._again_ms:
             return False
-        if self.failing or self.due_in_ms(now_ms) == 0 or self._uncommitted.requested:
+        if self.failing or self.due_in_ms(now_ms) == 0 or self._uncommitted.requested or self._ends.isolating:
             return True
         if self._too_old() or self._tasks.roll_backs.count > self._roll_backs:
             return True
@@ -208,7 +216,7 @@ class CommitSchedule:
         """Whether there was anything to commit."""
         self._began_ms, self._due_ms = now_ms, now_ms + self._context.config.commit_interval_ms
         self._hastened = False
-        needed = self._uncommitted.needed()
+        needed = [task for task in self._uncommitted.needed() if self._ends.admits(task.id)]
         tasks = [task for task in needed if task.committable]
         if not needed:
             self._succeeded(now_ms)  # what failed has left with its tasks
@@ -216,7 +224,7 @@ class CommitSchedule:
         try:
             if tasks:
                 self._commit.begin(freeze(tasks))
-                begun, self._committing = True, tasks
+                begun, self._committing, self.unconfirmed = True, tasks, tasks
                 self._frozen_bytes = sum(task.uncommitted_bytes() for task in tasks)
         finally:
             self._processing.unlock()
@@ -253,6 +261,8 @@ class CommitSchedule:
                 self._is_over()
         if committed is None:
             return False
+        self.unconfirmed = ()
+        self._ends.committed(committed)
         self._succeeded(self._began_ms)
         self._roll_backs = self._tasks.roll_backs.count
         self._note(committed)

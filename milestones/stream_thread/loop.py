@@ -17,14 +17,20 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from milestones.common.errors import MilestonesError, StateCorruptError, TaskCorruptedError, TimeoutExceededError
+from milestones.common.errors import (
+    KafkaUnreachableError,
+    MilestonesError,
+    StateCorruptError,
+    TaskCorruptedError,
+    TimeoutExceededError,
+)
 from milestones.common.kafka.failures import caught
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.kafka.retry import RETRY_PAUSE_MS
 from milestones.common.steps import to_the_end
 from milestones.instance.context import ThreadContext, ThreadReport
 from milestones.instance.states import ThreadState
-from milestones.parts import Clients, ThreadParts
+from milestones.parts import Clients, ThreadParts, Transacted
 from milestones.stream_thread.commit_schedule import CommitSchedule
 from milestones.stream_thread.error_series import ErrorSeries
 from milestones.stream_thread.inputs import Inputs
@@ -33,6 +39,7 @@ from milestones.stream_thread.rebalance import Rebalance
 from milestones.stream_thread.tasks import ThreadTasks
 
 if TYPE_CHECKING:
+    from milestones.common.records import TaskId
     from milestones.common.task.task import Task
 
 log = logging.getLogger(__name__)
@@ -70,7 +77,7 @@ class StreamLoop:
         )
         confirmation = parts.confirmation(context, clients)
         commit = TimedCommit(parts.commit(clients, self._collection, confirmation, self._processing))
-        self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing)
+        self._commits = CommitSchedule(context, clients, commit, self._tasks, self._processing, self._ends)
         self._tasks.committing = lambda: self._commits.committing
         self._rebalance = Rebalance(context, clients, self._tasks, self)
         self._error_series = ErrorSeries(context.config.task_timeout_ms)
@@ -112,6 +119,8 @@ class StreamLoop:
         processed = self._processing.run_once(self._clock.monotonic_ms())
         self._take_changed()
         if not self._commits.under_way:
+            if not self._clients.producer.in_transaction:
+                self._ends.between_transactions(now_ms)
             self._collect()
         may_begin = not (self._rebalance.preparing or self._collection.held)
         committed = self._commits.run_once(self._clock.monotonic_ms(), may_begin=may_begin)
@@ -127,8 +136,11 @@ class StreamLoop:
     def _collect(self) -> None:
         """Send what tasks have made that something has happened to since their outputs were taken last."""
         processing = self._tasks.processing
-        self._collection.collect([task for task in self._unsent if processing.get(task.id) is task])
-        self._unsent = dict.fromkeys(self._collection.unsent)
+        going = [task for task in self._unsent if processing.get(task.id) is task]
+        admitted = [task for task in going if self._ends.admits(task.id)]
+        self._collection.collect(admitted)
+        waiting = [task for task in going if not self._ends.admits(task.id)] if len(admitted) < len(going) else ()
+        self._unsent = dict.fromkeys([*self._collection.unsent, *waiting])
 
     def pause(self, subtopologies: frozenset[int]) -> None:
         """Leave the tasks of these sub-topologies, and only these, alone; what they did is committed (KIP-834)."""
@@ -172,23 +184,44 @@ class StreamLoop:
     def _recover_from(self, error: Exception) -> None:
         """Roll back in place where that is enough, else drop all active tasks and rejoin; standbys stay, they have
         nothing uncommitted. Other errors are raised again."""
-        if (failed := self._ends.task_of(error)) is not None:
-            self._tasks.failures.note(failed, error, void=True)
-            self._tasks.failures.tell()
+        isolated, transaction = self._ends.isolating, self._transaction()
+        blame = self._ends.blame(error, transaction)
+        if blame is not None:
+            if blame.failed is not None:
+                self._tasks.failures.note(blame.failed, error, void=True)
+                self._tasks.failures.tell()
             if not self._clients.producer.transactional:
                 return  # what the other tasks have sent stays
-            error = TaskCorruptedError(f"its transaction has outputs of a task that has failed: {error}", [failed])
+            error = TaskCorruptedError(f"the transaction has an output that isn't taken: {error}", transaction.reached)
         self._error_series.note(error, self._commits.commits, self._turn_ms, self._clock.monotonic_ms())
         recovered = self._recovery.recover(error)
         self._error_series.over(self._clock.monotonic_ms())
         if recovered:
             log.info("%s: transaction aborted (%s); tasks go on from their last commit", self._context.name, error)
-            self._tasks.roll_back()
+            apart = blame is not None or (isolated and isinstance(error, KafkaException | TaskCorruptedError))
+            self._tasks.roll_back(transaction.reached.keys() | corrupted_by(error) if apart else None)
+            if blame is not None and blame.one_by_one:
+                self._tell_outputs_apart()
             if isinstance(error, StateCorruptError):
                 self._tasks.rebuild(error.damaged, error)
         else:
             self._tasks.close(self._tasks.owned)
             self._clients.member.request_rejoin(f"tasks lost: {error}")
+
+    def _transaction(self) -> Transacted:
+        """The transaction that is open, or was last, and the tasks that are in it."""
+        producer, processing = self._clients.producer, self._tasks.processing
+        ids = producer.contributors | {task.id for task in self._commits.unconfirmed}
+        reached = {id: processing[id].reached() for id in ids if id in processing}
+        return Transacted(reached, one_by_one=producer.one_record_per_batch)
+
+    def _tell_outputs_apart(self) -> None:
+        """One record per batch, until a commit is made: then it is known which output Kafka refuses. A producer that
+        isn't ready in time fails as the next output is sent."""
+        within_ms, renew = self._context.config.max_poll_interval_ms // 4, self._clients.renew_producer
+        unready = caught(lambda: renew(within_ms, one_record_per_batch=True), KafkaUnreachableError)
+        if unready is not None:
+            log.warning("%s: no producer that tells outputs apart yet: %s", self._context.name, unready)
 
     # -- before the group is answered: see `Answering`
 
@@ -225,8 +258,9 @@ class StreamLoop:
             self._recover(error)
 
     def _commit(self) -> None:
-        """At once."""
+        """At once, and all tasks."""
         self._commits.finish()
+        self._ends.stop_isolating()
         self._unsent = dict.fromkeys(self._tasks.processing.values())
         self._collect()
         self._commits.commit_now(self._clock.monotonic_ms())
@@ -312,3 +346,8 @@ class StreamLoop:
         self._measures.publish(now_ms, report)
         self._context.notify(report)
         self._collection.let_go(self._tasks.open)
+
+
+def corrupted_by(error: BaseException) -> frozenset[TaskId]:
+    """The tasks whose uncommitted work is void by this error."""
+    return error.tasks if isinstance(error, TaskCorruptedError) else frozenset()

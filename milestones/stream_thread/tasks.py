@@ -223,9 +223,10 @@ class ThreadTasks:
     def _names_leaving(self) -> str:
         return ", ".join(sorted(str(entry.id) for entry in self._registry.of(Phase.LEAVING)))
 
-    def roll_back(self) -> None:
-        """All processing tasks go back to their last commit, in place: stores stay open, inputs are read again."""
-        going = self._registry.of(Phase.PROCESSING)
+    def roll_back(self, only: Collection[TaskId] | None = None) -> None:
+        """All processing tasks, or `only` these, go back to their last commit, in place: stores stay open, inputs are
+        read again."""
+        going = [entry for entry in self._registry.of(Phase.PROCESSING) if only is None or entry.id in only]
         for entry in going:
             self._inputs.stop(entry.active_task)
             self._registry.move(entry, Phase.RETURNING)

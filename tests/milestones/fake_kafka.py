@@ -164,6 +164,7 @@ class FakeProducer:
         self.in_transaction = False
         self.acknowledged: dict[TopicPartition, int] = {}
         self.refused: list[Any] = []
+        self.contributors: set[TaskId] = set()
         self.letters: dict[TaskId, Sequence[Emitted]] = {}
         self.calls: list[str] = []
         self.timeouts: list[int] = []
@@ -201,6 +202,7 @@ class FakeProducer:
     ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
+        self.contributors.add(task)
         taken = self._room_for(outputs)
         if taken < len(outputs) and wait_ms:
             self.clock.advance(wait_ms)
@@ -234,6 +236,7 @@ class FakeProducer:
         if self.transactional and not self.in_transaction:
             self._call("begin")
             self.in_transaction = True
+            self.contributors.clear()
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: bytes, timeout_ms: int

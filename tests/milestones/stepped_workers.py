@@ -91,7 +91,9 @@ class Ledger(FakeProducer):
     ) -> Sequence[Emitted]:
         self._call("send")
         self.begin()
+        self.contributors.add(task)
         for output in map(Output._make, outputs):
+            self.sent.append((task, output))
             if self.transactional:
                 self._open.append(output)
             else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from milestones.common.records import TaskId
 from milestones.instance.context import Exceptions, ProcessingThreadMoved
 from milestones.instance.thread_registry import ThreadRegistry
 from milestones.m2_processing_threads.processing import ThreadedProcessing
@@ -47,6 +50,19 @@ class RunningPolling(RunningProcessing):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(PollingWorld(**settings))
+        self.roll_backs = Counter[TaskId]()
+        began = self.tasks.roll_backs.began
+
+        def count(tasks: Iterable[TaskId]) -> None:
+            known = list(tasks)
+            self.roll_backs.update(known)
+            began(known)
+
+        self.tasks.roll_backs.began = count
+
+    def rolled_back(self) -> Counter[TaskId]:
+        """How often each task was rolled back."""
+        return self.roll_backs
 
     @property
     def registry(self) -> ThreadRegistry:

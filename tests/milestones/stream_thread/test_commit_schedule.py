@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from milestones.baseline.task_ends import ThreadEnds
 from milestones.common.errors import TimeoutExceededError
 from milestones.common.kafka.membership import CommitRetriableError
 from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
@@ -58,7 +59,8 @@ class Scheduled:
         self.withheld = False
         parts: Any = self
         part: Any = SimpleNamespace(prepare_commit=lambda now_ms: self.prepared, unlock=self._unlock)
-        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part)  # type: ignore[arg-type]
+        ends = ThreadEnds(self.world.context)
+        self.schedule = CommitSchedule(self.world.context, self.world.clients, parts, parts, part, ends)  # type: ignore[arg-type]
 
     def _unlock(self) -> None:
         self.released += 1

@@ -1,0 +1,74 @@
+"""`Suspects`: whose outputs may be in the next transaction, after Kafka has refused one with outputs of several tasks.
+
+The client doesn't say whose record it was. So each of these tasks gets transactions of its own, in turn with all other
+tasks, until it has committed what it had done when the transaction failed. The guilty one is alone when Kafka refuses
+its record again, and alone is rolled back then.
+
+*Guarantees*: a turn ends only while no transaction is open. A suspect that has nothing to commit holds the others up
+for `TURN_MS`.
+*Assumes*: driven by the polling thread, which begins a commit in each turn as soon as there is anything to commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+
+TURN_MS, OTHERS_MS = 500, 50
+"""The longest turn of a suspect, and of all other tasks, without a commit."""
+
+Reached = Mapping["TopicPartition", int]
+
+
+class Suspects:
+    """*Owns*: the turns; how far each suspect had come."""
+
+    def __init__(self) -> None:
+        self._reached: dict[TaskId, Reached] = {}
+        self._turns: deque[TaskId | None] = deque()  # None: all other tasks
+        self._since_ms = 0
+        self._committed = False
+
+    def __bool__(self) -> bool:
+        return bool(self._reached)
+
+    def begin(self, reached: Mapping[TaskId, Reached], now_ms: int) -> None:
+        """The transaction that failed had outputs of these tasks, which had come so far in their inputs."""
+        self._reached = dict(reached)
+        self._turns = deque([None, *sorted(reached)])
+        self._since_ms, self._committed = now_ms, False
+
+    def admits(self, task: TaskId) -> bool:
+        if not self._reached:
+            return True
+        turn = self._turns[0]
+        return task == turn if turn is not None else task not in self._reached
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Note a commit that was made."""
+        self._committed = True
+        turn = self._turns[0] if self._reached else None
+        if turn is not None and all(p in offsets and offsets[p].offset >= at for p, at in self._reached[turn].items()):
+            self.clear(turn)
+
+    def clear(self, task: TaskId) -> None:
+        """The task isn't suspected any more, or is gone."""
+        self._reached.pop(task, None)
+
+    def stop(self) -> None:
+        """Suspect no task."""
+        self._reached.clear()
+
+    def run_once(self, now_ms: int) -> None:
+        """The next turn, if this one is over; called while no transaction is open."""
+        if not self._reached:
+            return
+        most_ms = OTHERS_MS if self._turns[0] is None else TURN_MS
+        if self._committed or self._turns[0] not in (None, *self._reached) or now_ms - self._since_ms >= most_ms:
+            self._turns.rotate(-1)
+            self._turns = deque(turn for turn in self._turns if turn is None or turn in self._reached)
+            self._since_ms, self._committed = now_ms, False

@@ -1,0 +1,169 @@
+"""Kafka refuses a record of a transaction, and the client doesn't say of which task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from milestones.common.kafka.producer import Refused, RefusedInTransactionError
+from milestones.common.records import OffsetAndMetadata, TaskId, TopicPartition
+from milestones.common.topology.handlers import Action, Response
+from milestones.instance.context import Exceptions
+from milestones.m4_polling_thread.suspects import OTHERS_MS, TURN_MS, Suspects
+from tests.milestones.fakes import A, put
+from tests.milestones.m4_polling_thread.polling import RunningPolling
+from tests.milestones.stepped_workers import Ledger
+
+IN = TopicPartition("in", 0)
+ONE, TWO, THREE = (TaskId(0, partition) for partition in range(3))
+TASKS = 6
+
+
+class Refusing(Ledger):
+    """A producer whose broker refuses the outputs for the keys in `keys`, as long as they are in there."""
+
+    keys: set[bytes]
+
+    def flush(self, timeout_ms: int) -> None:
+        super().flush(timeout_ms)
+        if self.one_record_per_batch:
+            bad = [(task, output) for task, output in self.sent if output.key in self.keys and output.topic == "out"]
+            error = KafkaError(KafkaError.INVALID_RECORD)
+            self.refused = [Refused(task, error, output, sent=True) for task, output in bad]
+            self.sent.clear()
+
+    def send_offsets(self, *arguments: Any) -> None:
+        super().send_offsets(*arguments)
+        if any(output.key in self.keys for output in self._open if output.topic == "out"):
+            raise RefusedInTransactionError("the broker refuses a record", single=True)
+
+
+def refusing(keys: set[bytes], **settings: Any) -> RunningPolling:
+    """Some tasks, each with a key of its own; outputs of these keys are refused."""
+    r = RunningPolling(commit_interval_ms=100, num_processing_threads=2, **settings)
+
+    def producer() -> Refusing:
+        made = Refusing(r.world.logs, r.world.member)
+        made.keys = keys
+        return made
+
+    r.world.clients.producer, r.world.clients.new_producer = producer(), producer  # type: ignore[method-assign]
+    r.run(*range(TASKS))
+    for partition in range(TASKS):
+        put(r.world, partition, "a", "b", key=f"k{partition}")
+    return r
+
+
+def committed(r: RunningPolling) -> list[int]:
+    return [
+        r.world.member.committed.get(TopicPartition("in", partition), OffsetAndMetadata(0)).offset
+        for partition in range(TASKS)
+    ]
+
+
+def test_the_guilty_task_is_found_and_ends_and_each_other_one_is_rolled_back_once() -> None:
+    r = refusing({b"k3"})
+    r.step(80, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 3)}
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+    assert r.rolled_back() == {TaskId(0, number): 3 if number == 3 else 1 for number in range(TASKS)}
+    for partition in range(TASKS):
+        put(r.world, partition, "c", key=f"k{partition}")
+    r.step(20, ms=20)
+    assert committed(r) == [3, 3, 3, 0, 3, 3]
+    assert [count for _, count in r.world.written(1)] == [1, 2, 3]
+
+
+def test_an_output_that_the_handler_gives_up_is_left_out_and_its_task_goes_on() -> None:
+    r = refusing({b"k3"}, production_exception_handler=lambda context, error: Response(Action.CONTINUE))
+    r.step(80, ms=20)
+    assert r.tasks.ended == {}
+    assert committed(r) == [2] * TASKS
+
+
+def test_a_handler_that_fails_itself_ends_the_task_that_it_was_asked_about() -> None:
+    def broken(*_: Any) -> Response:
+        raise RuntimeError("no")
+
+    r = refusing({b"k3"}, production_exception_handler=broken)
+    r.step(80, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 3)}
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+
+
+def test_two_guilty_tasks_are_both_found() -> None:
+    r = refusing({b"k1", b"k4"})
+    r.step(150, ms=20)
+    assert r.tasks.ended.keys() == {TaskId(0, 1), TaskId(0, 4)}
+    assert committed(r) == [2, 0, 2, 2, 0, 2]
+    assert {count for id, count in r.rolled_back().items() if id not in r.tasks.ended} == {1}
+
+
+def test_a_guilty_task_is_opened_anew_and_goes_on_once_the_cause_is_mended() -> None:
+    keys = {b"k3"}
+    r = refusing(keys)
+    r.world.decision = Exceptions.REPLACE_THREAD
+    r.step(60, ms=20)
+    assert committed(r) == [2, 2, 2, 0, 2, 2]
+    keys.clear()
+    r.step(200, ms=20)
+    assert committed(r) == [2] * TASKS
+
+
+def test_a_rebalance_in_the_midst_commits_all_tasks_that_leave() -> None:
+    r = refusing(set())
+    r.step(6)
+    r.loop._ends._suspects.begin({TaskId(0, 0): {}, TaskId(0, 1): {}}, 0)  # type: ignore[attr-defined]
+    r.rebalance(0, steps=5)
+    assert committed(r) == [2] * TASKS
+
+
+# -- turns
+
+
+def in_turn(suspects: Suspects) -> list[str]:
+    return [str(task) for task in (ONE, TWO, THREE) if suspects.admits(task)]
+
+
+def test_without_suspects_every_task_may_be_in_the_next_transaction() -> None:
+    assert in_turn(Suspects()) == ["0_0", "0_1", "0_2"]
+
+
+def test_all_others_are_first_then_each_suspect_alone_until_it_has_come_as_far_as_before() -> None:
+    suspects = Suspects()
+    suspects.begin({ONE: {IN: 5}, TWO: {}}, 0)
+    assert in_turn(suspects) == ["0_2"]
+    suspects.run_once(OTHERS_MS)
+    assert in_turn(suspects) == ["0_0"]
+    suspects.committed({IN: OffsetAndMetadata(4)})
+    suspects.run_once(OTHERS_MS + 1)
+    assert in_turn(suspects) == ["0_1"]
+    suspects.committed({})
+    suspects.run_once(OTHERS_MS + 2)
+    assert in_turn(suspects) == ["0_1", "0_2"]
+    suspects.committed({})
+    suspects.run_once(OTHERS_MS + 3)
+    assert in_turn(suspects) == ["0_0"]
+    suspects.committed({IN: OffsetAndMetadata(5)})
+    assert not suspects
+    assert in_turn(suspects) == ["0_0", "0_1", "0_2"]
+
+
+def test_a_suspect_that_commits_nothing_holds_the_others_up_for_a_turn_only() -> None:
+    suspects = Suspects()
+    suspects.begin({ONE: {IN: 5}, TWO: {IN: 5}}, 0)
+    suspects.run_once(OTHERS_MS)
+    suspects.run_once(OTHERS_MS + TURN_MS - 1)
+    assert in_turn(suspects) == ["0_0"]
+    suspects.run_once(OTHERS_MS + TURN_MS)
+    assert in_turn(suspects) == ["0_1"]
+
+
+def test_a_suspect_that_leaves_is_passed_over() -> None:
+    suspects = Suspects()
+    suspects.begin({A: {IN: 5}, TWO: {IN: 5}}, 0)
+    suspects.run_once(OTHERS_MS)
+    suspects.clear(A)
+    suspects.run_once(OTHERS_MS + 1)
+    assert in_turn(suspects) == ["0_1"]
