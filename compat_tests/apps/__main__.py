@@ -34,7 +34,7 @@ from compat_tests.apps import ADDED, REMOVED, STATE, STATUS, begin_log
 from compat_tests.apps.topologies import named
 from compat_tests.apps.waits import Watch
 from compat_tests.oracles.leftovers import keeps_memory, new_natives
-from milestones import MilestonesError, Streams, StreamsConfig
+from milestones import Exceptions, MilestonesError, Streams, StreamsConfig
 
 log = logging.getLogger("compat_tests")
 
@@ -85,12 +85,14 @@ def on_signal(number: signal.Signals, said: str, change: Callable[[], str]) -> N
     signal.signal(number, lambda *_: threading.Thread(target=done, daemon=True).start())
 
 
-def run(topology: str, config_file: str) -> int:
-    """The process's exit code."""
+def run(topology: str, config_file: str, handler: str | None = None) -> int:
+    """The process's exit code. `handler`: what the uncaught exception handler says, if there is one."""
     try:
         config = StreamsConfig.from_toml(config_file)
         streams = Streams(named(topology)(config.application_id), config)
         streams.set_state_listener(lambda new, old: log.info("%s%s", STATE, new.value))
+        if handler is not None:
+            streams.set_uncaught_exception_handler(lambda _: Exceptions[handler])
         signal.signal(signal.SIGUSR1, lambda *_: log.info("%s%s", STATUS, streams.status()))
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
         on_signal(signal.SIGUSR2, ADDED, streams.add_stream_thread)
@@ -110,6 +112,7 @@ def main() -> int:
     parser.add_argument("--config", required=True)
     parser.add_argument("--census", type=Path)
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--handler", choices=[decision.name for decision in Exceptions])
     arguments = parser.parse_args()
     try:
         named(arguments.topology)
@@ -120,7 +123,7 @@ def main() -> int:
     watch = Watch() if arguments.watch else None
     if watch is not None:
         watch.start()
-    code = run(arguments.topology, arguments.config)
+    code = run(arguments.topology, arguments.config, arguments.handler)
     if watch is not None:
         watch.end()
     if arguments.census:

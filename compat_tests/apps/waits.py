@@ -31,7 +31,7 @@ FOR_KAFKA = frozenset(
     for wait in (CallThread.returned, GroupMember.commit_returned, OutputProducer._ask_for_ends)
 )
 """Calls to Kafka that another thread makes, the client's or ours: who waits there waits for Kafka."""
-STREAM_THREAD = re.compile(r"-StreamThread-\d+$")
+STREAM_THREAD = re.compile(r"-(?:StreamThread-\d+|PollingThread)$")
 
 
 class Watch(threading.Thread):

@@ -123,7 +123,7 @@ def fed_until(world: World, app: Instance, met: Callable[[], bool]) -> None:
 
 
 def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_process(exact_world: World) -> None:
-    """One more thread joins the group; its first generation waits for all members. Where the stream thread processes
+    """One more member joins the group; its first generation waits for all members. Where the stream thread processes
     itself it also waits for its commits."""
     world = exact_world
     patient: Settings = {"producer_socket_timeout_ms": 60_000, "transaction_timeout_ms": 60_000}
@@ -135,7 +135,9 @@ def test_while_a_commit_has_no_answer_the_group_is_answered_where_other_threads_
     before, fault = generation(world), proxy.hold(Api.END_TXN, Side.ANSWER, times=1)
     feed.send(world.records(300, keys=100))
     fault.wait()
-    app.add_thread()
+    settings = {"bootstrap_servers": proxy.bootstrap_servers, **SETTINGS, **patient}
+    other = world.instance("count", "other", **settings).start()
+    other.says("joins the group")
     answered = True
     try:
         world.wait(lambda: generation(world) > before, "the thread that commits joins the new generation", ANSWERED_S)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from milestones.common.clock import Clock
-from milestones.stream_thread.task_registry import TaskRegistry
+from milestones.instance.context import Exceptions
+from milestones.parts import DecidedError
+from milestones.stream_thread.task_registry import Phase, TaskRegistry
 
 if TYPE_CHECKING:
     from milestones.common.records import TaskId
@@ -29,10 +31,11 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
 @dataclass(eq=False)
 class TaskFailed:
     """Why a task is given up. `void`: what it has done since its last commit mustn't be committed. `again_ms`: when it
-    is opened anew; None: it isn't, or that isn't decided yet."""
+    is opened anew, once that is `decided`; None: it isn't."""
 
     error: BaseException
     void: bool = False
+    decided: bool = False
     again_ms: int | None = None
 
 
@@ -75,12 +78,19 @@ class TaskFailures:
         self._to_give_up.pop(entry.id, None)
 
     def decide(self) -> None:
-        """Note what is to become of ended tasks. `DecidedError`."""
+        """Note what is to become of ended tasks. `DecidedError`; also when no task is left that hasn't ended."""
         for decision in self._ends.take_decided():
             entry = self._registry.get(decision.task)
-            if entry is None or entry.failure is None or not decision.again:
+            if entry is None or entry.failure is None:
                 continue
-            entry.failure.again_ms = self._next_try_ms(entry.id)
+            entry.failure.decided = True
+            if decision.again:
+                entry.failure.again_ms = self._next_try_ms(entry.id)
+        ended = [entry for entry in self._registry.of(Phase.ENDED) if entry.active]
+        if ended and all(_for_good(entry) for entry in self._registry if entry.active):
+            log.error("all tasks have ended: so does the client")
+            failures = [entry.failure for entry in ended if entry.failure is not None]
+            raise DecidedError(failures[-1].error, Exceptions.SHUTDOWN_CLIENT)
 
     def _next_try_ms(self, id: TaskId) -> int:
         now_ms = self._clock.monotonic_ms()
@@ -97,3 +107,9 @@ class TaskFailures:
         self._pauses.pop(id, None)
         self._to_give_up.pop(id, None)
         self._ends.forget(id)
+
+
+def _for_good(entry: AssignedTask) -> bool:
+    """Whether the task has ended, and isn't opened anew."""
+    failure = entry.failure if entry.phase is Phase.ENDED else None
+    return failure is not None and failure.decided and failure.again_ms is None

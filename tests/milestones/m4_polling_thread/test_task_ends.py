@@ -163,6 +163,15 @@ def test_an_output_that_the_client_refuses_exactly_once_ends_its_task_and_rolls_
     assert r.tasks.roll_backs.count == 1
 
 
+def test_when_no_task_is_left_the_client_ends_with_the_last_error() -> None:
+    r = RunningPolling(commit_interval_ms=100)
+    r.world.state.errors = {A: StateError("disk full"), B: StateError("disk full")}
+    r.rebalance(0, 1)
+    with pytest.raises(DecidedError, match="disk full") as raised:
+        r.step(20, ms=100)
+    assert raised.value.decision is Exceptions.SHUTDOWN_CLIENT
+
+
 def test_a_bug_ends_the_thread_whichever_task_met_it() -> None:
     r = RunningPolling(commit_interval_ms=100)
     r.run(0)
