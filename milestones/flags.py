@@ -125,8 +125,9 @@ _LESS = {"num_processing_threads": "only counts for this instance's share of the
 
 
 def without_effect(config: StreamsConfig) -> list[str]:
-    """The settings in `config` that have no effect, or less than their name says, each with the reason: values of a
-    file or the environment that the code overrides, settings of a stage that isn't the application's."""
+    """The settings in `config` that have no effect, less than their name says, or a cost that another value hasn't,
+    each with the reason: values of a file or the environment that the code overrides, settings of a stage that isn't
+    the application's, a set of flags."""
     flags = parse_milestones(config.milestones)
     unused = [
         f"{key} {_LESS.get(key, 'has no effect')} at stage {stage_name(flags)}: it needs {_BY_NAME[about.stage].flag} "
@@ -139,4 +140,12 @@ def without_effect(config: StreamsConfig) -> list[str]:
         "of `milestones run`"
         for key, origin in config.overridden().items()
     ]
-    return overridden + unused
+    return overridden + unused + _costly(config, flags)
+
+
+def _costly(config: StreamsConfig, flags: frozenset[str]) -> list[str]:
+    """What a set of flags costs that another set with them doesn't."""
+    if config.exactly_once and "polling_thread" in flags and "fencing_tolerance" not in flags:
+        text = "milestones has polling_thread without fencing_tolerance: each time its one producer is lost, all tasks of "
+        return [text + "this instance are closed and opened anew; add fencing_tolerance to have them go on in place"]
+    return []

@@ -178,6 +178,8 @@ class ThreadMetrics(Scope):
     producer_recovered = count("times that a dead producer was replaced and the tasks went on in place", own=True)
     producer_lost = count("times that a failed transaction cost the tasks of the thread, which rejoined", own=True)
     transaction_age_ms = value("age of the open transaction, looked at in each turn of the loop, in ms", own=True)
+    time_between_poll = value("time between two looks at the group, in ms", own=True)
+    ended_tasks = gauge("tasks that have failed for good, from m4 on", own=True)
 
 
 class SchedulerMetrics(Scope):

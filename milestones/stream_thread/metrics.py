@@ -175,6 +175,7 @@ class ThreadMeasures:
         self._next_publication_ms = 0
         self._seen = 0, 0
         self._thread.thread_start_time.value = context.clock.wall_ms()
+        self._turn_ms = context.clock.monotonic_ms()
 
     def moved(self, state: ThreadState) -> None:
         """The thread's state, to be seen at once."""
@@ -184,6 +185,9 @@ class ThreadMeasures:
     def turn(self, changed: Iterable[Task]) -> None:
         """Note what happened in a turn of the loop: only to these tasks, if they are followed, or are to be."""
         thread, parts = self._thread, self._measured
+        now_ms = self._clock.monotonic_ms()
+        thread.time_between_poll.add(now_ms - self._turn_ms)
+        self._turn_ms = now_ms
         if (parts.tasks.created, parts.tasks.closed) != self._seen:
             self.follow()
         thread.poll.add(self._poll_ns.to(parts.inputs.poll_ns), self._polls.to(parts.inputs.polls))
@@ -268,6 +272,7 @@ class ThreadMeasures:
         thread.producer_fenced.total, thread.producer_recovered.total = recovery.fenced, recovery.recovered
         thread.producer_lost.total = recovery.lost
         thread.active_tasks.value, thread.restoring_tasks.value = len(tasks.owned), len(report.restoring)
+        thread.ended_tasks.value = len(report.ended)
         thread.standby_updating_tasks.value = len(tasks.standbys)
         inputs = self._measured.inputs
         thread.input_buffer_bytes_total.value, thread.pauses.total = inputs.buffered_bytes, inputs.pauses

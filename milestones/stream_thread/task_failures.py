@@ -30,11 +30,12 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SERIES_MS = 1_000, 60_000, 600_000
 
 @dataclass(eq=False)
 class TaskFailed:
-    """Why a task is given up. `void`: what it has done since its last commit mustn't be committed. `again_ms`: when it
-    is opened anew, once that is `decided`; None: it isn't."""
+    """Why a task is given up. `void`: what it has done since its last commit mustn't be committed; `hastened`: a commit
+    was asked for. `again_ms`: when it is opened anew, once that is `decided`; None: it isn't."""
 
     error: BaseException
     void: bool = False
+    hastened: bool = False
     decided: bool = False
     again_ms: int | None = None
 

@@ -87,6 +87,8 @@ class ThreadTasks:
         """The tasks that process: a view, which follows."""
         self.committing: Callable[[], Collection[Task]] = lambda: ()
         """Gives the tasks of the commit that is under way."""
+        self.hasten: Callable[[], object] = lambda: None
+        """Asks for a commit, without which a task that has failed isn't given up."""
         self.roll_backs = RollBacks(context.clock)
         self.created = self.closed = 0
         self._part_from: Mapping[Phase, Callable[[AssignedTask], None]] = {
@@ -315,7 +317,9 @@ class ThreadTasks:
             return False
         if entry.failure.void or not (task.committable and task.commit_needed()):
             return True
-        task.request_commit()
+        if not entry.failure.hastened:
+            entry.failure.hastened = True
+            self.hasten()
         return False
 
     def _open(self) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from milestones import flags
+from milestones.common.config import StreamsConfig
 from milestones.common.errors import ConfigError
-from milestones.flags import STAGES, legal_sets, parse_milestones, runnable, stage_name
+from milestones.flags import STAGES, legal_sets, parse_milestones, runnable, stage_name, without_effect
 
 README = Path(__file__).parents[2] / "README.md"
 ALL = {stage.flag for stage in STAGES if stage.flag is not None}
@@ -112,3 +113,17 @@ def test_the_readme_shows_the_stages_that_this_version_lists() -> None:
         needs = f" (needs {' and '.join(f'`{flag}`' for flag in stage.needs)})" if stage.needs else ""
         flag, built = f"`{stage.flag}`" if stage.flag else "–", "yes" if stage.built else "not yet"
         assert rows[stage.name] == [flag, built, stage.title + needs]
+
+
+def test_one_producer_without_fencing_tolerance_is_said_to_be_costly_exactly_once() -> None:
+    flags = "state_updater+processing_threads+polling_thread"
+
+    def told(milestones: str, guarantee: str) -> list[str]:
+        config = StreamsConfig(
+            application_id="app", bootstrap_servers="b:1", milestones=milestones, processing_guarantee=guarantee,
+            variables={},
+        )  # fmt: skip
+        return without_effect(config)
+
+    assert "add fencing_tolerance" in told(flags, "exactly_once_v2")[0]
+    assert told(flags, "at_least_once") == told("m4", "exactly_once_v2") == []
