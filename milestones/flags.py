@@ -146,6 +146,6 @@ def without_effect(config: StreamsConfig) -> list[str]:
 def _costly(config: StreamsConfig, flags: frozenset[str]) -> list[str]:
     """What a set of flags costs that another set with them doesn't."""
     if config.exactly_once and "polling_thread" in flags and "fencing_tolerance" not in flags:
-        text = "milestones has polling_thread without fencing_tolerance: each time its one producer is lost, all tasks of "
-        return [text + "this instance are closed and opened anew; add fencing_tolerance to have them go on in place"]
+        text = "milestones has polling_thread without fencing_tolerance: each time its one producer is lost, all tasks "
+        return [text + "of this instance are closed and opened anew; add fencing_tolerance, and they stay open"]
     return []
