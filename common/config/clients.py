@@ -106,20 +106,25 @@ def admin(config: StreamsConfig, name: str) -> dict[str, Any]:
     return {**NO_TOPICS, **config.security_settings(), **config.passed("admin_"), **_common(config, f"{name}-admin")}
 
 
+def static_id(config: StreamsConfig, index: int | str) -> str | None:
+    """The static id of the member with this place in the group: a thread's number (from 1), or another word, such as
+    "spark". None for a dynamic member."""
+    return None if config.group_instance_id is None else f"{config.group_instance_id}-{index}"
+
+
 def member(config: StreamsConfig, name: str, index: int | str) -> MemberSettings:
-    """Settings of the group member of the thread `name`. `index`: the thread's number (from 1), or another word, such
-    as "spark", for the member's place in the group; a static id ends with it."""
+    """Settings of the group member of the thread `name`. `index`: as of `static_id`."""
     from milestones.common.kafka.membership.settings import (
         PROTOCOLS,
         MemberSettings,  # here, so that a config alone loads no client
     )
 
-    static, newest = config.group_instance_id, config.upgrade_from
+    newest = config.upgrade_from
     most = max(PROTOCOLS.values()) if newest is None else PROTOCOLS[f"milestones-{newest}"]
     return MemberSettings(
         group_id=config.application_id,
         client=main_consumer(config, name),
-        instance_id=None if static is None else f"{static}-{index}",
+        instance_id=static_id(config, index),
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         max_poll_interval_ms=config.max_poll_interval_ms,

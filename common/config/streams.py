@@ -141,6 +141,7 @@ class StreamsConfig(Keys):
     admin_settings = clients.admin
     client_queue_bytes = clients.queue_bytes
     member_settings = clients.member
+    static_id = clients.static_id
 
     def passed(self, *prefixes: str) -> dict[str, Any]:
         """Settings passed through with one of these prefixes, by dotted name; a later prefix overrides."""

@@ -35,6 +35,7 @@ A = TypeVar("A", bound=ResponsePayload)
 T = TypeVar("T")
 
 PAUSE_MS = 100
+MAY_DESCRIBE = "check that this principal may describe the group and its topics"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,9 @@ class GroupReader:
         what = f"the group {self._group} can't be described"
         return self._ask(request, DescribeGroupsResponse, _group_in, what)
 
-    def _ask(self, request: RequestPayload, answer: type[A], read: Callable[[A], T], what: str) -> T:
+    def _ask(
+        self, request: RequestPayload, answer: type[A], read: Callable[[A], T], what: str, rights: str = MAY_DESCRIBE
+    ) -> T:
         deadline = self._clock.monotonic_ms() + self._timeout_ms
         while True:
             try:
@@ -115,12 +118,10 @@ class GroupReader:
             except (ConnectionLostError, CoordinatorError) as error:
                 self._coordinator.forget()
                 if isinstance(error, CoordinatorError) and not error.code.retriable:
-                    raise MilestonesError(
-                        f"{what}: {error}; check that this principal may describe the group and its topics"
-                    ) from error
+                    raise MilestonesError(f"{what}: {error}; {rights}") from error
                 if self._clock.monotonic_ms() >= deadline:
                     raise KafkaUnreachableError(
-                        f"{what}: no broker of bootstrap_servers={self._servers!r} told them "
+                        f"{what}: no broker of bootstrap_servers={self._servers!r} answered for the group "
                         f"within {self._timeout_ms / 1000:g} s: {error}; check {the_address(self._servers)} and "
                         "security_protocol, and that the brokers are up"
                     ) from error

@@ -15,14 +15,14 @@ As in Kafka Streams, a state directory belongs to one process at a time.
 *Guarantees*: a task is locked by one holder at a time, among threads and processes; nothing here waits; a refusal
 names the holder. A removed task directory is gone in one step.
 *Assumes*: a thread that writes below a task's directory holds the task's lock. Called from any thread: the table of
-holders has a lock of its own, never held over I/O.
+holders has a lock of its own, never held over I/O; the identity has another one, held while it is written.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class StateDirectory:
             raise StateError(f"application_id {application_id!r} can't be the name of a directory below {state_dir}")
         self.path = Path(state_dir).absolute() / application_id
         self.clock = clock or SystemClock()
-        self._guard = threading.Lock()
+        self._guard, self._identity_lock = threading.Lock(), threading.Lock()
         self._holders: dict[TaskId, tuple[TaskDirectory, str]] = {}
         self._idle_since: dict[TaskId, int] = {}
         make_directory(self.path)
@@ -111,20 +111,29 @@ class StateDirectory:
         """Every transactional id that was recorded and not forgotten since, by this process or an earlier one."""
         return self._manifest.transactional_ids
 
-    def record_transactional_ids(self, ids: Iterable[str]) -> None:
-        """Write `ids` down, synced: called before the first transaction under them."""
-        self._keep(self._manifest.transactional_ids | set(ids))
+    @property
+    def static_ids(self) -> frozenset[str]:
+        """Every static id that was recorded and not forgotten since, by this process or an earlier one."""
+        return self._manifest.static_ids
 
-    def forget_transactional_ids(self, ids: Iterable[str]) -> None:
-        """Forget `ids`, which are obsolete and initialised: no transaction can be open under them any more."""
-        self._keep(self._manifest.transactional_ids - set(ids))
+    def record_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
+        """Write ids down, synced: called before the first transaction under them, and before the first join."""
+        with self._identity_lock:
+            known = self._manifest
+            self._write(known.transactional_ids | transactional, known.static_ids | static)
 
-    def _keep(self, ids: frozenset[str]) -> None:
-        with self._guard:
-            if ids != self._manifest.transactional_ids:
-                manifest = replace(self._manifest, transactional_ids=ids)
-                manifest.write(self.path)
-                self._manifest = manifest
+    def forget_ids(self, *, transactional: Set[str] = frozenset(), static: Set[str] = frozenset()) -> None:
+        """Forget ids: obsolete transactional ones that are initialised, so that no transaction can be open under them
+        any more; static ones whose members have left the group."""
+        with self._identity_lock:
+            known = self._manifest
+            self._write(known.transactional_ids - transactional, known.static_ids - static)
+
+    def _write(self, transactional_ids: frozenset[str], static_ids: frozenset[str]) -> None:
+        manifest = replace(self._manifest, transactional_ids=transactional_ids, static_ids=static_ids)
+        if manifest != self._manifest:
+            manifest.write(self.path)
+            self._manifest = manifest
 
     # -- tasks
 

@@ -38,12 +38,15 @@ class InstanceManifest:
     """The instance that a state directory belongs to.
 
     `transactional_ids`: every id that the instance has used and not retired since; a transaction of an obsolete id may
-    be open until a producer initialises the id.
+    be open until a producer initialises the id. `static_ids`: every static id that the instance has used and that
+    hasn't left the group since; a member with an obsolete id keeps its tasks until its session ends. Earlier versions
+    neither read nor write this field.
     """
 
     application_id: str
     process_id: str
     transactional_ids: frozenset[str] = frozenset()
+    static_ids: frozenset[str] = frozenset()
 
     @classmethod
     def new(cls, application_id: str) -> InstanceManifest:
@@ -57,10 +60,17 @@ class InstanceManifest:
     @classmethod
     def _of(cls, written: Mapping[str, Any]) -> InstanceManifest:
         process_id = str(uuid.UUID(written["process_id"]))
-        return cls(text(written["application_id"]), process_id, frozenset(map(text, written["transactional_ids"])))
+        transactional_ids, static_ids = written["transactional_ids"], written.get("static_ids", ())
+        return cls(
+            application_id=text(written["application_id"]),
+            process_id=process_id,
+            transactional_ids=frozenset(map(text, transactional_ids)),
+            static_ids=frozenset(map(text, static_ids)),
+        )
 
     def write(self, directory: Path) -> None:
-        _write(directory / PROCESS_FILE, {**asdict(self), "transactional_ids": sorted(self.transactional_ids)})
+        ids = {"transactional_ids": sorted(self.transactional_ids), "static_ids": sorted(self.static_ids)}
+        _write(directory / PROCESS_FILE, asdict(self) | ids)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ POINTS: dict[str, str] = {
     "standby.batch": "a standby has taken a batch of changelog records",
     "recycle.to-standby": "an active task is committed and closed, its open stores wait to be a standby's",
     "recycle.to-active": "a standby is closed, its open stores wait to be an active task's",
+    "ids.retired": "an obsolete transactional id is initialised, the state directory still has it",
+    "static.left": "obsolete static members have left the group, the state directory still has their ids",
     "rebalance.before-join": "all is committed, JoinGroup isn't sent",
     "rebalance.assigned": "the new assignment is here, nothing was done about it",
     "rebalance.revoked": "the tasks that went away are committed and closed",

@@ -53,6 +53,8 @@ OF_THE_BROKER = ("broker", "outage")
 
 COMMITS = tuple(name for name in sorted(POINTS) if name.startswith("commit."))
 """The steps of a commit."""
+LIVE = tuple(name for name in sorted(POINTS) if not name.startswith(("ids.", "static.")))
+"""All points but those that only a start with other ids than before reaches."""
 LONG_SESSION_MS = 60_000
 """A process that stands still for as long as a transaction may last is still a member."""
 
@@ -180,7 +182,7 @@ def _fault(rng: random.Random, kind: str, quick: bool) -> Fault:
         case "point":
             actions = ["kill"] * 5 + [f"sleep={ms}" for ms in (50, 500, 2_000)]
             action = rng.choice(actions if quick else [*actions, f"sleep={BEYOND_TRANSACTION_MS}"])
-            name = rng.choice(COMMITS if rng.random() < 0.6 else sorted(POINTS))
+            name = rng.choice(COMMITS if rng.random() < 0.6 else LIVE)
             nth = rng.choice([1, 2, 4, 8, 16] if name in COMMITS else [1, 2])
             return Fault(kind, after, who, rng.randrange(50, 200), f"{name}:{action}:{nth}")
         case "stand" | "outage":

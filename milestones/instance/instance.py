@@ -1,7 +1,7 @@
 """`Instance`: the state directory, the identity and the transactional ids of one instance.
 
-*Guarantees*: one live instance per state directory and application; transactional ids that an earlier stage or thread
-count of this state directory used are initialised once, so that none of their transactions stays open.
+*Guarantees*: one live instance per state directory and application; ids that an earlier stage or thread count of this
+state directory used are retired before a thread joins the group (`InstanceIds`).
 *Assumes*: closed after every stream thread has ended.
 """
 
@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
 from milestones.common.config.handlers import unused_dead_letters
-from milestones.common.errors import KafkaUnreachableError, SourceTopicError
+from milestones.common.errors import SourceTopicError
 from milestones.common.kafka.login import Login, log_in
 from milestones.common.kafka.membership.metadata import verify_group_metadata_format
-from milestones.common.kafka.producer import OutputProducer
 from milestones.common.kafka.topics import Cluster
 from milestones.common.memory import Account, MemoryBudget
 from milestones.common.state.directory import StateDirectory
 from milestones.common.state.engines import open_engines
 from milestones.common.state.rocks import RocksSettings
 from milestones.instance.context import Decide, ThreadContext, ThreadEvent
+from milestones.instance.ids import InstanceIds
 from milestones.instance.snapshot_fetcher import snapshot_source
 
 if TYPE_CHECKING:
@@ -62,6 +60,7 @@ class Instance:
         self._directory = StateDirectory(config.state_dir, config.application_id, clock)
         self.process_id = self._directory.process_id
         self.client_id = config.client_id or f"{config.application_id}-{self.process_id}"
+        self._ids = InstanceIds(config, self._directory, self.client_id, clock)
         try:
             engines = open_engines(config.rocksdb_engine, rocks_settings(config))
             self._snapshots = snapshot_source(config, f"{self.client_id}-snapshots", self._directory.path, clock)
@@ -73,9 +72,10 @@ class Instance:
         self.memory.count(Account.ENGINES, self.state.memory_bytes)
         self.sources: frozenset[str] = frozenset()
 
-    def prepare(self) -> None:
-        """Check the client library, Kafka, the topology's source and output topics and each client's login, and end
-        open transactions of obsolete ids. Sets `sources`, the source topics that exist."""
+    def prepare(self, numbers: Iterable[int] | None = None) -> None:
+        """Check the client library, Kafka, the topology's source and output topics and each client's login, and retire
+        obsolete ids. Sets `sources`, the source topics that exist. `numbers`: of the threads that poll with which the
+        instance starts (None: of `num_stream_threads`); their ids aren't obsolete."""
         verify_group_metadata_format()
         settings, application = self._config.admin_settings(f"{self.client_id}-start"), self._application
         cluster = Cluster(settings, login=Login(settings))
@@ -92,30 +92,8 @@ class Instance:
         self.sources = frozenset(application.external_topics(existing))
         if (warning := unused_dead_letters(self._config)) is not None:
             log.warning(warning)
-        if self._config.exactly_once:
-            self._retire_transactional_ids()
+        self._ids.retire_others(range(1, self._config.num_stream_threads + 1) if numbers is None else numbers)
         self._snapshots.start()
-
-    def _retire_transactional_ids(self) -> None:
-        current = {self._transactional_id(i) for i in range(1, self._config.num_stream_threads + 1)}
-        obsolete = self._directory.transactional_ids - current
-        self._directory.record_transactional_ids(current)
-        for transactional_id in sorted(obsolete):
-            producer = OutputProducer(self._config.producer_settings(f"{self.client_id}-retire", transactional_id))
-            try:
-                producer.init_transactions(self._config.request_timeout_ms)
-            except KafkaException as exception:
-                raise KafkaUnreachableError(
-                    f"the obsolete transactional id {transactional_id} can't be initialised, so that a transaction of "
-                    f"it may be open still: {exception.args[0]}; check that the transaction coordinator is up"
-                ) from exception
-            finally:
-                producer.close()
-            log.info("retired transactional id %s", transactional_id)
-        self._directory.forget_transactional_ids(obsolete)
-
-    def _transactional_id(self, index: int) -> str:
-        return f"{self._config.application_id}-{self.process_id}-{index}"
 
     def cleaner(self) -> Callable[[int], bool]:
         """A function that removes the state of tasks that have left this instance; its argument is the wall clock's
@@ -132,11 +110,9 @@ class Instance:
         thread_registry: ThreadRegistry,
         listeners: Listeners,
     ) -> ThreadContext:
-        """The context of a thread that polls. Writes the thread's transactional id down first, and gives the thread a
-        share of the memory."""
-        transactional_id = self._transactional_id(identity.number)
-        if self._config.exactly_once:
-            self._directory.record_transactional_ids({transactional_id})
+        """The context of a thread that polls. Writes the thread's ids down first, and gives the thread a share of the
+        memory."""
+        self._ids.record([identity.number])
         memory = self.memory.join()
         memory.say(Account.CLIENT_QUEUES, self._config.client_queue_bytes(identity.name))
         return ThreadContext(
@@ -146,7 +122,7 @@ class Instance:
             clock=self._clock,
             application=self._application,
             process_id=self.process_id,
-            transactional_id=transactional_id,
+            transactional_id=self._ids.transactional(identity.number),
             state=self.state,
             metrics=metrics,
             housekeeper=housekeeper,
@@ -156,6 +132,7 @@ class Instance:
             thread_registry=thread_registry,
             listeners=listeners,
             snapshots=self._snapshots,
+            left_group=partial(self._ids.forget_static, identity.number),
         )
 
     def close(self) -> None:

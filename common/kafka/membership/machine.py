@@ -19,7 +19,7 @@ from milestones.common.assignment.model import Assignment, Subscription
 from milestones.common.errors import KafkaUnreachableError, MilestonesError
 from milestones.common.kafka.membership import protocol
 from milestones.common.kafka.membership.commits import COMMIT, PendingCommits
-from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError
+from milestones.common.kafka.membership.coordinator import Coordinator, CoordinatorError, code_of
 from milestones.common.kafka.membership.events import (
     Close,
     Command,
@@ -85,7 +85,7 @@ class MemberMachine:
         self._subscription: Subscription | None = None
         self._topics: frozenset[str] = frozenset()
         self._reason = ""
-        self._started = False
+        self._started = self.left = False
 
     # ---- what the thread calls ----
 
@@ -394,9 +394,13 @@ class MemberMachine:
             return
         request = protocol.leave_request(self._settings, self._handshake.member_id, reason)
         try:
-            self._coordinator.call(request, LeaveGroupResponse)
+            code = code_of(self._coordinator.call(request, LeaveGroupResponse))
         except MilestonesError as error:
             log.info("group %s: leaving failed: %s", self._settings.group_id, error)
+            return
+        self.left = code in protocol.LEFT
+        if not self.left:
+            log.info("group %s: leaving failed: %s", self._settings.group_id, explain(code))
 
     def _move(self, state: MemberState) -> None:
         check_move(self.state, state)

@@ -184,6 +184,11 @@ class GroupMember:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_MS / 1000)
 
+    @property
+    def left(self) -> bool:
+        """Whether the coordinator has confirmed that the member left the group; to be asked after `close`."""
+        return self._machine.left
+
     # ---- any thread's ----
 
     def request_rejoin(self, reason: str) -> None:

@@ -17,6 +17,7 @@ from kio.schema.consumer_protocol_assignment.v3 import ConsumerProtocolAssignmen
 from kio.schema.consumer_protocol_assignment.v3.data import TopicPartition as AssignedTopic
 from kio.schema.consumer_protocol_subscription.v3 import ConsumerProtocolSubscription
 from kio.schema.consumer_protocol_subscription.v3.data import TopicPartition as OwnedTopic
+from kio.schema.errors import ErrorCode
 from kio.schema.heartbeat.v4 import HeartbeatRequest
 from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
@@ -53,6 +54,8 @@ from milestones.common.records import TopicPartition
 E = TypeVar("E", bound=Entity)
 
 FORMAT_VERSION = 3
+LEFT = frozenset({ErrorCode.none, ErrorCode.unknown_member_id})
+"""The codes by which LeaveGroup says that the group is without the member."""
 MAX_REASON = 255
 """The number of characters of a reason that the broker keeps."""
 
@@ -140,6 +143,15 @@ def heartbeat_request(settings: MemberSettings, generation: int, member_id: str)
 def leave_request(settings: MemberSettings, member_id: str, reason: str) -> LeaveGroupRequest:
     member = MemberIdentity(member_id=member_id, group_instance_id=settings.instance_id, reason=reason[:MAX_REASON])
     return LeaveGroupRequest(group_id=GroupId(settings.group_id), members=(member,))
+
+
+def removal_request(group: str, instance_ids: Iterable[str], reason: str) -> LeaveGroupRequest:
+    """A LeaveGroup of static members, whatever their member ids (KIP-345)."""
+    members = tuple(
+        MemberIdentity(member_id="", group_instance_id=instance_id, reason=reason[:MAX_REASON])
+        for instance_id in sorted(instance_ids)
+    )
+    return LeaveGroupRequest(group_id=GroupId(group), members=members)
 
 
 def commit_request(settings: MemberSettings, generation: int, member_id: str, offsets: Offsets) -> OffsetCommitRequest:

@@ -114,12 +114,12 @@ class TestInstance:
 
     def test_transactional_ids_are_remembered_until_they_are_retired(self, tmp_path: Path) -> None:
         directory = StateDirectory(tmp_path, "words")
-        directory.record_transactional_ids(["words-1", "words-2"])
-        directory.record_transactional_ids(["words-2"])
+        directory.record_ids(transactional={"words-1", "words-2"})
+        directory.record_ids(transactional={"words-2"})
         directory.close()
         directory = StateDirectory(tmp_path, "words")
         assert directory.transactional_ids == {"words-1", "words-2"}
-        directory.forget_transactional_ids(["words-1", "never there"])
+        directory.forget_ids(transactional={"words-1", "never there"})
         directory.close()
         directory = StateDirectory(tmp_path, "words")
         assert directory.transactional_ids == {"words-2"}
@@ -285,7 +285,7 @@ class TestHostileDisks:
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
             with pytest.raises(StateError, match="disk full"):
-                directory.record_transactional_ids(["words-1"])
+                directory.record_ids(transactional={"words-1"})
         assert directory.transactional_ids == frozenset()
         directory.close()
         directory = StateDirectory(tmp_path, "words")

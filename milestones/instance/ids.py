@@ -1,0 +1,117 @@
+"""`InstanceIds`: the transactional and static ids of an instance, which end with the numbers of its threads that poll.
+
+Ids of an earlier start may be obsolete: the instance was on another stage then, or had more threads, or another
+`group_instance_id`. A transaction of an obsolete transactional id may be open. A static member with an obsolete id
+keeps its tasks, though no thread has them, until its session ends.
+
+*Guarantees*: an id is in the state directory before its first use, and until it is retired; so a start that is killed
+or fails is made up for by the next one. Retirement takes a bounded time.
+*Assumes*: `retire_others` ends before a thread joins the group. Other methods may be called by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Set
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from milestones.common.errors import KafkaUnreachableError
+from milestones.common.kafka.failures import error_of
+from milestones.common.kafka.producer import OutputProducer
+from milestones.common.kafka.static_members import StaticMembers
+from milestones.common.testing.faults import reach
+
+if TYPE_CHECKING:
+    from milestones.common.clock import Clock
+    from milestones.common.config import StreamsConfig
+    from milestones.common.state.directory import StateDirectory
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+"""The number of transactional ids that are initialised at a time: each takes a producer with threads and connections of
+its own. 200 ids take some five seconds on two cores."""
+
+
+class InstanceIds:
+    """The ids of one instance. Those that it has used are kept in its state directory."""
+
+    def __init__(self, config: StreamsConfig, directory: StateDirectory, client_id: str, clock: Clock) -> None:
+        self._config, self._directory, self._client_id, self._clock = config, directory, client_id, clock
+
+    def transactional(self, number: int) -> str:
+        return f"{self._config.application_id}-{self._directory.process_id}-{number}"
+
+    def record(self, numbers: Iterable[int]) -> None:
+        """Write down the ids of the threads of these numbers."""
+        transactional, static = self._of(numbers)
+        self._directory.record_ids(transactional=transactional, static=static)
+
+    def _of(self, numbers: Iterable[int]) -> tuple[Set[str], Set[str]]:
+        """The transactional and the static ids that these threads use."""
+        numbers, config = list(numbers), self._config
+        transactional = set(map(self.transactional, numbers)) if config.exactly_once else set()
+        return transactional, {id for number in numbers if (id := config.static_id(number)) is not None}
+
+    def forget_static(self, number: int) -> None:
+        """Forget the static id of a thread whose member has left the group."""
+        self._directory.forget_ids(static=self._of([number])[1])
+
+    def retire_others(self, numbers: Iterable[int]) -> None:
+        """Record the ids of the threads with which the instance starts, and retire all others that it has used.
+        Transactional ones come first: a task that a static member leaves is read once no transaction pends on it.
+
+        `KafkaUnreachableError` when a coordinator doesn't answer: ids that aren't retired yet are still recorded.
+        """
+        numbers = list(numbers)
+        transactional, static = self._of(numbers)
+        self.record(numbers)
+        if self._config.exactly_once:
+            self._initialise(self._directory.transactional_ids - transactional)
+        if self._config.group_instance_id is not None or self._directory.static_ids:
+            self._leave(static)
+
+    def _initialise(self, obsolete: Set[str]) -> None:
+        """Initialise transactional ids, several at a time; each is forgotten as soon as it is initialised. After the
+        first error no further one is begun."""
+        with ThreadPoolExecutor(AT_ONCE, f"{self._client_id}-retire") as pool:
+            try:
+                for done in as_completed([pool.submit(self._initialise_one, id) for id in sorted(obsolete)]):
+                    done.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _initialise_one(self, transactional_id: str) -> None:
+        try:
+            settings = self._config.producer_settings(f"{self._client_id}-retire", transactional_id)
+            with closing(OutputProducer(settings)) as producer:
+                producer.init_transactions(self._config.request_timeout_ms)
+        except KafkaException as exception:
+            raise KafkaUnreachableError(
+                f"the obsolete transactional id {transactional_id} can't be initialised, so that a transaction of it "
+                f"may be open still: {error_of(exception)}; check that the transaction coordinator is up, and start "
+                "again: the state directory remembers the id"
+            ) from exception
+        reach("ids.retired")
+        self._directory.forget_ids(transactional={transactional_id})
+        log.info("retired transactional id %s", transactional_id)
+
+    def _leave(self, current: Set[str]) -> None:
+        """Have the members of this instance with other static ids leave the group, and forget these ids. An id that
+        isn't a member of this instance any more has left, or belongs to another instance by now."""
+        config, known = self._config, self._directory.static_ids
+        settings = config.consumer_settings(f"{self._client_id}-retire")
+        timeout_ms = config.request_timeout_ms
+        with closing(
+            StaticMembers(settings, config.application_id, timeout_ms=timeout_ms, clock=self._clock)
+        ) as members:
+            obsolete = members.of(self._directory.process_id, known) - current
+            if obsolete:
+                members.remove(obsolete)
+                log.info("obsolete static members have left the group: %s", ", ".join(sorted(obsolete)))
+        reach("static.left")
+        self._directory.forget_ids(static=known - current)
