@@ -12,9 +12,11 @@ or fails is made up for by the next one. Retirement takes a bounded time.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Set
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -78,12 +80,19 @@ class InstanceIds:
     def _initialise(self, obsolete: Set[str]) -> None:
         """Initialise transactional ids, several at a time; each is forgotten as soon as it is initialised. After the
         first error no further one is begun."""
+        waiting = deque(sorted(obsolete))
+
+        def initialise() -> None:
+            for transactional_id in iter(partial(_next, waiting), None):
+                try:
+                    self._initialise_one(transactional_id)
+                except BaseException:
+                    waiting.clear()
+                    raise
+
         with ThreadPoolExecutor(AT_ONCE, f"{self._client_id}-retire") as pool:
-            try:
-                for done in as_completed([pool.submit(self._initialise_one, id) for id in sorted(obsolete)]):
-                    done.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+            for thread in [pool.submit(initialise) for _ in range(min(AT_ONCE, len(waiting)))]:
+                thread.result()
 
     def _initialise_one(self, transactional_id: str) -> None:
         try:
@@ -115,3 +124,10 @@ class InstanceIds:
                 log.info("obsolete static members have left the group: %s", ", ".join(sorted(obsolete)))
         reach("static.left")
         self._directory.forget_ids(static=known - current)
+
+
+def _next(waiting: deque[str]) -> str | None:
+    """The next id, for one of several threads; None when there is none left."""
+    with suppress(IndexError):
+        return waiting.popleft()
+    return None

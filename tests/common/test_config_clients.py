@@ -88,6 +88,7 @@ def test_whoever_has_a_place_in_the_group_has_a_static_id_of_its_own() -> None:
     assert [words.member_settings(NAME, place).instance_id for place in (1, 2, "spark")] == [
         "one-1", "one-2", "one-spark",
     ]  # fmt: skip
+    assert config().static_id(1) is None
 
 
 def test_a_member_offers_every_protocol_or_only_those_up_to_upgrade_from() -> None:

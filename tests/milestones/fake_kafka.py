@@ -318,7 +318,8 @@ class FakeMember:
         self.on_join: Callable[[Subscription], None] = lambda _: None
         self.on_close: Callable[[], None] = lambda: None
         self.closed: bool | None = None
-        self.started = False
+        self.started = self.left = False
+        self.answers_leave = True
 
     def start(self) -> None:
         self.started = True
@@ -381,6 +382,7 @@ class FakeMember:
     def close(self, leave: bool) -> None:
         self.on_close()
         self.closed = leave
+        self.left = leave and self.answers_leave
 
 
 class FakeRequests:

@@ -200,8 +200,7 @@ class MemberMachine:
         if self.state in ENDS:
             return
         self._move(MemberState.CLOSED)
-        if leave:
-            self._leave_group("the member closes")
+        self.left = leave and self._leave_group("the member closes")
         self._end(CommitRetriableError("the member was closed before the commit"))
 
     # ---- steps ----
@@ -388,19 +387,18 @@ class MemberMachine:
         self._commits.reject(error)
         self._fetches.reject(error)
 
-    def _leave_group(self, reason: str) -> None:
-        """Send LeaveGroup once; a group that doesn't get the request notices by the session timeout."""
+    def _leave_group(self, reason: str) -> bool:
+        """Send LeaveGroup once, and return whether the coordinator has confirmed it; a group that doesn't get the
+        request notices by the session timeout."""
         if not self._handshake.member_id:
-            return
+            return False
         request = protocol.leave_request(self._settings, self._handshake.member_id, reason)
         try:
             code = code_of(self._coordinator.call(request, LeaveGroupResponse))
         except MilestonesError as error:
             log.info("group %s: leaving failed: %s", self._settings.group_id, error)
-            return
-        self.left = code in protocol.LEFT
-        if not self.left:
-            log.info("group %s: leaving failed: %s", self._settings.group_id, explain(code))
+            return False
+        return code in protocol.LEFT
 
     def _move(self, state: MemberState) -> None:
         check_move(self.state, state)

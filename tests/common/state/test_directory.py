@@ -10,6 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -123,6 +124,34 @@ class TestInstance:
         directory.close()
         directory = StateDirectory(tmp_path, "words")
         assert directory.transactional_ids == {"words-2"}
+        directory.close()
+
+    def test_static_ids_are_remembered_until_their_members_have_left(self, tmp_path: Path) -> None:
+        directory = StateDirectory(tmp_path, "words")
+        directory.record_ids(transactional={"words-1"}, static={"one-1", "one-2"})
+        directory.close()
+        directory = StateDirectory(tmp_path, "words")
+        assert directory.static_ids == {"one-1", "one-2"}
+        directory.forget_ids(static={"one-2", "never there"})
+        directory.close()
+        directory = StateDirectory(tmp_path, "words")
+        assert (directory.static_ids, directory.transactional_ids) == ({"one-1"}, {"words-1"})
+        directory.close()
+
+    def test_threads_that_note_ids_at_once_lose_none(self, tmp_path: Path) -> None:
+        directory = StateDirectory(tmp_path, "words")
+        directory.record_ids(transactional={f"old-{number}" for number in range(40)})
+
+        def note(number: int) -> None:
+            directory.forget_ids(transactional={f"old-{number}"})
+            directory.record_ids(static={f"one-{number}"})
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(note, range(40)))
+        directory.close()
+        directory = StateDirectory(tmp_path, "words")
+        assert directory.transactional_ids == frozenset()
+        assert directory.static_ids == {f"one-{number}" for number in range(40)}
         directory.close()
 
     def test_a_directory_of_something_else_is_refused_and_left_alone(self, tmp_path: Path) -> None:

@@ -38,8 +38,18 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_an_instance_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert InstanceManifest.read(tmp_path) is None
-    written = InstanceManifest("words", InstanceManifest.new("words").process_id, frozenset({"a", "b"}))
+    process_id = InstanceManifest.new("words").process_id
+    written = InstanceManifest("words", process_id, frozenset({"a", "b"}), frozenset({"one-1", "one-2"}))
     written.write(tmp_path)
+    assert InstanceManifest.read(tmp_path) == written
+
+
+def test_an_instance_of_a_version_that_kept_no_static_ids_has_none(tmp_path: Path) -> None:
+    written = InstanceManifest.new("words")
+    written.write(tmp_path)
+    fields = json.loads((tmp_path / "process").read_text())
+    del fields["static_ids"]
+    (tmp_path / "process").write_text(json.dumps(fields))
     assert InstanceManifest.read(tmp_path) == written
 
 

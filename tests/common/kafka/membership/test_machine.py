@@ -18,6 +18,7 @@ from milestones.common.kafka.membership.events import Close, Join, Rejoin
 from milestones.common.kafka.membership.protocol import assignment_bytes, read_subscription
 from milestones.common.kafka.membership.reactions import TABLE, Reaction, reaction_to
 from milestones.common.kafka.membership.states import MemberState, check_move
+from milestones.common.kafka.wire import ConnectionLostError
 from tests.common.kafka.fake_broker import LOSSES, codes_of
 
 FATAL = codes_of(Reaction.FAIL)
@@ -307,10 +308,26 @@ def test_closing_leaves_the_group_only_if_asked(leave, left, member_bench):
     assert bench.machine.run_once(bench.now) is False
 
 
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (ErrorCode.none, True), (ErrorCode.unknown_member_id, True), (ErrorCode.not_coordinator, False),
+        (ConnectionLostError("gone"), False),
+    ],
+)  # fmt: skip
+def test_a_member_has_left_once_the_coordinator_says_that_the_group_is_without_it(answer, left, member_bench):
+    bench = member_bench(instance_id="i").stable()
+    bench.broker.codes["LeaveGroup"] = [answer]
+    assert bench.machine.left is False
+    bench.machine.receive(Close(leave=True))
+    assert bench.machine.left is left
+
+
 def test_closing_while_kafka_is_down_ends_all_the_same(bench):
     bench.broker.down = True
     bench.machine.receive(Close(leave=True))
     assert bench.machine.state is MemberState.CLOSED
+    assert bench.machine.left is False
 
 
 def test_the_thread_may_sleep_until_the_next_heartbeat_and_looks_at_once_for_an_answer(bench):
