@@ -89,7 +89,7 @@ def problem_of(placement: object, members: Members, plan: TaskPlan) -> str | Non
     for kind in ("active", "standby", "warmup"):
         for name, tasks in getattr(placement, kind).items():
             if name not in members:
-                return f"gave {kind} tasks to {name!r}, which is no member of the group"
+                return f"gave {kind} tasks to {name!r}, which is no member of the group now ({', '.join(members)} are)"
             for task in tasks:
                 if task not in plan.tasks:
                     return f"gave {task} to member {name}, which is no task of this topology"

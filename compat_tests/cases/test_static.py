@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
 from compat_tests.cases.flows import COUNT
+from compat_tests.harness.instance import Instance
 from compat_tests.harness.judge import end_and_judge
 from compat_tests.harness.world import World
 from milestones.testing import Not
@@ -48,4 +52,90 @@ def test_rolling_restarts_of_a_static_group_under_load_are_no_rebalance(
     after = world.history().generations[-1]
     print(f"{restarts} restarts: generation {before.number} before, {after.number} after")
     assert (after.number, len(after.members)) == (before.number, len(even))
+    end_and_judge(world, COUNT)
+
+
+SESSION_MS = 45_000
+"""So long that a start that waits for a session to end is noticed."""
+STATIC = {"group_instance_id": "one", "session_timeout_ms": SESSION_MS}
+
+
+def settles(world: World, app: Instance, members: int) -> float:
+    """Wait until the group is stable with so many members; the seconds since the instance began to join."""
+    app.says("joins the group")
+    began = time.monotonic()
+
+    def settled() -> object:
+        names = sorted(world.members())
+        return len(names) == members or Not(str(names))
+
+    world.wait(settled, f"the group has {members} members", SESSION_MS / 1000 / 2)
+    return time.monotonic() - began
+
+
+def ids_on_disk(app: Instance, kind: str) -> set[str]:
+    """What the state directory of an instance that has ended remembers: the last parts of its ids."""
+    (identity,) = app.state_dir.glob("*/process")
+    return {id.rpartition("-")[2] for id in json.loads(identity.read_text())[kind]}
+
+
+@pytest.mark.parametrize("others", [pytest.param(0, marks=pytest.mark.full), 1])
+def test_a_start_with_fewer_threads_leaves_no_member_behind_and_waits_for_no_session(world: World, others: int) -> None:
+    """From the baseline with four stream threads to this stage with one, and back, twice, alone or beside another."""
+    feed = world.input("in", 8, out=4)
+    if others:
+        world.instance("count", "two", **{**STATIC, "group_instance_id": "two"}).start()
+    app = world.instance("count", **STATIC)
+    for stage, threads in [("baseline", 4), (world.stage, 1)] * 2:
+        before = len(world.history().generations)
+        app.start(milestones=stage, num_stream_threads=threads)
+        took = settles(world, app, threads + others)
+        print(f"{stage} with {threads} threads: the group is settled {took:.2f} s after the first join")
+        for generation in world.history().generations[before:]:
+            assert sum(member.client_id.startswith("one") for member in generation.members) <= threads
+        feed.send(world.records(300, keys=100))
+        world.processed()
+        app.stop()
+        assert ids_on_disk(app, "static_ids") == {str(number) for number in range(1, threads + 1)}
+    app.start(num_stream_threads=1)
+    end_and_judge(world, COUNT)
+
+
+@pytest.mark.short_under("exactly_once_v2")
+@pytest.mark.parametrize("point", ["ids.retired:kill:2", "static.left:kill"])
+def test_a_start_that_is_killed_while_it_retires_ids_is_made_up_for_by_the_next(world: World, point: str) -> None:
+    if point.startswith("ids") and not world.exactly_once:
+        pytest.skip("there are no transactional ids")
+    feed = world.input("in", 8, out=4)
+    app = world.instance("count", **STATIC)
+    app.start(milestones="baseline", num_stream_threads=6)
+    settles(world, app, 6)
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    app.stop()
+    feed.send(world.records(300, keys=100))
+    app.start(fault=point, num_stream_threads=1)
+    app.dies(-9)
+    assert ids_on_disk(app, "static_ids") == {"1", "2", "3", "4", "5", "6"}
+    app.start(num_stream_threads=1)
+    settles(world, app, 1)
+    world.processed()
+    app.stop()
+    assert ids_on_disk(app, "static_ids") == {"1"}
+    assert ids_on_disk(app, "transactional_ids") == ({"1"} if world.exactly_once else set())
+    app.start(num_stream_threads=1)
+    end_and_judge(world, COUNT)
+
+
+def test_a_removed_thread_is_no_member_of_the_next_start_either(world: World) -> None:
+    feed = world.input("in", 4, out=4)
+    app = world.instance("count", **STATIC, milestones="baseline").start(num_stream_threads=2)
+    settles(world, app, 2)
+    app.remove_thread()
+    settles(world, app, 1)
+    feed.send(world.records(300, keys=100))
+    world.processed()
+    app.stop()
+    assert ids_on_disk(app, "static_ids") == {"1"}
+    app.start(num_stream_threads=1)
     end_and_judge(world, COUNT)

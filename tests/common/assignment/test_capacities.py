@@ -92,3 +92,34 @@ def test_the_threads_of_one_instance_share_its_tasks_evenly_and_instances_get_by
         cluster.join(name, name[0], capacity)
     settle(cluster)
     assert [len(m.active) for m in cluster.members.values()] == shares
+
+
+def started_with(cluster: Cluster, process: str, *threads: int) -> None:
+    """The instance has ended with all its members, and joins with others; what it ran lies on its disk."""
+    for name in [name for name, member in cluster.members.items() if member.process == process]:
+        cluster.drop(name)
+    for number, capacity in enumerate(threads):
+        cluster.join(f"{process}{number}", process, capacity)
+    settle(cluster)
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_instances_whose_members_become_one_and_several_again_keep_their_tasks(assignor: str) -> None:
+    """A rolling restart to one polling thread per instance, and back."""
+    cluster = group(assignor, 1, 1, 1, 1)
+    before = cluster.home()
+    for threads in ([4], [1, 1, 1, 1]):
+        for process in "abc":
+            started_with(cluster, process, *threads)
+            assert cluster.home() == before
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_one_member_that_says_1_for_many_threads_has_the_share_of_one_thread_until_it_says_so(assignor: str) -> None:
+    cluster = group(assignor, 8)
+    started_with(cluster, "a", 1)
+    share = sizes(cluster)
+    assert 1 <= share[0] <= 3
+    assert abs(share[1] - share[2]) <= 1
+    started_with(cluster, "a", 8)
+    assert sizes(cluster) == [16, 16, 16]

@@ -123,6 +123,24 @@ def test_a_placement_that_cannot_be_is_an_error_that_names_the_assignor_and_the_
     assert "my_assignor" in str(raised.value.value)
 
 
+def test_an_assignor_that_still_splits_an_instance_s_tasks_over_its_former_members_is_told_who_there_is() -> None:
+    """The instance has started again with one member. A member that runs a task keeps it: nothing is assigned."""
+
+    class Remembering:
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def __call__(self, members: Any, plan: Any, rules: Any) -> Placement:
+            self.names |= members.keys()
+            return Placement(active={name: {task} for name, task in zip(sorted(self.names), (A, B, C), strict=True)})
+
+    assignor, plan = Remembering(), plan_of([3])
+    assign({"a-1": member("a"), "a-2": member("a"), "b-1": member("b")}, plan, assignor=assignor)
+    left = {"a-1": member("a"), "b-1": member("b", active=frozenset({C}))}
+    with pytest.raises(ConfigError, match=r"'a-2', which is no member of the group now \(a-1, b-1 are\).*correct"):
+        assign(left, plan, assignor=assignor)
+
+
 @pytest.mark.parametrize("answer", [None, {"a": {A}}])
 def test_an_assignor_that_returns_no_placement_is_told_so(answer: Any) -> None:
     with pytest.raises(ConfigError, match="not a Placement"):

@@ -26,7 +26,8 @@ DOWN = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no coordinator"))
 
 
 class FakeCoordinators:
-    """Kafka's coordinators of transactions and of the group. `did`: what they were asked for, in order; `tried`: the number of producers.
+    """Kafka's coordinators of transactions and of the group. `did`: what they have done, in order; `tried`: the number
+    of producers, `most` at once.
 
     `members`: the static ids that the instance has in the group. `refused`: transactional ids without an answer.
     `group_error`: of the group's coordinator. `gate`: a producer waits until so many are initialised at once.
